@@ -1,0 +1,100 @@
+"""Every error Rollbook raises, in one tree.
+
+    RollbookError                 exit code 2 unless a class says otherwise
+    ├── UsageError                what the user typed cannot be used
+    │   └── HostListError         a host list cannot be read; points at the character
+    ├── TransportError            a host could not be used; carries the status it earns
+    │   ├── Unreachable           the name does not resolve, no route
+    │   ├── Refused               the host answered and said no: port closed, key rejected, host key changed
+    │   ├── TimedOut              no answer in time
+    │   └── AgentFailed           reached, but the agent did not start, died or spoke nonsense
+    ├── ProtocolError             bytes that are no valid frame content
+    ├── ParseError                a source's text is not what its parser knows
+    └── RecordError               a record on disk cannot be read or written
+
+Failures of single hosts are not raised to the user: the collector turns a `TransportError` into that host's
+status and reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentFailed",
+    "HostListError",
+    "ParseError",
+    "ProtocolError",
+    "RecordError",
+    "Refused",
+    "RollbookError",
+    "TimedOut",
+    "TransportError",
+    "Unreachable",
+    "UsageError",
+]
+
+
+class RollbookError(Exception):
+    """Root of all errors; `exit_code` is what the command line returns for it."""
+
+    exit_code = 2
+
+
+class UsageError(RollbookError):
+    """What the user typed cannot be used."""
+
+
+class HostListError(UsageError):
+    """A host list cannot be read. The message shows the text with a caret under the character at `position`."""
+
+    def __init__(self, text: str, position: int, why: str) -> None:
+        self.text, self.position, self.why = text, position, why
+        super().__init__(self._pointed())
+
+    def _pointed(self) -> str:
+        # One column per character, whatever it is: control characters must not move the caret or the terminal.
+        shown = "".join(c if c.isprintable() else "?" for c in self.text)
+        start = max(0, self.position - 60)
+        line = ("…" if start else "") + shown[start : start + 100] + ("…" if len(shown) > start + 100 else "")
+        caret = " " * (self.position - start + (1 if start else 0)) + "^"
+        return f"{self.why}\n  {line}\n  {caret}"
+
+
+class TransportError(RollbookError):
+    """A host could not be used. `status` is the host status it earns, the message is the reason a person reads."""
+
+    exit_code = 3
+    status = "failed"
+
+
+class Unreachable(TransportError):
+    """The name does not resolve, or there is no way to the host."""
+
+    status = "unreachable"
+
+
+class Refused(TransportError):
+    """The host answered and said no."""
+
+    status = "refused"
+
+
+class TimedOut(TransportError):
+    """The host did not answer in time."""
+
+    status = "timed-out"
+
+
+class AgentFailed(TransportError):
+    """The host was reached, but the agent did not start, died, or spoke nonsense."""
+
+
+class ProtocolError(RollbookError):
+    """Bytes from a host that are no valid frame content."""
+
+
+class ParseError(RollbookError):
+    """A source's text is not what its parser knows. The raw text stays in the record."""
+
+
+class RecordError(RollbookError):
+    """A record on disk cannot be read or written."""

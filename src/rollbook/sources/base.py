@@ -1,0 +1,228 @@
+"""What a source is: what the agent shall read, how the text becomes a typed record, how its values compare.
+
+A source module declares a `Record` (or several), a pure `parse`, and `SOURCE`. Everything else (snapshot, series,
+checks, diff, docs) follows from that declaration. `parse` gets text that came from a host and is therefore
+untrusted: it may raise `ParseError`, `ValueError`, `KeyError` or `IndexError` for text it does not know, nothing
+else; `Source.parse` turns them all into `ParseError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from rollbook.errors import ParseError
+
+__all__ = [
+    "Ask",
+    "Command",
+    "Compare",
+    "File",
+    "Files",
+    "Glob",
+    "Pages",
+    "Record",
+    "Source",
+    "band",
+    "columns",
+    "compare_of",
+    "counter",
+    "delta",
+    "expected",
+    "gauge",
+    "info",
+    "key",
+    "same",
+    "same_set",
+    "unique",
+]
+
+Pages = Mapping[str, str]
+"""What was read: path (or command line) to text. A file that is absent or unreadable has no entry."""
+
+Mode = Literal["key", "same", "band", "set", "unique", "expected", "delta", "gauge", "counter", "info"]
+KIB = 1024
+
+
+class Record(msgspec.Struct, kw_only=False, omit_defaults=True):
+    """Typed values of one source, or one row of a source that is a table."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """How the values of one field relate between hosts and over time.
+
+    `same`, `band`, `set`, `unique` and `expected` are compared between the hosts of a group; `delta` must not rise
+    between start and end of a run; `gauge` and `counter` are volatile and never make two hosts differ; `info` is
+    shown only. `key` names the row.
+    """
+
+    mode: Mode
+    unit: str = ""
+    tolerance: float = 0.0
+    columns: bool = False
+
+
+def key() -> Compare:
+    """The field that names the row: a device, a CPU, a mount point."""
+    return Compare("key")
+
+
+def same(unit: str = "") -> Compare:
+    """Hosts of one group must agree."""
+    return Compare("same", unit)
+
+
+def band(tolerance: float, unit: str = "") -> Compare:
+    """Hosts of one group agree within this fraction of the median."""
+    return Compare("band", unit, tolerance)
+
+
+def same_set() -> Compare:
+    """Hosts of one group have the same members, in any order."""
+    return Compare("set")
+
+
+def unique() -> Compare:
+    """No two hosts may share the value."""
+    return Compare("unique")
+
+
+def expected(unit: str = "") -> Compare:
+    """Compared with what the site expects, not with the peers."""
+    return Compare("expected", unit)
+
+
+def delta(unit: str = "events") -> Compare:
+    """An error count: the rise over the run is the signal."""
+    return Compare("delta", unit)
+
+
+def gauge(unit: str) -> Compare:
+    """A level that goes up and down: volatile."""
+    return Compare("gauge", unit)
+
+
+def counter(unit: str) -> Compare:
+    """A total that only rises until it wraps or the host boots: volatile, shown as a rate."""
+    return Compare("counter", unit)
+
+
+def info() -> Compare:
+    """Shown, never compared."""
+    return Compare("info")
+
+
+def columns(how: Compare) -> Compare:
+    """A `dict` field that holds many columns by name, each compared as `how` says."""
+    return dataclasses.replace(how, columns=True)
+
+
+def compare_of(record: type[Record]) -> dict[str, Compare]:
+    """How each field of a record compares; fields without a note are `info`."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    found = {}
+    for name, hint in hints.items():
+        notes = getattr(hint, "__metadata__", ())
+        found[name] = next((note for note in notes if isinstance(note, Compare)), info())
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    """One thing the agent does for a source.
+
+    `read PATH` and `link PATH` take shell wildcards and give one page per match (the file's text, the link's
+    target). `run ARGV…` runs a program, looked up in PATH and the sbin directories, and gives its standard output.
+    `space` gives one page per mounted file system. `env PREFIX…` gives the environment by allow-list, secrets
+    masked on the host. In paths, `{cgroup}` stands for each cgroup directory from the agent's own up to the root.
+    """
+
+    op: Literal["read", "link", "run", "space", "env"]
+    args: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Something readable on a host, with its limits and its parser.
+
+    `every` is 0 for a fact, read at the start and at the end of a run, and n for a source sampled on every n-th
+    beat. `limit` caps the bytes, `seconds` the time; what exceeds them is truncated or timed out and says so.
+    """
+
+    asks: tuple[Ask, ...]
+    pages_to_record: Callable[[Pages], Any]
+    produces: Any
+    every: int = 0
+    limit: int = 256 * KIB
+    seconds: float = 2.0
+    root: bool = False
+    name: str = ""
+    summary: str = ""
+
+    def parse(self, pages: Pages) -> Any:
+        """Turn pages into the typed record (or list of records); raises nothing but `ParseError`."""
+        try:
+            return self.pages_to_record(pages)
+        except ParseError as error:
+            raise ParseError(f"{self.name}: {error}") from error
+        except (ValueError, KeyError, IndexError, OverflowError, msgspec.MsgspecError) as error:
+            raise ParseError(f"{self.name}: not in a form this version knows ({error!r})") from error
+
+    @property
+    def record(self) -> type[Record]:
+        """The record type, or the row type of a table."""
+        args = typing.get_args(self.produces)
+        return typing.cast("type[Record]", args[0] if args else self.produces)
+
+    @property
+    def table(self) -> bool:
+        """Whether the source gives rows, one per device, rather than one record."""
+        return typing.get_origin(self.produces) is list
+
+    @property
+    def runs_program(self) -> bool:
+        """Whether reading it starts a program on the host, or may block: such sources are read last."""
+        return any(ask.op in ("run", "space") for ask in self.asks)
+
+
+def _produces(parse: Callable[..., Any]) -> Any:
+    return typing.get_type_hints(parse)["return"]
+
+
+def File(  # noqa: N802 - reads as a declaration: SOURCE = File(...)
+    path: str, parse: Callable[[str], Any], **limits: Any
+) -> Source:
+    """A source that is one file."""
+    return Source((Ask("read", (path,)),), lambda pages: parse(pages[path]), _produces(parse), **limits)
+
+
+def Files(  # noqa: N802
+    paths: Mapping[str, str], parse: Callable[[Pages], Any], **limits: Any
+) -> Source:
+    """A source that is a few files; `parse` gets them by the given names, stripped, the absent ones left out."""
+
+    def by_name(pages: Pages) -> Any:
+        return parse({name: pages[path].strip() for name, path in paths.items() if path in pages})
+
+    return Source(tuple(Ask("read", (path,)) for path in paths.values()), by_name, _produces(parse), **limits)
+
+
+def Glob(  # noqa: N802
+    patterns: Sequence[str], parse: Callable[[Pages], Any], links: Sequence[str] = (), **limits: Any
+) -> Source:
+    """A source that is all files matching patterns, and the targets of links; `parse` gets them by full path."""
+    asks = tuple(Ask("read", (p,)) for p in patterns) + tuple(Ask("link", (p,)) for p in links)
+    return Source(asks, parse, _produces(parse), **limits)
+
+
+def Command(  # noqa: N802
+    argv: Sequence[str], parse: Callable[[str], Any], **limits: Any
+) -> Source:
+    """A source that is a program's output, absent where the program is."""
+    shown = " ".join(argv)
+    return Source((Ask("run", tuple(argv)),), lambda pages: parse(pages[shown]), _produces(parse), **limits)

@@ -1,0 +1,31 @@
+"""The built-in sources, by name. The order is the order of reading: cheap and telling first."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+
+from rollbook.sources.base import Source
+
+__all__ = ["NAMES", "load", "source"]
+
+NAMES = (
+    "loadavg",
+    "net_dev",
+    "thp",
+)
+
+
+@functools.cache
+def source(name: str) -> Source:
+    """The source of that name, with its one-line summary taken from its module."""
+    module = importlib.import_module(f"rollbook.sources.{name}")
+    summary = (module.__doc__ or "").partition("\n")[0]
+    declared: Source = module.SOURCE
+    return dataclasses.replace(declared, name=name, summary=summary)
+
+
+def load() -> list[Source]:
+    """All built-in sources; those that start programs on the host come last."""
+    return sorted((source(name) for name in NAMES), key=lambda s: s.runs_program)

@@ -1,0 +1,28 @@
+"""/proc/loadavg: run-queue averages and task counts (proc_loadavg(5))."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import File, Record, gauge
+from rollbook.sources.text import columns_of, integer, number
+
+
+class LoadAvg(Record):
+    """Load averages and tasks. Running tasks include the reader itself."""
+
+    load_1min: Annotated[float, gauge("tasks")]
+    load_5min: Annotated[float, gauge("tasks")]
+    load_15min: Annotated[float, gauge("tasks")]
+    running_processes: Annotated[int, gauge("tasks")]
+    total_processes: Annotated[int, gauge("tasks")]
+
+
+def parse(text: str) -> LoadAvg:
+    """One line: three averages, `running/total`, the newest process id."""
+    one, five, fifteen, tasks, *_ = columns_of(text, 4)
+    running, _, total = tasks.partition("/")
+    return LoadAvg(number(one), number(five), number(fifteen), integer(running), integer(total))
+
+
+SOURCE = File("/proc/loadavg", parse, every=1)
