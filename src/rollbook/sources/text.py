@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import Pages
 
-__all__ = ["chosen", "columns_of", "devices", "integer", "members", "number", "unescape"]
+__all__ = [
+    "bounded",
+    "celsius",
+    "chosen",
+    "columns_of",
+    "devices",
+    "fields_of",
+    "flag",
+    "integer",
+    "last_part",
+    "lines_of",
+    "members",
+    "natural",
+    "number",
+    "tally",
+    "unescape",
+    "when",
+]
 
 _U64 = 1 << 64
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def integer(word: str, base: int = 10) -> int:
@@ -22,8 +44,13 @@ def integer(word: str, base: int = 10) -> int:
         value = int(word, base)
     except ValueError:
         raise ParseError(f"not a number: {word[:40]!r}") from None
+    return bounded(value)
+
+
+def bounded(value: int) -> int:
+    """The number itself, where it fits 64 bits: sums and products of a host's numbers may not."""
     if not -_U64 < value < _U64:
-        raise ParseError(f"number out of range: {word!r}")
+        raise ParseError(f"number out of range: {value}")
     return value
 
 
@@ -32,6 +59,55 @@ def number(word: str) -> float:
     if not re.fullmatch(r"[+-]?\d{1,20}(\.\d{0,20})?", word, re.ASCII):
         raise ParseError(f"not a number: {word[:40]!r}")
     return float(word)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines that are not blank. Only a newline ends a line: paths may hold the other characters that could."""
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def fields_of(text: str, separator: str | None = None) -> dict[str, str]:
+    """`name SEPARATOR value` lines by name, both stripped; blanks separate unless told otherwise."""
+    found = {}
+    for line in lines_of(text):
+        name, *value = line.split(separator, 1)
+        if not value:
+            raise ParseError(f"no value: {line[:80]!r}")
+        found[name.strip()] = value[0].strip()
+    return found
+
+
+def when(value: S | None, read: Callable[[S], T]) -> T | None:
+    """What `read` makes of the value; None where it is absent or empty, since absent is not zero."""
+    return read(value) if value else None
+
+
+def natural(word: str | None) -> int | None:
+    """A number that is never below zero; None where absent or -1, which the kernel writes for unknown."""
+    value = when(word, integer)
+    return None if value is None or value < 0 else value
+
+
+def flag(word: str) -> bool:
+    """A switch, which sysfs writes as 1 or 0 and module parameters as Y or N."""
+    if word not in ("0", "1", "N", "Y"):
+        raise ParseError(f"neither on nor off: {word[:40]!r}")
+    return word in ("1", "Y")
+
+
+def celsius(word: str) -> float:
+    """A temperature in degrees, which the kernel writes in thousandths."""
+    return integer(word) / 1000
+
+
+def tally(words: Iterable[str]) -> dict[str, int]:
+    """How often each value occurs: one entry where all CPUs of a host agree."""
+    return dict(sorted(Counter(word.strip() for word in words).items()))
+
+
+def last_part(path: str) -> str:
+    """The name a path or a link's target ends with."""
+    return path.rpartition("/")[2]
 
 
 def columns_of(line: str, at_least: int) -> list[str]:
@@ -50,7 +126,7 @@ def members(cpulist: str) -> list[int]:
             continue
         first, dash, last = piece.partition("-")
         low, high = integer(first), integer(last if dash else first)
-        if high - low > 65536:
+        if len(found) + high - low > 65536:
             raise ParseError(f"list too long: {piece!r}")
         found.extend(range(low, high + 1))
     return found
@@ -78,3 +154,9 @@ def devices(pages: Pages, parent: str) -> Iterator[tuple[str, dict[str, str]]]:
             name, _, attribute = path[len(parent) :].partition("/")
             grouped.setdefault(name, {})[attribute] = text.strip()
     yield from sorted(grouped.items())
+
+
+def levels(pages: Pages, file: str) -> list[str]:
+    """The texts of one file name in a directory and its ancestors, deepest first."""
+    paths = [path for path in pages if path.rpartition("/")[2] == file]
+    return [pages[path].strip() for path in sorted(paths, key=lambda path: -path.count("/"))]

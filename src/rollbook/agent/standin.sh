@@ -1,0 +1,269 @@
+# The stand-in for hosts without Python: the agent's orders and frames (see agent.py) in POSIX shell.
+#
+# Facts and whole-second samples come through the same lines, slower. Programs need `timeout`; file systems that may
+# hang are not touched, because a shell cannot abandon a child that is stuck in the kernel. Uses head, od, tr, fold,
+# cksum, date, readlink, stat and env, as coreutils and busybox have them.
+LC_ALL=C
+export LC_ALL
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
+tab=$(printf '\t')
+nl='
+'
+tag=s
+seq=0
+plan=
+sampler=
+
+clocks() {
+    read -r up _ </proc/uptime
+    mono=${up%.*}${up#*.}0000000
+    mono=${mono#"${mono%%[!0]*}"}
+    wall=$(date +%s%N)
+    case $wall in *[!0-9]*) wall=${wall%%[!0-9]*}000000000 ;; esac
+}
+
+# frame KIND PAYLOAD: with the clocks taken by the caller
+frame() {
+    total=$(printf '%s%s' "$1 $seq $mono $wall" "$2" | cksum)
+    printf '%s' "$2" | od -An -v -tx1 | tr -d ' \n' | fold -w 900 | {
+        last=
+        while read -r line || [ -n "$line" ]; do
+            [ -z "$last" ] || printf '@rb1 %s %s %s\n' $tag $seq "$last"
+            last=$line
+        done
+        printf '@rb1 %s %s ! %s %s %s p%s %s\n' $tag $seq "$1" "$mono" "$wall" "${total%% *}" "$last"
+    }
+    seq=$((seq + 1))
+}
+
+# page STATUS PATH TEXT: one page of the reading
+page() {
+    pages="$pages$1 ${#3} $2$nl$3"
+    left=$((left - ${#3}))
+}
+
+read_file() {
+    if [ ! -e "$1" ]; then
+        page absent "$1"
+    elif [ ! -r "$1" ]; then
+        page denied "$1"
+    elif [ $left -le 0 ]; then
+        page skipped "$1"
+    else
+        one= two=
+        # Most files of sysfs are one line: no process is needed for them.
+        if { IFS= read -r one && ! IFS= read -r two; } <"$1" 2>/dev/null && [ -z "$two" ] && [ -n "$one" ]; then
+            page ok "$1" "$one$nl"
+        elif data=$(head -c $left "$1" 2>/dev/null && echo x); then
+            data=${data%x"$nl"}
+            data=${data%x}
+            verdict=ok
+            [ ${#data} -lt $left ] || verdict=truncated
+            page $verdict "$1" "$data"
+        else
+            page failed "$1"
+        fi
+    fi
+}
+
+read_link() {
+    if data=$(readlink "$1" 2>/dev/null); then page ok "$1" "$data"; else page absent "$1"; fi
+}
+
+# cgroups: directories of our own cgroups, each followed by its ancestors
+cgroups() {
+    while IFS=: read -r _ names path; do
+        for name in "$names" $(echo "${names:-. unified}" | tr , ' '); do
+            root=/sys/fs/cgroup/$name
+            root=${root%/.}
+            root=${root%/}
+            [ -e "$root/cgroup.procs" ] || continue
+            while [ "$path" != / ] && [ -n "$path" ]; do
+                [ ! -d "$root$path" ] || echo "$root$path"
+                path=${path%/*}
+            done
+            echo "$root"
+            break
+        done
+    done </proc/self/cgroup
+}
+
+# each FUNCTION PATH: call it for every match
+each() {
+    case $2 in
+    *{cgroup}*)
+        for directory in $(cgroups); do each "$1" "$directory${2#"{cgroup}"}"; done
+        ;;
+    *\**)
+        for match in $2; do
+            if [ -e "$match" ] || [ -L "$match" ]; then "$1" "$match"; fi
+        done
+        ;;
+    *) "$1" "$2" ;;
+    esac
+}
+
+escaped() {
+    rest=$1 text=
+    while [ "$rest" != "${rest#*"$2"}" ]; do
+        text=$text${rest%%"$2"*}$3
+        rest=${rest#*"$2"}
+    done
+    text=$text$rest
+}
+
+# environment PREFIX…: by allow-list, secrets hidden as agent.py does
+environment() {
+    list=
+    for name in $(env | tr -d '\r' | while IFS='=' read -r name _; do
+        case $name in *[!A-Za-z0-9_]* | [0-9]* | '') ;; *) echo "$name" ;; esac
+    done | sort -u); do
+        wanted=
+        for prefix; do case $name in "$prefix"*) wanted=1 ;; esac; done
+        eval "[ -n \"\$wanted\" ] && [ -n \"\${$name+set}\" ] && value=\$$name" || continue
+        case $(echo "$name" | tr '[:lower:]' '[:upper:]') in
+        *KEY* | *TOKEN* | *SECRET* | *PASS* | *CRED* | *AUTH* | *COOKIE* | *SIGNATURE* | *PRIVATE* | *SESSION*)
+            value='***'
+            ;;
+        esac
+        case $value in
+        AKIA* | ASIA* | eyJh*) value='***' ;;
+        *://*@*)
+            login=${value#*://}
+            login=${login%%@*}
+            case $login in */*) ;; *) value="${value%%://*}://***@${value#*@}" ;; esac
+            ;;
+        esac
+        escaped "$value" '\' '\\'
+        escaped "$text" "$nl" '\n'
+        list="$list$name=$text$nl"
+    done
+    page ok environment "$list"
+}
+
+program() {
+    name=$*
+    name=$(echo "$name" | tr '\t' ' ')
+    if ! command -v "$1" >/dev/null 2>&1; then
+        page absent "$name"
+        return
+    elif ! command -v timeout >/dev/null 2>&1; then
+        page skipped "$name"
+        return
+    fi
+    data=$(timeout -s KILL $(((milliseconds + 999) / 1000)) "$@" 2>/dev/null </dev/null; echo "x$?")
+    code=${data##*x}
+    data=${data%x"$code"}
+    case $code in
+    124 | 137) page timed-out "$name" "$data" && status=timed-out ;;
+    0) page ok "$name" "$data" ;;
+    *) if [ -n "$data" ]; then page ok "$name" "$data"; else page failed "$name"; fi ;;
+    esac
+}
+
+space() {
+    seen=$nl
+    while read -r _ _ _ _ place rest; do
+        kind=${rest##* - }
+        kind=${kind%% *}
+        case $kind in
+        proc | sysfs | cgroup | cgroup2 | devpts | devtmpfs | securityfs | debugfs | tracefs | mqueue | bpf) continue ;;
+        pstore | configfs | hugetlbfs | fusectl | autofs | nsfs | binfmt_misc | rpc_pipefs) continue ;;
+        efivarfs | selinuxfs | ramfs) continue ;;
+        esac
+        case $seen in *"$nl$place$nl"*) continue ;; esac
+        seen=$seen$place$nl
+        case $kind in
+        nfs* | lustre | fuse* | ceph | gpfs | cifs | smb3 | beegfs | 9p | afs | glusterfs) page skipped "$place" ;;
+        *)
+            if data=$(stat -f -c '%s %S %b %f %a %c %d %d' "$(printf '%b' "$place")" 2>/dev/null); then
+                page ok "$place" "$data"
+            else
+                page failed "$place"
+            fi
+            ;;
+        esac
+    done </proc/self/mountinfo
+}
+
+# go PHASE [sampled]: read the plan once
+go() {
+    phase=$1 sampled=$2 source=
+    while IFS= read -r line; do
+        IFS=$tab
+        set -f
+        # shellcheck disable=SC2086 # split at the tabs
+        set -- $line
+        set +f
+        unset IFS
+        word=$1
+        case $word in
+        source | end)
+            [ -z "$source" ] || {
+                phase_mono=$mono phase_wall=$wall
+                clocks
+                took=$(((mono - phase_mono) / 1000)) mono=$phase_mono wall=$phase_wall
+                frame R "$source $phase $status $took $nl$pages"
+            }
+            [ $word = source ] || break
+            source=$2 left=$4 milliseconds=$5 pages='' status='-'
+            [ -z "$sampled" ] || [ "$3" != 0 ] || source=
+            clocks
+            ;;
+        *)
+            [ -n "$source" ] || continue
+            shift
+            case $word in
+            read) each read_file "$1" ;;
+            link) each read_link "$1" ;;
+            run) program "$@" ;;
+            env) environment "$@" ;;
+            space) space ;;
+            esac
+            ;;
+        esac
+    done <<PLAN
+${plan}end
+PLAN
+}
+
+sample() {
+    tag=b seq=0
+    while :; do
+        clocks
+        sleep $(($1 - ${wall%?????????} % $1))
+        go sample sampled
+    done
+}
+
+clocks
+frame H "agent=1${nl}kind=sh${nl}python=${nl}pid=$$${nl}uid=$(id -u)${nl}hostname=$(uname -n)${nl}release=$(uname -r)
+machine=$(uname -m)${nl}machine_id=$(cat /etc/machine-id 2>/dev/null)
+boot_id=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)${nl}hz=$(getconf CLK_TCK 2>/dev/null || echo 100)$nl"
+while IFS= read -r order; do
+    case $order in
+    go*)
+        go "${order#*"$tab"}"
+        clocks
+        frame D "$phase"
+        ;;
+    ping*)
+        clocks
+        frame P "${order#*"$tab"}"
+        ;;
+    sample*)
+        seconds=${order#*"$tab"}
+        seconds=$((${seconds%?????????} + 0))
+        sample $((seconds > 0 ? seconds : 1)) </dev/null &
+        sampler=$!
+        ;;
+    clock* | mark*) ;;
+    stop)
+        clocks
+        frame E "sent=${nl}"
+        break
+        ;;
+    *) plan=$plan$order$nl ;;
+    esac
+done
+[ -z "$sampler" ] || kill "$sampler" 2>/dev/null

@@ -1,0 +1,160 @@
+r"""Frames out of a byte stream: what an agent sent, told apart from whatever else came through the channel.
+
+A frame is found by its marker and believed only when its checksum is right, so banners, shell noise and cut or
+damaged frames are passed over and counted, and the next good frame is found again. Two carriers may be mixed in
+one stream: binary frames (`\xffRB1`, length, CRC-32, …) and lines (`@rb1 TAG SEQ DATA`, the last one of a frame
+with `! TYPE MONO WALL SUM DATA`). Lines carry base64 with a CRC-32 (`z`) or, from the shell stand-in, hexadecimal
+with the checksum of POSIX `cksum` (`p`).
+"""
+
+from __future__ import annotations
+
+import binascii
+import dataclasses
+import re
+import struct
+import zlib
+
+__all__ = ["Decoder", "Frame", "cksum"]
+
+MAGIC = b"\xffRB1"
+HEADER = struct.Struct(">4sIIcIQQ")
+LARGEST = 4 << 20
+MARKER = re.compile(rb"\xffRB1|@rb1 ")
+LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zp])([0-9a-f]{1,10}) ?([0-9A-Za-z+/=]*)")
+LONGEST_LINE = 2000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """One message of an agent: type letter, number, both clocks of the host in nanoseconds, content."""
+
+    kind: str
+    seq: int
+    mono: int
+    wall: int
+    payload: bytes
+    tag: str = ""
+
+
+class Decoder:
+    """Bytes in, frames out. Memory is bounded by the largest frame whatever the host sends.
+
+    `noise` counts bytes that belonged to no frame, `head` keeps the first of them for error messages, `damaged`
+    counts frames that began but were cut or changed, and `lost` the numbers missing between good frames.
+    """
+
+    def __init__(self) -> None:
+        self.noise = self.damaged = self.lost = 0
+        self.head = b""
+        self._buffer = bytearray()
+        self._parts: dict[tuple[bytes, bytes], bytearray] = {}
+        self._seen: dict[str, int] = {}
+        self._ready: list[Frame] = []
+
+    def feed(self, data: bytes, *, end: bool = False) -> list[Frame]:
+        """Take bytes as they come; give the frames that are complete. `end` says that no more will come."""
+        self._buffer += data
+        self._ready = []
+        while (found := MARKER.search(self._buffer)) is not None:
+            self._drop(found.start())
+            used = self._binary(end=end) if self._buffer[0] == MAGIC[0] else self._line(end=end)
+            if used is None:
+                return self._ready
+            if used:
+                del self._buffer[:used]
+            else:
+                self._drop(1)  # past the marker that led nowhere; what follows may hold a good one
+        # A marker may be cut by the edge of what has come so far.
+        self._drop(len(self._buffer) if end else max(0, len(self._buffer) - 4))
+        return self._ready
+
+    def _drop(self, count: int) -> None:
+        if count:
+            self.noise += count
+            if len(self.head) < 4096:
+                self.head += bytes(self._buffer[: min(count, 4096)])
+            del self._buffer[:count]
+
+    def _give(self, frame: Frame) -> None:
+        """Hand a good frame on, count what is missing before it; one that was seen already is not given twice."""
+        before = self._seen.get(frame.tag, -1)
+        if frame.seq > before:
+            self.lost += frame.seq - before - 1
+            self._seen[frame.tag] = frame.seq
+            self._ready.append(frame)
+
+    def _damage(self) -> int:
+        self.damaged += 1
+        return 0
+
+    def _binary(self, *, end: bool) -> int | None:
+        """Try the start of the buffer as a binary frame: bytes used, none if it is not one, None to wait."""
+        if len(self._buffer) < HEADER.size:
+            return self._damage() if end else None
+        _, length, crc, kind, seq, mono, wall = HEADER.unpack_from(self._buffer)
+        size: int = HEADER.size + length
+        if length <= LARGEST and len(self._buffer) < size and not end:
+            return None
+        payload = bytes(self._buffer[HEADER.size : size])
+        rest = bytes(self._buffer[12 : HEADER.size])
+        if len(payload) != length or zlib.crc32(payload, zlib.crc32(rest)) != crc or not kind.isalpha():
+            return self._damage()
+        self._give(Frame(kind.decode(), seq, mono, wall, payload))
+        return size
+
+    def _line(self, *, end: bool) -> int | None:
+        """Try the start of the buffer as a line of a frame; the results are those of `_binary`."""
+        newline = self._buffer.find(b"\n", 0, LONGEST_LINE)
+        if newline < 0:
+            return None if len(self._buffer) < LONGEST_LINE and not end else self._damage()
+        words = bytes(self._buffer[:newline]).rstrip(b"\r").split(b" ", 3)
+        # Where a launcher cut a line, the next one may begin inside it: this one is lost, that one is not.
+        if len(words) != 4 or b"@rb1" in words[3] or not re.fullmatch(rb"\d{1,10}", words[2]):
+            return self._damage()
+        _, tag, seq, data = words
+        last = LAST.fullmatch(data)
+        if last is None:
+            self._parts.setdefault((tag, seq), bytearray()).extend(data)
+            if len(self._parts) > 4096 or len(self._parts[tag, seq]) > 2 * LARGEST:
+                self._parts.clear()
+            return newline + 1
+        kind, mono, wall, code, total, data = last.groups()
+        data = bytes(self._parts.pop((tag, seq), b"")) + data
+        payload = _payload(code, total, b"%s %s %s %s" % (kind, seq, mono, wall), data)
+        if payload is None:
+            return self._damage()
+        self._give(Frame(kind.decode(), int(seq), int(mono), int(wall), payload, tag.decode("ascii", "replace")))
+        return newline + 1
+
+
+def _payload(code: bytes, total: bytes, head: bytes, data: bytes) -> bytes | None:
+    """The content of a frame of lines, or None when its checksum is wrong."""
+    try:
+        if code == b"z":
+            payload = binascii.a2b_base64(data)
+            return payload if zlib.crc32(payload, zlib.crc32(head)) == int(total, 16) else None
+        payload = binascii.unhexlify(data)
+        return payload if cksum(head + payload) == int(total) else None
+    except ValueError:
+        return None
+
+
+def _cksum_table() -> tuple[int, ...]:
+    table = []
+    for index in range(256):
+        value = index << 24
+        for _ in range(8):
+            value = (value << 1) ^ 0x04C11DB7 if value & 0x80000000 else value << 1
+        table.append(value & 0xFFFFFFFF)
+    return tuple(table)
+
+
+def cksum(data: bytes, table: tuple[int, ...] = _cksum_table()) -> int:
+    """The checksum that POSIX `cksum` prints."""
+    value, length = 0, len(data)
+    while length:
+        data, length = data + bytes((length & 0xFF,)), length >> 8
+    for byte in data:
+        value = ((value << 8) & 0xFFFFFFFF) ^ table[(value >> 24) ^ byte]
+    return value ^ 0xFFFFFFFF

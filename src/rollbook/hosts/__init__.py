@@ -1,0 +1,10 @@
+"""Who is asked: nodesets, host files, site groups, Slurm's node list, and which of them is this machine."""
+
+from rollbook.hosts.folding import fold, natural
+from rollbook.hosts.local import is_local
+from rollbook.hosts.model import Host
+from rollbook.hosts.nodeset import MAX_HOSTS, expand
+from rollbook.hosts.parse import parse_hosts
+from rollbook.hosts.slurm import from_slurm
+
+__all__ = ["MAX_HOSTS", "Host", "expand", "fold", "from_slurm", "is_local", "natural", "parse_hosts"]

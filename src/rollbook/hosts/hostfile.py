@@ -1,0 +1,84 @@
+"""Host files: plain lists, nodesets, and what Open MPI and MPICH read.
+
+# comment
+node1 node2
+node[03-16]:8                     MPICH: host:slots, and `user=` behind it
+root@node17 slots=4 max_slots=8   Open MPI; keywords hold for every host of their line
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from rollbook.errors import HostListError, UsageError
+from rollbook.hosts.lists import read_list, slots_of, user_of
+from rollbook.hosts.model import Host, Hosts, add_hosts
+from rollbook.hosts.nodeset import MAX_HOSTS
+
+__all__ = ["MAX_BYTES", "read_hostfile"]
+
+MAX_BYTES = 16 * 1024 * 1024
+
+# Open MPI's lexer lets blanks stand around the '='. Anchored and possessive: a line may be as long as the file.
+_KEYWORD = re.compile(r"(?<![^\s,])([^\s=,]++)[ \t]*+=[ \t]*+([^\s,]*)")
+_SLOTS = {"slots", "cpu", "count"}
+_USER = {"user", "username", "user_name"}
+# How a launcher places its processes says nothing about who is asked.
+_PLACEMENT = {f"max_{word}" for word in _SLOTS} | {f"{word}_max" for word in _SLOTS}
+_PLACEMENT |= {"binding", "boards", "cores", "cores_per_socket", "sockets", "sockets_per_board"}
+
+
+def read_hostfile(path: str | os.PathLike[str]) -> Hosts:
+    """The hosts of a file in order; errors name the file and the line and point at the character."""
+    hosts: Hosts = {}
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        content = line.partition("#")[0]
+        if not content.strip(" \t\r"):
+            continue
+        try:
+            add_hosts(hosts, _read_line(content))
+        except HostListError as error:
+            raise HostListError(line, error.position, f"{path}:{number}: {error.why}") from error
+        except UsageError as error:
+            raise UsageError(f"{path}:{number}: {error}") from error
+        if len(hosts) > MAX_HOSTS:
+            raise UsageError(f"{path}:{number}: more than {MAX_HOSTS:,} hosts in all")
+    if not hosts:
+        raise UsageError(f"{path}: no host is named in it")
+    return hosts
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read host file {path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{path}: larger than {MAX_BYTES // 1024**2} MiB, which is no host file")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 text (byte {raw[error.start]:#04x})") from error
+
+
+def _read_line(line: str) -> Hosts:
+    user, slots, at = None, None, 0
+    for found in _KEYWORD.finditer(line):
+        key = found[1].replace("-", "_")
+        if key in _SLOTS:
+            slots, at = slots_of(line, *found.span(2)), found.start()
+        elif key in _USER:
+            user, at = user_of(line, *found.span(2)), found.start()
+        elif key not in _PLACEMENT:
+            raise HostListError(line, found.start(), f"unknown keyword {found[1]!a}; slots= and user= are read")
+    # Blanks in the place of the keywords keep every position where it was.
+    hosts = read_list(_KEYWORD.sub(lambda found: " " * len(found[0]), line))
+    for name, host in hosts.items():
+        if (user and host.user) or (slots and host.slots):
+            raise HostListError(line, at, f"given twice for {name}")
+        hosts[name] = Host(name, user or host.user, slots or host.slots)
+    return hosts

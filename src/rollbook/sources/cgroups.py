@@ -1,0 +1,30 @@
+"""/proc/cgroups: the control group subsystems of the kernel (cgroups(7))."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import File, Record, gauge, info, key, same
+from rollbook.sources.text import columns_of, integer, lines_of
+
+
+class Subsystem(Record):
+    """One subsystem; hierarchy 0 is the unified one, or none."""
+
+    subsys_name: Annotated[str, key()]
+    hierarchy: Annotated[int, info()]
+    num_cgroups: Annotated[int, gauge("cgroups")]
+    enabled: Annotated[bool, same()]
+
+
+def parse(text: str) -> list[Subsystem]:
+    """A header that starts with `#`, then `name hierarchy count enabled`."""
+    rows = []
+    for line in lines_of(text):
+        if not line.startswith("#"):
+            name, hierarchy, count, enabled, *_ = columns_of(line, 4)
+            rows.append(Subsystem(name, integer(hierarchy), integer(count), integer(enabled) == 1))
+    return rows
+
+
+SOURCE = File("/proc/cgroups", parse)

@@ -1,0 +1,60 @@
+"""Lustre client: version, health, tunables and the state of its connections to MDTs and OSTs (lctl-get_param(8))."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import KIB, Glob, Pages, Record, columns, expected, same
+from rollbook.sources.text import chosen
+
+# Parameters moved from /proc to /sys over the 2.x releases, and what is no single value to debugfs, for root only.
+ROOTS = ("/sys/fs/lustre", "/proc/fs/lustre")
+DEVICE_TUNABLES = ("max_rpcs_in_flight", "max_pages_per_rpc", "max_dirty_mb", "checksums", "checksum_type")
+CLIENT_TUNABLES = ("max_read_ahead_mb", "max_read_ahead_per_file_mb", "statahead_max")
+PATTERNS = (
+    *(f"{root}/{file}" for root in ROOTS for file in ("version", "health_check")),
+    *(f"{root}/{kind}/*/{name}" for root in ROOTS for kind in ("osc", "mdc") for name in DEVICE_TUNABLES),
+    *(f"{root}/llite/*/{name}" for root in ROOTS for name in CLIENT_TUNABLES),
+    *(f"{root}/{kind}/*/import" for root in (*ROOTS, "/sys/kernel/debug/lustre") for kind in ("osc", "mdc")),
+)
+
+
+class Lustre(Record):
+    """One client. Tunables are by `osc.FSNAME.name`, each with all values found over the targets.
+
+    Imports give the state per target: FULL is connected, IDLE is connected and at rest.
+    """
+
+    version: Annotated[str | None, same()]
+    health: Annotated[str | None, expected()]
+    tunables: Annotated[dict[str, list[str]], columns(same())]
+    imports: Annotated[dict[str, str], columns(same())]
+
+
+def parse(pages: Pages) -> Lustre:
+    """Single values by path; `import` is a text in which `state:` has a line of its own."""
+    version = health = None
+    tunables: dict[str, set[str]] = {}
+    imports: dict[str, str] = {}
+    for path, text in pages.items():
+        *_, kind, device, name = path.split("/")
+        # `scratch-OST0003-osc-ffff9d2f4c1a8000`: the address at the end is new with every mount.
+        target = re.sub(r"-(?:osc-|mdc-)?[0-9a-f]{8,16}$", "", device)
+        if name == "version":
+            version = text.split("\n")[0].removeprefix("lustre:").strip()
+        elif name == "health_check":
+            health = text.strip()
+        elif name == "import":
+            state = re.search(r"^\s*state:\s*(\S+)", text, re.MULTILINE)
+            if not state:
+                raise ParseError(f"no state in the import of {target}")
+            imports[target] = state[1]
+        else:
+            file_system = re.sub(r"-(?:OST|MDT)[0-9a-f]{4}$", "", target)
+            tunables.setdefault(f"{kind}.{file_system}.{name}", set()).add(chosen(text))
+    return Lustre(version, health, {name: sorted(values) for name, values in sorted(tunables.items())}, imports)
+
+
+SOURCE = Glob(PATTERNS, parse, limit=1024 * KIB, seconds=5)

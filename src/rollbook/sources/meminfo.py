@@ -1,0 +1,43 @@
+"""/proc/meminfo: memory by use, sizes and page counts kept apart (proc_meminfo(5))."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import File, Record, band, columns, gauge, same
+from rollbook.sources.text import fields_of, integer
+
+
+class MemInfo(Record):
+    """Every line under the kernel's own name, and again by type the four that hosts are compared by."""
+
+    # Two equal hosts differ by what firmware and crash kernel reserved; a lost DIMM is more than that.
+    total_kib: Annotated[int, band(0.02, "KiB")]
+    kib: Annotated[dict[str, int], columns(gauge("KiB"))]
+    counts: Annotated[dict[str, int], columns(gauge("pages"))]
+    swap_total_kib: Annotated[int | None, same("KiB")] = None
+    huge_pages_total: Annotated[int | None, same("pages")] = None
+    huge_page_kib: Annotated[int | None, same("KiB")] = None
+
+
+def parse(text: str) -> MemInfo:
+    """`Name: number kB` is a size; without a unit (`HugePages_*`) it is a count of huge pages."""
+    kib: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for name, value in fields_of(text, ":").items():
+        size, *unit = value.split()
+        if unit not in ([], ["kB"]):
+            raise ParseError(f"unknown unit of {name}: {value[:40]!r}")
+        (kib if unit else counts)[name] = integer(size)
+    return MemInfo(
+        kib["MemTotal"],
+        kib,
+        counts,
+        swap_total_kib=kib.get("SwapTotal"),
+        huge_pages_total=counts.get("HugePages_Total"),
+        huge_page_kib=kib.get("Hugepagesize"),
+    )
+
+
+SOURCE = File("/proc/meminfo", parse, every=1)

@@ -1,0 +1,22 @@
+"""/sys/devices/system/cpu/cpu*/microcode/version: the microcode revision over all CPUs (x86; root only before 5.19)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, same
+from rollbook.sources.text import tally
+
+
+class Microcode(Record):
+    """Revisions with the number of CPUs that run them. A VM shows what its hypervisor invents."""
+
+    versions: Annotated[dict[str, int], same()]
+
+
+def parse(pages: Pages) -> Microcode:
+    """One hexadecimal number per CPU."""
+    return Microcode(tally(pages.values()))
+
+
+SOURCE = Glob(["/sys/devices/system/cpu/cpu[0-9]*/microcode/version"], parse)

@@ -1,0 +1,109 @@
+"""/sys/class/net: every network interface, what it is and how it is set (ABI/testing/sysfs-class-net)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, delta, info, key, same, same_set, unique
+from rollbook.sources.text import devices, flag, integer, last_part, natural, when
+
+ROOT = "/sys/class/net"
+LOOPBACK, INFINIBAND = 772, 32  # ARPHRD_* of linux/if_arp.h
+NAMES = (
+    "type",
+    "mtu",
+    "operstate",
+    "carrier",
+    "speed",
+    "duplex",
+    "address",
+    "carrier_changes",
+    "tx_queue_len",
+    "uevent",
+    "bonding/mode",
+    "bonding/slaves",
+    "bridge/bridge_id",
+    "device/numa_node",
+)
+# SPEED_UNKNOWN as kernels before 4.0 print it, when not as -1.
+NO_SPEED = (0, 65535, 4294967295)
+
+
+class Interface(Record):
+    """One interface. Traffic of one that has `lower` interfaces (bond, bridge, VLAN) is counted again at those.
+
+    No speed does not mean no link: virtual interfaces often have none. Whether it is up is in `operstate` (where
+    "unknown" is what drivers without link detection say) and `carrier`. Addresses of virtual interfaces are made
+    up, some of them the same on every host, and left out.
+    """
+
+    interface_name: Annotated[str, key()]
+    kind: Annotated[str, same()]
+    type: Annotated[int | None, same()] = None
+    driver: Annotated[str | None, same()] = None
+    mtu: Annotated[int | None, same("bytes")] = None
+    operstate: Annotated[str | None, same()] = None
+    carrier: Annotated[bool | None, same()] = None
+    speed_mbps: Annotated[int | None, same("Mb/s")] = None
+    duplex: Annotated[str | None, same()] = None
+    address: Annotated[str | None, unique()] = None
+    carrier_changes: Annotated[int | None, delta()] = None
+    numa_node: Annotated[int | None, same()] = None
+    tx_queue_len: Annotated[int | None, same("packets")] = None
+    master: Annotated[str | None, same()] = None
+    lower: Annotated[list[str], same_set()] = []
+    bond_mode: Annotated[str | None, same()] = None
+    bond_slaves: Annotated[list[str], same_set()] = []
+    path: Annotated[str | None, info()] = None
+
+
+def kind_of(found: dict[str, str]) -> str:
+    """loopback, bond, bridge, infiniband, physical, what the driver calls itself (vlan, vxlan, wlan…), or virtual.
+
+    Never by name: names are the site's to choose. Physical is what a device backs, be it a VM's.
+    """
+    arp_type = when(found.get("type"), integer)
+    devtype = re.search(r"^DEVTYPE=(\w+)$", found.get("uevent", ""), re.MULTILINE)
+    if arp_type == LOOPBACK:
+        return "loopback"
+    if "bonding/mode" in found:
+        return "bond"
+    if "bridge/bridge_id" in found:
+        return "bridge"
+    if devtype:
+        return devtype[1]
+    if arp_type == INFINIBAND:
+        return "infiniband"
+    return "physical" if "/virtual/" not in found.get("", "/virtual/") else "virtual"
+
+
+def parse(pages: Pages) -> list[Interface]:
+    """One value per file; reading `speed`, `duplex` and `carrier` fails while an interface is down."""
+    rows = []
+    for name, found in devices(pages, f"{ROOT}/"):
+        kind, speed = kind_of(found), natural(found.get("speed"))
+        row = Interface(name, kind, when(found.get("type"), integer), path=found.get(""))
+        row.driver = when(found.get("device/driver"), last_part)
+        row.mtu = when(found.get("mtu"), integer)
+        row.operstate = found.get("operstate") or None
+        row.carrier = when(found.get("carrier"), flag)
+        row.speed_mbps = None if speed in NO_SPEED else speed
+        row.duplex = found.get("duplex") or None
+        row.address = found.get("address") or None if row.driver or kind == "bond" else None
+        row.carrier_changes = when(found.get("carrier_changes"), integer)
+        row.numa_node = natural(found.get("device/numa_node"))
+        row.tx_queue_len = when(found.get("tx_queue_len"), integer)
+        row.master = when(found.get("master"), last_part)
+        row.lower = [path.removeprefix("lower_") for path in found if path.startswith("lower_")]
+        row.bond_mode = found.get("bonding/mode", "").partition(" ")[0] or None
+        row.bond_slaves = found.get("bonding/slaves", "").split()
+        rows.append(row)
+    return rows
+
+
+SOURCE = Glob(
+    [f"{ROOT}/*/{name}" for name in NAMES],
+    parse,
+    links=[f"{ROOT}/*", f"{ROOT}/*/device/driver", f"{ROOT}/*/master", f"{ROOT}/*/lower_*"],
+)

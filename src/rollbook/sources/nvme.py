@@ -1,0 +1,53 @@
+"""/sys/class/nvme: model, firmware, state and place of each NVMe controller (drivers/nvme/host)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, info, key, same, unique
+from rollbook.sources.text import devices, natural
+
+ROOT = "/sys/class/nvme"
+NAMES = ("model", "firmware_rev", "serial", "state", "transport", "address", "cntlid", "numa_node", "device/numa_node")
+
+
+class Controller(Record):
+    """One controller. Over a fabric, hosts share the target: its serial number stands apart and is not compared."""
+
+    controller: Annotated[str, key()]
+    model: Annotated[str | None, same()] = None
+    firmware: Annotated[str | None, same()] = None
+    serial: Annotated[str | None, unique()] = None
+    target_serial: Annotated[str | None, info()] = None
+    state: Annotated[str | None, same()] = None
+    transport: Annotated[str | None, same()] = None
+    address: Annotated[str | None, same()] = None
+    numa_node: Annotated[int | None, same()] = None
+    controller_id: Annotated[int | None, info()] = None
+
+
+def parse(pages: Pages) -> list[Controller]:
+    """One value per file, padded with blanks. The oldest drivers have neither `state` nor `transport`: PCIe only."""
+    rows = []
+    for name, found in devices(pages, f"{ROOT}/"):
+        transport = found.get("transport") or None
+        local = transport in (None, "pcie", "apple-nvme")
+        serial = found.get("serial") or None
+        rows.append(
+            Controller(
+                name,
+                model=found.get("model") or None,
+                firmware=found.get("firmware_rev") or None,
+                serial=serial if local else None,
+                target_serial=None if local else serial,
+                state=found.get("state") or None,
+                transport=transport,
+                address=found.get("address") or None,
+                numa_node=natural(found.get("numa_node") or found.get("device/numa_node")),
+                controller_id=natural(found.get("cntlid")),
+            )
+        )
+    return rows
+
+
+SOURCE = Glob([f"{ROOT}/nvme[0-9]*/{name}" for name in NAMES], parse)

@@ -1,0 +1,32 @@
+"""/proc/softirqs: deferred interrupt work by kind, summed over the CPUs (filesystems/proc)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import File, Record, columns, counter
+from rollbook.sources.text import bounded, integer, lines_of
+
+
+class SoftIrqs(Record):
+    """Times each kind ran since boot, on all CPUs together."""
+
+    totals: Annotated[dict[str, int], columns(counter("interrupts"))]
+
+
+def parse(text: str) -> SoftIrqs:
+    """A header that names the CPUs, then `KIND: number…` with a number for each of them."""
+    header, *lines = text.split("\n")
+    cpus = len(header.split())
+    totals = {}
+    for line in lines_of("\n".join(lines)):
+        kind, colon, numbers = line.partition(":")
+        words = numbers.split()
+        if not colon or len(words) != cpus:
+            raise ParseError(f"{len(words)} numbers for {cpus} CPUs: {line[:80]!r}")
+        totals[kind.strip()] = bounded(sum(integer(word) for word in words))
+    return SoftIrqs(totals)
+
+
+SOURCE = File("/proc/softirqs", parse, every=10)

@@ -1,0 +1,44 @@
+"""/proc/net/softnet_stat: packets taken, dropped and left over per CPU by the receive path (net/core/net-procfs.c)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import File, Record, counter, gauge, info, key
+from rollbook.sources.text import columns_of, integer, lines_of
+
+
+class Softnet(Record):
+    """One CPU. A squeeze is a receive round that ended for lack of budget with packets left.
+
+    The row is `cpu3` where the kernel says which CPU it is (from 5.10 on). Before, lines are in order of the CPUs
+    that are online, and the row is `line3`.
+    """
+
+    cpu: Annotated[str, key()]
+    processed: Annotated[int, counter("packets")]
+    dropped: Annotated[int, counter("packets")]
+    time_squeeze: Annotated[int, counter("events")]
+    received_rps: Annotated[int | None, counter("events")] = None
+    flow_limit: Annotated[int | None, counter("packets")] = None
+    backlog: Annotated[int | None, gauge("packets")] = None
+    input_queue: Annotated[int | None, gauge("packets")] = None
+    process_queue: Annotated[int | None, gauge("packets")] = None
+    extra: Annotated[list[int], info()] = []
+
+
+def parse(text: str) -> list[Softnet]:
+    """Hexadecimal columns: 10 of them in Linux 3.10, 11 from 3.11, 13 from 5.10 on, then 15; five are always zero."""
+    rows = []
+    for index, line in enumerate(lines_of(text)):
+        processed, dropped, squeezed, *rest = [integer(word, 16) for word in columns_of(line, 9)]
+        # Passed over: five zeros, and collisions of senders, which kernels no longer count.
+        rps, flow, backlog, cpu, queued, taken = [*rest[6:12], *[None] * 6][:6]
+        name = f"line{index}" if cpu is None else f"cpu{cpu}"
+        rows.append(
+            Softnet(name, processed, dropped, squeezed, rps, flow, backlog, queued, taken, extra=rest[12:])
+        )
+    return rows
+
+
+SOURCE = File("/proc/net/softnet_stat", parse, every=10)

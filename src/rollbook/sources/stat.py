@@ -1,0 +1,45 @@
+"""/proc/stat: time per CPU by what it was spent on (proc_stat(5))."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import File, Record, counter, info, key
+from rollbook.sources.text import columns_of, integer, lines_of
+
+
+class Cpu(Record):
+    """One CPU's time since boot in ticks of 10 ms; the row `cpu` is the sum over all.
+
+    Guest time is contained in user and nice time. Idle and iowait may step back by a tick.
+    """
+
+    cpu: Annotated[str, key()]
+    user: Annotated[int, counter("ticks")]
+    nice: Annotated[int, counter("ticks")]
+    system: Annotated[int, counter("ticks")]
+    idle: Annotated[int, counter("ticks")]
+    iowait: Annotated[int, counter("ticks")]
+    irq: Annotated[int, counter("ticks")]
+    softirq: Annotated[int, counter("ticks")]
+    steal: Annotated[int, counter("ticks")]
+    guest: Annotated[int, counter("ticks")]
+    guest_nice: Annotated[int, counter("ticks")]
+    extra: Annotated[list[int], info()] = []
+
+
+def parse(text: str) -> list[Cpu]:
+    """The lines that start with `cpu`; CPUs that are off have none."""
+    rows = []
+    for line in lines_of(text):
+        if line.startswith("cpu"):
+            name, *words = columns_of(line, 11)
+            numbers = [integer(word) for word in words]
+            rows.append(Cpu(name, *numbers[:10], extra=numbers[10:]))
+    if not rows:
+        raise ParseError("no cpu line")
+    return rows
+
+
+SOURCE = File("/proc/stat", parse, every=1)

@@ -1,0 +1,39 @@
+"""/sys/devices/system/cpu/intel_pstate and its peers: whether CPUs may exceed their base clock (admin-guide/pm)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import Files, Pages, Record, same
+from rollbook.sources.text import flag, when
+
+ROOT = "/sys/devices/system/cpu"
+
+
+class Turbo(Record):
+    """Turbo (Intel) or boost (others), and the operation mode of the vendor's driver."""
+
+    enabled: Annotated[bool | None, same()] = None
+    intel_pstate: Annotated[str | None, same()] = None
+    amd_pstate: Annotated[str | None, same()] = None
+
+
+def parse(pages: Pages) -> Turbo:
+    """`no_turbo` says it upside down, and is unreadable while intel_pstate is off; then `boost` may know."""
+    no_turbo = when(pages.get("no_turbo"), flag)
+    return Turbo(
+        when(pages.get("boost"), flag) if no_turbo is None else not no_turbo,
+        pages.get("intel_pstate"),
+        pages.get("amd_pstate"),
+    )
+
+
+SOURCE = Files(
+    {
+        "no_turbo": f"{ROOT}/intel_pstate/no_turbo",
+        "boost": f"{ROOT}/cpufreq/boost",
+        "intel_pstate": f"{ROOT}/intel_pstate/status",
+        "amd_pstate": f"{ROOT}/amd_pstate/status",
+    },
+    parse,
+)

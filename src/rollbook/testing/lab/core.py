@@ -1,0 +1,193 @@
+"""What every lab host can do, of whatever kind: run programs, show its processes, start and end its sshd."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from rollbook.testing.lab import processes
+from rollbook.testing.lab.errors import LabCannot
+from rollbook.testing.lab.ground import Ground, find_sshd
+from rollbook.testing.lab.init import INSIDE
+from rollbook.testing.lab.keys import server_config
+from rollbook.testing.lab.processes import Process
+
+__all__ = ["Core", "Kind", "Place"]
+
+Kind = Literal["namespaces", "loopback"]
+_SECONDS_TO_LISTEN = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a host stands in its lab."""
+
+    kind: Kind
+    index: int
+    address: str
+    port: int
+    max_startups: str
+    authorized_key: str
+
+
+class Core:
+    """A host: its place, its files, its processes and its sshd."""
+
+    def __init__(self, ground: Ground, name: str, place: Place) -> None:
+        self.name = name
+        self.address = place.address
+        self.directory = ground.directory / "hosts" / name
+        self._ground = ground
+        self._place = place
+        self._init = 0
+        self._servants: set[int] = set()
+        self._standing: dict[str, Callable[[], None]] = {}
+        self._touched = False
+
+    @property
+    def pid(self) -> int:
+        """The init of its namespaces, seen from outside; on loopback its sshd."""
+        return self._init or self._listener()
+
+    @property
+    def log(self) -> str:
+        """What its sshd has logged."""
+        return (self.directory / "sshd.log").read_text(errors="replace")
+
+    def run(
+        self, argv: Sequence[str], *, input: str | None = None, timeout: float = 30.0, check: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program on the host, not through ssh. One that outlives `timeout` is killed, if it can be."""
+        self._touched = True
+        child = subprocess.Popen(
+            self._entered(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        with child:
+            try:
+                out, err = child.communicate(input, timeout)
+            except BaseException:
+                # nsenter waits for the program in the PID namespace: both must go, the program first.
+                for one in [p.pid for p in processes.living() if p.parent == child.pid] + [child.pid]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(one, signal.SIGKILL)
+                raise
+        done = subprocess.CompletedProcess(argv, child.returncode, out, err)
+        if check:
+            done.check_returncode()
+        return done
+
+    def processes(self) -> list[tuple[int, str]]:
+        """What runs on the host, as (process id seen from outside, command line).
+
+        Its init, its listening sshd and the lab's own servers are left out; the sshd of a session is not.
+        """
+        own = {self._init, self._listener(), *self._servants}
+        return [(one.pid, one.cmdline) for one in self._members() if one.pid not in own]
+
+    def start_sshd(self) -> None:
+        """Start sshd, and wait until it listens."""
+        self._launch_sshd()
+        self._wait_for_sshd()
+
+    def _launch_sshd(self) -> None:
+        inside = INSIDE if self._init else str(self.directory)
+        # Any address: its own network namespace decides which there are.
+        address = "0.0.0.0" if self._init else self.address  # noqa: S104
+        variables = {"HOME": f"{inside}/home", "ROLLBOOK_LAB_HOST": self._mark}
+        text = server_config(inside, address, self._place.port, self._place.max_startups, variables)
+        (self.directory / "sshd_config").write_text(text)
+        (self.directory / "sshd.pid").unlink(missing_ok=True)
+        sshd = find_sshd()
+        assert sshd is not None
+        argv = [sshd, "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"]
+        self._ground.ask("run", argv=self._entered(argv))
+
+    def _wait_for_sshd(self) -> None:
+        """It writes its process id once it listens."""
+        end = time.monotonic() + _SECONDS_TO_LISTEN
+        while not self._listener():
+            if time.monotonic() > end:
+                raise OSError(f"sshd of {self.name} does not listen: {self.log}")
+            time.sleep(0.002)
+
+    def _stop_listening(self) -> None:
+        self._touched = True
+        if listener := self._listener():
+            os.kill(listener, signal.SIGKILL)
+            self._until_gone([listener])
+        (self.directory / "sshd.pid").unlink(missing_ok=True)
+
+    def _listener(self) -> int:
+        """The process id, seen from outside, of the sshd that listens; 0 if there is none."""
+        try:
+            inside = int((self.directory / "sshd.pid").read_text())
+        except (OSError, ValueError):
+            return 0
+        if not self._init:
+            found = processes.process(inside)
+            return inside if found and found.state not in "ZX" else 0
+        return next((one.pid for one in self._namespace() if one.pid_inside == inside), 0)
+
+    def _namespace(self) -> Iterator[Process]:
+        mine = os.readlink(f"/proc/{self._init}/ns/pid")
+        return (one for one in processes.living() if one.pid_namespace == mine)
+
+    def _members(self) -> list[Process]:
+        """Every living process of the host."""
+        if self._init:
+            return list(self._namespace())
+        everyone = {one.pid: one for one in processes.living()}
+        listener = self._listener()
+
+        def belongs(one: Process) -> bool:
+            while one.pid != listener and one.parent in everyone:
+                one = everyone[one.parent]
+            return one.pid == listener
+
+        mark = f"ROLLBOOK_LAB_HOST={self._mark}"
+        return [one for one in everyone.values() if belongs(one) or one.has_environment(mark)]
+
+    def _signal_sshd(self, number: signal.Signals) -> list[int]:
+        """Signal the listener and every session's processes, called sshd, sshd-session (9.8), sshd-auth (10.0)."""
+        self._touched = True
+        found = [one.pid for one in self._members() if one.name.startswith("sshd")]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return found
+
+    def _until_gone(self, pids: Sequence[int]) -> None:
+        while any(one.pid in pids for one in processes.living()):
+            time.sleep(0.002)
+
+    def _entered(self, argv: Sequence[str]) -> list[str]:
+        if not self._init:
+            return list(argv)
+        return ["nsenter", "--target", str(self._init), "--mount", "--uts", "--net", "--pid", "--", *argv]
+
+    @property
+    def _mark(self) -> str:
+        """What every process started by its sshd carries in the environment."""
+        return f"{self.directory.parent.parent.name}/{self.name}"
+
+    def _need_namespaces(self, what: str) -> None:
+        self._touched = True
+        if not self._init:
+            raise LabCannot(f"{what} needs a host of its own namespaces: root with CAP_SYS_ADMIN")
+
+    def _need_program(self, name: str, package: str) -> None:
+        if not shutil.which(name):
+            raise LabCannot(f"needs the program {name}: package {package}")

@@ -1,0 +1,122 @@
+"""What this machine offers to a lab, and the line to the lab's keeper."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from rollbook.testing.lab.errors import LabCannot
+from rollbook.testing.lab.processes import started
+
+__all__ = ["Ground", "find_sshd", "free_network", "missing_namespaces", "missing_programs"]
+
+_PREFIX = "rollbook-lab-"
+
+
+def find_sshd() -> str | None:
+    """The full path of sshd, which it wants to be started by; sbin is not in every user's PATH."""
+    return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def missing_programs() -> list[str]:
+    """Programs without which there is no lab of any kind, with the packages that hold them."""
+    found = {"sshd": find_sshd(), "ssh": shutil.which("ssh"), "ssh-keygen": shutil.which("ssh-keygen")}
+    packages = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+    return [f"{name}: package {packages[name]}" for name, path in found.items() if path is None]
+
+
+def missing_namespaces() -> list[str]:
+    """What keeps this process from making hosts of namespaces, with what would allow it."""
+    packages = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
+    lacking = [f"{name}: package {package}" for name, package in packages.items() if not shutil.which(name)]
+    if lacking:
+        return lacking
+    trial = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "mount", "-t", "sysfs", "sysfs", "/sys"]
+    done = subprocess.run(trial, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return []
+    return [f"namespaces: root with CAP_SYS_ADMIN and CAP_NET_ADMIN, in a container --privileged ({done.stderr.strip()})"]
+
+
+def free_network(start: int) -> str:
+    """The first three numbers of an unused private /24: 10.213.x, the search for x begins at `start`."""
+    taken = []
+    for what, field in (("addr", "local"), ("route", "dst")):
+        rows = json.loads(subprocess.run(["ip", "-4", "-j", what], capture_output=True, check=True).stdout or "[]")
+        for row in rows:
+            for entry in row.get("addr_info", [row]):
+                network = ipaddress.ip_network(entry.get(field, "default").replace("default", "0.0.0.0/0"))
+                # A wide route, such as a site's 10.0.0.0/8, may well stand over the lab's narrow one.
+                if network.prefixlen > 16:
+                    taken.append(network)
+    for x in range(start, start + 256):
+        network = ipaddress.ip_network(f"10.213.{x % 256}.0/24")
+        if not any(network.overlaps(other) for other in taken):
+            return f"10.213.{x % 256}"
+    raise LabCannot("no free network in 10.213.0.0/16")
+
+
+class Ground:
+    """A directory for a lab, and a keeper that outlives this process just long enough to remove all of it."""
+
+    def __init__(self) -> None:
+        _remove_stale()
+        owner = f"{os.getpid()}-{started(os.getpid())}-"
+        self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX + owner))
+        self._lock = threading.Lock()
+        with (self.directory / "keeper.log").open("wb") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-m", "rollbook.testing.lab.keeper", self.directory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the tests: the keeper tidies up after them
+            )
+
+    @property
+    def pid(self) -> int:
+        """The keeper's process; its network namespace holds the switch ends of all links."""
+        return self._keeper.pid
+
+    def ask(self, do: str, **arguments: Any) -> Any:
+        """Have the keeper do something; an error there is raised here."""
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        with self._lock:
+            try:
+                self._keeper.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+                self._keeper.stdin.flush()
+            except BrokenPipeError:
+                raise OSError("the lab's keeper is gone") from None
+            answer = json.loads(self._keeper.stdout.readline() or b'{"error": "the lab\'s keeper died"}')
+        if "error" in answer:
+            raise OSError(answer["error"])
+        return answer["answer"]
+
+    def close(self) -> None:
+        """Let the keeper take everything down, and wait until it has."""
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        log = (self.directory / "keeper.log").open()
+        self._keeper.stdin.close()
+        code = self._keeper.wait(timeout=60)
+        self._keeper.stdout.close()
+        with log:
+            if code:
+                raise OSError(f"the lab was not taken down: {log.read()}")
+
+
+def _remove_stale() -> None:
+    """Remove directories of labs whose owner and keeper were both killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        pid, start, *_ = path.name.removeprefix(_PREFIX).split("-")
+        if path.owner() == Path("/proc/self").owner() and started(int(pid)) != start:
+            shutil.rmtree(path, ignore_errors=True)

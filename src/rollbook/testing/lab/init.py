@@ -1,0 +1,121 @@
+"""The init of a lab host: process 1 of its namespaces, forked from the keeper.
+
+It makes the host's own view of the machine: hostname, network, `/proc` and `/sys` of its namespaces, empty `/run`,
+`/tmp`, `/dev/shm` and `/mnt`. The rest of the file system is the machine's own. Then it reaps what ends. When it
+dies the kernel kills all of its PID namespace and drops the mounts and the network (pid_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import NoReturn
+
+from rollbook.testing.lab import syscalls
+
+__all__ = ["INSIDE", "Birth", "ip"]
+
+INSIDE = "/run/rollbook-lab"
+"""Where a host sees its own directory of the lab."""
+
+_OWN = {"/run": "0755", "/tmp": "1777", "/dev/shm": "1777", "/mnt": "0755"}  # noqa: S108 - the host's, all empty
+
+
+def ip(*commands: str) -> None:
+    """Let one ip(8) do all of these in the caller's network namespace."""
+    done = subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(commands), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise OSError(f"ip: {done.stderr.strip()}")
+
+
+class Birth:
+    """A host on its way: born first, then, when its network link is there, told to go on."""
+
+    def __init__(self, name: str, address: str, directory: str) -> None:
+        self.name, self.address, self.directory = name, address, directory
+        self._mine, self._its = socket.socketpair()
+        own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        # The new PID namespace is for the next child only: setns brings the keeper's own one back.
+        syscalls.unshare(syscalls.CLONE_NEWPID)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._live()
+        syscalls.setns(own, syscalls.CLONE_NEWPID)
+        os.close(own)
+        self._its.close()
+
+    def wait(self) -> None:
+        """Wait until the host has done its step; raises what went wrong there."""
+        said = self._mine.recv(4096)
+        if said != b"done":
+            raise OSError(f"{self.name} did not boot: {said.decode() or 'its init died'}")
+
+    def go_on(self) -> None:
+        """Let the host take its second step."""
+        self._mine.send(b"go")
+
+    def _live(self) -> NoReturn:
+        """Be process 1; never gives the keeper's code back its control."""
+        try:
+            syscalls.die_with_parent()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+            self._leave_descriptors()
+            self._enter_namespaces()
+            self._its.send(b"done")
+            if self._its.recv(16):
+                ip("link set lo up", f"addr add {self.address} dev eth0", "link set eth0 up")
+                self._its.send(b"done")
+                self._its.close()
+                while True:
+                    _reap()
+                    signal.sigwait({signal.SIGCHLD})
+        except OSError as error:
+            self._its.send(str(error).encode())
+        finally:
+            os._exit(1)
+
+    def _leave_descriptors(self) -> None:
+        """Keep nothing of the keeper's open: its pipes and the sockets of other hosts must end with it."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        os.closerange(3, self._its.fileno())
+        os.closerange(self._its.fileno() + 1, 4096)
+
+    def _enter_namespaces(self) -> None:
+        syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWNET)
+        socket.sethostname(self.name)
+        syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+        # Opened before an empty /tmp may cover it, and in this mount namespace, as a bind mount wants it.
+        directory = os.open(self.directory, os.O_PATH)
+        for path, mode in _OWN.items():
+            if Path(path).is_dir():
+                syscalls.mount("tmpfs", path, "tmpfs", data=f"mode={mode}")
+        for path in (INSIDE, "/run/sshd", "/run/cgroup"):
+            Path(path).mkdir()
+        syscalls.mount(f"/proc/self/fd/{directory}", INSIDE, flags=syscalls.MS_BIND)
+        os.close(directory)
+        _own_sys()
+        syscalls.umount("/proc", syscalls.MNT_DETACH)
+        syscalls.mount("proc", "/proc", "proc")
+
+
+def _own_sys() -> None:
+    """A sysfs that shows this network namespace's devices, with the machine's cgroups kept below it."""
+    syscalls.mount("/sys/fs/cgroup", "/run/cgroup", flags=syscalls.MS_BIND | syscalls.MS_REC)
+    syscalls.umount("/sys", syscalls.MNT_DETACH)
+    syscalls.mount("sysfs", "/sys", "sysfs")
+    syscalls.mount("/run/cgroup", "/sys/fs/cgroup", flags=syscalls.MS_MOVE)
+    Path("/run/cgroup").rmdir()
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
