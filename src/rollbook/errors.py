@@ -18,9 +18,12 @@ status and reason, and the others go on.
 
 from __future__ import annotations
 
+from typing import Literal
+
 __all__ = [
     "AgentFailed",
     "HostListError",
+    "HostStatus",
     "ParseError",
     "ProtocolError",
     "RecordError",
@@ -31,6 +34,10 @@ __all__ = [
     "Unreachable",
     "UsageError",
 ]
+
+
+HostStatus = Literal["complete", "partial", "unreachable", "refused", "timed-out", "failed"]
+"""What became of a host that was asked for."""
 
 
 class RollbookError(Exception):
@@ -63,25 +70,25 @@ class TransportError(RollbookError):
     """A host could not be used. `status` is the host status it earns, the message is the reason a person reads."""
 
     exit_code = 3
-    status = "failed"
+    status: HostStatus = "failed"
 
 
 class Unreachable(TransportError):
     """The name does not resolve, or there is no way to the host."""
 
-    status = "unreachable"
+    status: HostStatus = "unreachable"
 
 
 class Refused(TransportError):
     """The host answered and said no."""
 
-    status = "refused"
+    status: HostStatus = "refused"
 
 
 class TimedOut(TransportError):
     """The host did not answer in time."""
 
-    status = "timed-out"
+    status: HostStatus = "timed-out"
 
 
 class AgentFailed(TransportError):

@@ -28,19 +28,21 @@ def payload() -> str:
 
 @functools.cache
 def stand_in() -> bytes:
-    """The POSIX shell stand-in for hosts without Python, up to the line that ends it."""
-    return resources.files(__package__).joinpath("standin.sh").read_bytes() + b"#end\n"
+    """The POSIX shell stand-in for hosts without Python, between the lines that the host waits for."""
+    return b"#begin\n" + resources.files(__package__).joinpath("standin.sh").read_bytes() + b"#end\n"
 
 
 def remote_command(python: str | None = None, carrier: str = "binary") -> str:
     """One line for a login shell of any kind: start the agent under Python 3.6+, or ask for the stand-in.
 
     The agent is `$0` of an inner `sh`, so the outer shell sees one pair of quotes and no expansions. The stand-in is
-    taken line by line, because a shell that runs a script from stdin may read ahead and swallow the orders.
+    taken line by line, because a shell that runs a script from stdin may read ahead and swallow the orders; orders
+    that were sent before it are passed over.
     """
     candidates = python or "python3 /usr/libexec/platform-python python3.6 python3.8 python3.9 python3.11 python3.12"
     ask = (
         f"echo {NEED_SHELL.decode()}; e=$(printf '\\nx'); e=${{e%x}}; s=; "
+        'while IFS= read -r l && [ "$l" != "#begin" ]; do :; done; '
         'while IFS= read -r l && [ "$l" != "#end" ]; do s="$s$l$e"; done; eval "$s"'
     )
     quoted = ask.replace("'", '"').replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")

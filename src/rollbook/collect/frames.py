@@ -15,6 +15,8 @@ import re
 import struct
 import zlib
 
+from rollbook.agent import NEED_SHELL
+
 __all__ = ["Decoder", "Frame", "cksum"]
 
 MAGIC = b"\xffRB1"
@@ -42,9 +44,11 @@ class Decoder:
 
     `noise` counts bytes that belonged to no frame, `head` keeps the first of them for error messages, `damaged`
     counts frames that began but were cut or changed, and `lost` the numbers missing between good frames.
+    `needs_shell` is set when the host said that it has no Python.
     """
 
     def __init__(self) -> None:
+        self.needs_shell = False
         self.noise = self.damaged = self.lost = 0
         self.head = b""
         self._buffer = bytearray()
@@ -108,7 +112,11 @@ class Decoder:
         newline = self._buffer.find(b"\n", 0, LONGEST_LINE)
         if newline < 0:
             return None if len(self._buffer) < LONGEST_LINE and not end else self._damage()
-        words = bytes(self._buffer[:newline]).rstrip(b"\r").split(b" ", 3)
+        line = bytes(self._buffer[:newline]).rstrip(b"\r")
+        if line == NEED_SHELL:
+            self.needs_shell = True
+            return newline + 1
+        words = line.split(b" ", 3)
         # Where a launcher cut a line, the next one may begin inside it: this one is lost, that one is not.
         if len(words) != 4 or b"@rb1" in words[3] or not re.fullmatch(rb"\d{1,10}", words[2]):
             return self._damage()

@@ -12,9 +12,11 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
+
 from rollbook.errors import HostListError, UsageError
 from rollbook.hosts.lists import read_list, slots_of, user_of
-from rollbook.hosts.model import Host, Hosts, add_hosts
+from rollbook.hosts.model import Hosts, add_hosts
 from rollbook.hosts.nodeset import MAX_HOSTS
 
 __all__ = ["MAX_BYTES", "read_hostfile"]
@@ -66,19 +68,22 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 
 def _read_line(line: str) -> Hosts:
-    user, slots, at = None, None, 0
+    given: dict[str, tuple[int, str | int]] = {}
     for found in _KEYWORD.finditer(line):
         key = found[1].replace("-", "_")
-        if key in _SLOTS:
-            slots, at = slots_of(line, *found.span(2)), found.start()
-        elif key in _USER:
-            user, at = user_of(line, *found.span(2)), found.start()
+        what = "slots" if key in _SLOTS else "user" if key in _USER else ""
+        if what in given:
+            raise HostListError(line, found.start(), f"{what} given twice")
+        if what:
+            read = slots_of if what == "slots" else user_of
+            given[what] = found.start(), read(line, *found.span(2))
         elif key not in _PLACEMENT:
             raise HostListError(line, found.start(), f"unknown keyword {found[1]!a}; slots= and user= are read")
     # Blanks in the place of the keywords keep every position where it was.
     hosts = read_list(_KEYWORD.sub(lambda found: " " * len(found[0]), line))
-    for name, host in hosts.items():
-        if (user and host.user) or (slots and host.slots):
-            raise HostListError(line, at, f"given twice for {name}")
-        hosts[name] = Host(name, user or host.user, slots or host.slots)
+    for what, (position, value) in given.items():
+        for name, host in hosts.items():
+            if getattr(host, what) is not None:
+                raise HostListError(line, position, f"{what} given twice for {name}")
+            hosts[name] = msgspec.structs.replace(host, **{what: value})
     return hosts

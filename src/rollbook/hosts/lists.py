@@ -17,7 +17,7 @@ from rollbook.hosts.nodeset import Term, combine, names
 
 __all__ = ["read_list", "slots_of", "user_of"]
 
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\$?")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _SLOTS = re.compile(r"[1-9][0-9]{0,5}")
 _BRACKETED_ADDRESS = re.compile(r"\[[^\[\]]*:[^\[\]]*\]")
 _BRACKET_OR_COLON = re.compile(r"\[[^\[\]]*\]|:")

@@ -116,6 +116,9 @@ def names(text: str, start: int, end: int) -> list[str]:
     if alone:
         _check(text, alone.start(1), alone.end(1), _NOT_IN_ADDRESS)
         return [_address(alone[1], text, start)]
+    # A leading '-' would be read as an option by ssh and its like.
+    if text[start] in "-.":
+        raise HostListError(text, start, f"a host name cannot begin with '{text[start]}'")
     pieces = list(_PIECE.finditer(text, start, end))
     is_address = sum(piece[0].count(":") for piece in pieces if piece[1] is None) > 1
     parts: list[list[_Span] | str] = []
@@ -134,9 +137,6 @@ def names(text: str, start: int, end: int) -> list[str]:
                 raise HostListError(text, piece.start(), f"more than {MAX_HOSTS:,} hosts in all")
     if length > MAX_NAME:
         raise HostListError(text, start, f"a host name has at most {MAX_NAME} characters")
-    # A leading '-' would be read as an option by ssh and its like.
-    if text[start] in "-.":
-        raise HostListError(text, start, f"a host name cannot begin with '{text[start]}'")
     found = list(map("".join, itertools.product(*map(_texts, parts))))
     return [_address(name, text, start) for name in found] if is_address else found
 

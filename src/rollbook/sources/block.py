@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from rollbook.errors import ParseError
+import msgspec
+
 from rollbook.sources.base import Glob, Pages, Record, band, info, key, same, same_set
-from rollbook.sources.text import bounded, chosen, devices, flag, integer, last_part, when
+from rollbook.sources.text import bounded, bus, chosen, devices, flag, integer, last_part, when
 
 ROOT = "/sys/block"
 SECTOR = 512  # `size` counts these on every device, whatever its block size
-
-# Where the device hangs, by its path. Disks behind an HBA's own RAID hang on a bare SCSI host.
-INTERFACES = (
-    (r"/nvme", "nvme"),
-    (r"/virtio\d", "virtio"),
-    (r"/usb\d", "usb"),
-    (r"/session\d+/", "iscsi"),
-    (r"/rport-", "fc"),
-    (r"/end_device-", "sas"),
-    (r"/ata\d+/", "sata"),
-    (r"(?i)/vmbus", "vmbus"),
-    (r"/vbd-", "xen"),
-    (r"/mmc_host/", "mmc"),
-    (r"/ndbus\d", "pmem"),
-    (r"/rbd/", "rbd"),
-    (r"/host\d+/", "scsi"),
-)
 
 
 class Block(Record):
@@ -38,7 +22,7 @@ class Block(Record):
 
     device: Annotated[str, key()]
     kind: Annotated[str, same()]
-    capacity_bytes: Annotated[int, band(0.01, "bytes")]
+    capacity_bytes: Annotated[int | None, band(0.01, "bytes")]
     interface: Annotated[str | None, same()] = None
     vendor: Annotated[str | None, same()] = None
     model: Annotated[str | None, same()] = None
@@ -57,8 +41,8 @@ class Block(Record):
     physical_block_size: Annotated[int | None, same("bytes")] = None
     write_cache: Annotated[str | None, same()] = None
     wbt_lat_usec: Annotated[int | None, same("µs")] = None
-    parents: Annotated[list[str], same_set()] = []
-    partitions: Annotated[list[str], same_set()] = []
+    parents: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
+    partitions: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
 
 
 def kind_of(name: str, found: dict[str, str]) -> str:
@@ -76,56 +60,62 @@ def kind_of(name: str, found: dict[str, str]) -> str:
 
 
 def interface_of(found: dict[str, str]) -> str | None:
-    """The bus, from the path the device's link points to; a SATA disk behind a SAS HBA says "ATA" as its vendor."""
-    bus = next((name for pattern, name in INTERFACES if re.search(pattern, found.get("", ""))), None)
-    return "sata" if bus == "sas" and found.get("device/vendor") == "ATA" else bus
+    """The bus; a SATA disk behind a SAS HBA has "ATA" as its vendor."""
+    name = bus(found.get("", ""))
+    return "sata" if name == "sas" and found.get("device/vendor") == "ATA" else name
+
+
+def vendor_of(text: str) -> str | None:
+    """The vendor's name; virtio gives a number instead."""
+    return None if text.startswith("0x") else text
+
+
+def bytes_of(size: str) -> int:
+    """A device's bytes."""
+    return bounded(integer(size) * SECTOR)
+
+
+# Field: how to read it, and the files that may hold it.
+FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
+    "vendor": (vendor_of, ("device/vendor",)),
+    "model": (str, ("device/model",)),
+    "firmware": (str, ("device/firmware_rev", "device/rev")),
+    "serial": (str, ("device/serial", "serial")),
+    "wwid": (str, ("wwid", "device/wwid")),
+    "mapped_name": (str, ("dm/name",)),
+    "removable": (flag, ("removable",)),
+    "read_only": (flag, ("ro",)),
+    "rotational": (flag, ("queue/rotational",)),
+    "scheduler": (chosen, ("queue/scheduler",)),
+    "nr_requests": (integer, ("queue/nr_requests",)),
+    "read_ahead_kb": (integer, ("queue/read_ahead_kb",)),
+    "max_sectors_kb": (integer, ("queue/max_sectors_kb",)),
+    "logical_block_size": (integer, ("queue/logical_block_size",)),
+    "physical_block_size": (integer, ("queue/physical_block_size",)),
+    "write_cache": (str, ("queue/write_cache",)),
+    "wbt_lat_usec": (integer, ("queue/wbt_lat_usec",)),
+}
 
 
 def parse(pages: Pages) -> list[Block]:
-    """One value per file; a `!` in a name stands for `/`. Virtual devices without a size are unused and left out."""
+    """One value per file; `!` in a name stands for `/`. Virtual devices without a size are unused and left out."""
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
-        kind, capacity = kind_of(name, found), bounded(integer(found["size"]) * SECTOR)
-        if capacity < 0:
-            raise ParseError(f"{name}: negative size")
-        if not capacity and kind not in ("disk", "path", "optical"):
+        kind, capacity = kind_of(name, found), when(found.get("size"), bytes_of)
+        if capacity == 0 and kind not in ("disk", "path", "optical"):
             continue
-        vendor = found.get("device/vendor", "")
         row = Block(name.replace("!", "/"), kind, capacity, interface_of(found))
-        row.vendor = None if vendor.startswith("0x") else vendor or None  # virtio gives a number
-        row.model = found.get("device/model") or None
-        row.firmware = found.get("device/firmware_rev") or found.get("device/rev") or None
-        row.serial = found.get("device/serial") or found.get("serial") or None
-        row.wwid = found.get("wwid") or found.get("device/wwid") or None
-        row.mapped_name = found.get("dm/name")
-        row.removable = when(found.get("removable"), flag)
-        row.read_only = when(found.get("ro"), flag)
-        row.rotational = when(found.get("queue/rotational"), flag)
-        row.scheduler = when(found.get("queue/scheduler"), chosen)
-        row.write_cache = found.get("queue/write_cache") or None
-        for setting in NUMBERS:
-            setattr(row, setting, when(found.get(f"queue/{setting}"), integer))
+        for field, (read, files) in FILES.items():
+            setattr(row, field, when(next((found[file] for file in files if found.get(file)), None), read))
         row.parents = [last_part(path).replace("!", "/") for path in found if path.startswith("slaves/")]
-        row.partitions = [path.partition("/")[0] for path in found if path.endswith("/partition")]
+        row.partitions = [path.partition("/")[0].replace("!", "/") for path in found if path.endswith("/partition")]
         rows.append(row)
     return rows
 
 
-NUMBERS = (
-    "nr_requests",
-    "read_ahead_kb",
-    "max_sectors_kb",
-    "logical_block_size",
-    "physical_block_size",
-    "wbt_lat_usec",
-)
 SOURCE = Glob(
-    [
-        *(f"{ROOT}/*/{name}" for name in ("size", "ro", "removable", "hidden", "serial", "wwid", "dm/name", "md/level")),
-        *(f"{ROOT}/*/device/{name}" for name in ("vendor", "model", "rev", "firmware_rev", "serial", "wwid", "type")),
-        *(f"{ROOT}/*/queue/{name}" for name in ("rotational", "scheduler", "write_cache", *NUMBERS)),
-        f"{ROOT}/*/*/partition",
-    ],
+    [f"{ROOT}/*/{file}" for _, files in FILES.values() for file in files]
+    + [f"{ROOT}/*/{file}" for file in ("size", "hidden", "md/level", "device/type", "*/partition")],
     parse,
     links=[f"{ROOT}/*", f"{ROOT}/*/slaves/*"],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
+import msgspec
+
 from rollbook.errors import ParseError
 from rollbook.sources.base import Glob, Pages, Record, info, same
 from rollbook.sources.text import columns_of, integer, levels, lines_of, members
@@ -32,11 +34,11 @@ class CgroupLimits(Record):
     cpus: Annotated[str | None, info()] = None
     memory_nodes: Annotated[str | None, info()] = None
     pids: Annotated[int | None, same("tasks")] = None
-    io_max: Annotated[list[str], info()] = []
+    io_max: Annotated[list[str], info()] = msgspec.field(default_factory=list)
 
 
 def parse(pages: Pages) -> CgroupLimits:
-    """The lowest limit from the own group up to the root counts; sets of CPUs are in force as the own group has them."""
+    """Of a limit, the lowest from the own group up to the root; of a set of CPUs, the deepest there is."""
     version, path = _own(pages[OWN])
     # Version 2 has cpuset.cpus too, but as a wish; there the effective file is always beside it.
     cpusets = [
@@ -81,7 +83,7 @@ def _lowest(texts: Iterable[str]) -> int | None:
 
 
 def _quota(pages: Pages) -> float | None:
-    pairs = [columns_of(text, 2)[:2] for text in levels(pages, "cpu.max")]
+    pairs = [tuple(columns_of(text, 2)[:2]) for text in levels(pages, "cpu.max")]
     pairs += zip(levels(pages, "cpu.cfs_quota_us"), levels(pages, "cpu.cfs_period_us"), strict=True)
     shares = []
     for quota, period in pairs:

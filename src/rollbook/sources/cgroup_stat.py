@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, columns, counter, gauge
-from rollbook.sources.text import fields_of, integer, levels, lines_of
+import msgspec
 
-FILES = "cpu.stat memory.current memory.events io.stat cpuacct.usage memory.usage_in_bytes".split()
-IO_BYTES = ("rbytes", "wbytes", "dbytes")
-IO_REQUESTS = ("rios", "wios", "dios")
+from rollbook.sources.base import Glob, Pages, Record, columns, counter, gauge
+from rollbook.sources.text import fields_of, integer, lines_of
+
+FILES = ("cpu.stat", "cpuacct.usage", "memory.current", "memory.usage_in_bytes", "memory.events", "io.stat")
 
 
 class CgroupStat(Record):
@@ -22,19 +23,19 @@ class CgroupStat(Record):
     throttled_periods: Annotated[int | None, counter("events")] = None
     throttled_us: Annotated[int | None, counter("µs")] = None
     memory_bytes: Annotated[int | None, gauge("bytes")] = None
-    memory_events: Annotated[dict[str, int], columns(counter("events"))] = {}
-    io_bytes: Annotated[dict[str, int], columns(counter("bytes"))] = {}
-    io_requests: Annotated[dict[str, int], columns(counter("requests"))] = {}
+    memory_events: Annotated[dict[str, int], columns(counter("events"))] = msgspec.field(default_factory=dict)
+    io_bytes: Annotated[dict[str, int], columns(counter("bytes"))] = msgspec.field(default_factory=dict)
+    io_requests: Annotated[dict[str, int], columns(counter("requests"))] = msgspec.field(default_factory=dict)
 
 
 def parse(pages: Pages) -> CgroupStat:
     """Only the deepest directories count, one in each hierarchy: what lies above them holds the neighbours too."""
-    places = {PurePosixPath(path).parent for path in pages}
-    above = {parent for place in places for parent in place.parents}
-    own = [path for path in pages if PurePosixPath(path).parent not in above]
+    place = {path: PurePosixPath(path).parent for path in pages}
+    above = {parent for directory in set(place.values()) for parent in directory.parents}
     stat = CgroupStat()
-    for path in own:
-        _add(stat, path.rpartition("/")[2], pages[path])
+    for path, text in pages.items():
+        if place[path] not in above:
+            _add(stat, path.rpartition("/")[2], text.strip())
     return stat
 
 
@@ -42,26 +43,35 @@ def _add(stat: CgroupStat, file: str, text: str) -> None:
     if file == "cpu.stat":
         _cpu(stat, {name: integer(value) for name, value in fields_of(text).items()})
     elif file == "cpuacct.usage":
-        stat.cpu_usage_us = integer(text.strip()) // 1000
+        stat.cpu_usage_us = integer(text) // 1000
     elif file in ("memory.current", "memory.usage_in_bytes"):
-        stat.memory_bytes = integer(text.strip())
+        stat.memory_bytes = integer(text)
     elif file == "memory.events":
         stat.memory_events = {name: integer(value) for name, value in fields_of(text).items()}
-    else:
-        for device, name, value in re.findall(r"^(\d+:\d+)|(\w+)=(\S+)", text, re.MULTILINE):
-            raise NotImplementedError
+    elif file == "io.stat":
+        for line in lines_of(text):
+            _io(stat, *line.split())
 
 
 def _cpu(stat: CgroupStat, values: dict[str, int]) -> None:
-    """Version 2 counts microseconds under `_usec`, version 1 the throttled time in nanoseconds."""
+    """Version 2 counts in microseconds under `_usec`; version 1 has the throttled time alone, in nanoseconds."""
     if "usage_usec" in values:
         stat.cpu_usage_us = values["usage_usec"]
-        stat.cpu_user_us = values.get("user_usec")
-        stat.cpu_system_us = values.get("system_usec")
+        stat.cpu_user_us, stat.cpu_system_us = values.get("user_usec"), values.get("system_usec")
     if "nr_periods" in values:
         stat.periods, stat.throttled_periods = values["nr_periods"], values["nr_throttled"]
         v1 = "throttled_time" in values
         stat.throttled_us = values["throttled_time"] // 1000 if v1 else values["throttled_usec"]
+
+
+def _io(stat: CgroupStat, device: str, *words: str) -> None:
+    """`8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`; controllers of I/O cost add words of their own."""
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in ("rbytes", "wbytes", "dbytes"):
+            stat.io_bytes[f"{device}.{name}"] = integer(value)
+        elif name in ("rios", "wios", "dios"):
+            stat.io_requests[f"{device}.{name}"] = integer(value)
 
 
 SOURCE = Glob([f"{{cgroup}}/{name}" for name in FILES], parse, every=1)

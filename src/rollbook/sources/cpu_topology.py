@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu: which CPUs are online, their sockets and cores, SMT and isolation (admin-guide/cputopology)."""
+"""/sys/devices/system/cpu: CPUs online, their sockets and cores, SMT and isolation (admin-guide/cputopology)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Topology(Record):
 
 def parse(pages: Pages) -> Topology:
     """A core is a distinct set of thread siblings: core ids alone repeat between dies."""
-    # Kernels before 6.1 print "(null)" where nohz_full was not asked for.
+    # Many kernels print "(null)" where nohz_full was not asked for.
     lists = {name: pages[f"{ROOT}/{name}"].strip().replace("(null)", "") for name in LISTS if f"{ROOT}/{name}" in pages}
     offline = lists.get("offline")
     packages = {natural(text) for path, text in pages.items() if last_part(path) == "physical_package_id"}

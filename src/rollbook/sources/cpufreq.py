@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu/cpu*/cpufreq: governor, driver and frequency limits over all CPUs (admin-guide/pm/cpufreq)."""
+"""/sys/devices/system/cpu/cpu*/cpufreq: governor, driver and limits over all CPUs (admin-guide/pm/cpufreq)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""/sys/devices/system/cpu/cpuidle: idle driver, governor and which idle states are switched off (admin-guide/pm/cpuidle)."""
+"""/sys/devices/system/cpu/cpuidle: idle driver, governor and states switched off (admin-guide/pm/cpuidle)."""
 
 from __future__ import annotations
 
 from typing import Annotated
+
+import msgspec
 
 from rollbook.sources.base import Glob, Pages, Record, same
 from rollbook.sources.text import devices, integer
@@ -15,12 +17,12 @@ class Idle(Record):
 
     driver: Annotated[str | None, same()] = None
     governor: Annotated[str | None, same()] = None
-    states: Annotated[list[str], same()] = []
-    disabled_states: Annotated[list[str], same()] = []
+    states: Annotated[list[str], same()] = msgspec.field(default_factory=list)
+    disabled_states: Annotated[list[str], same()] = msgspec.field(default_factory=list)
 
 
 def parse(pages: Pages) -> Idle:
-    """Before 5.8 the governor's writable file is there only on request; the read-only one always is."""
+    """On older kernels the governor's writable file is there only on request; the read-only one always is."""
     settings = dict(devices(pages, f"{ROOT}/")).get("cpuidle", {})
     states = sorted(
         (integer(name.removeprefix("state")), found) for name, found in devices(pages, f"{ROOT}/cpu0/cpuidle/")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from rollbook.errors import ParseError
 from rollbook.sources.base import File, Record, counter, gauge, info, key
-from rollbook.sources.text import columns_of, integer, lines_of
+from rollbook.sources.text import columns_of, integers, lines_of
 
 
 class Disk(Record):
@@ -16,6 +18,7 @@ class Disk(Record):
     """
 
     device_name: Annotated[str, key()]
+    device_number: Annotated[str, info()]
     reads_completed: Annotated[int, counter("requests")]
     reads_merged: Annotated[int, counter("requests")]
     sectors_read: Annotated[int, counter("sectors")]
@@ -33,8 +36,7 @@ class Disk(Record):
     time_discarding_ms: Annotated[int | None, counter("ms")] = None
     flush_requests_completed: Annotated[int | None, counter("requests")] = None
     time_flushing_ms: Annotated[int | None, counter("ms")] = None
-    device_number: Annotated[str, info()] = ""
-    extra: Annotated[list[int], info()] = []
+    extra: Annotated[list[int], info()] = msgspec.field(default_factory=list)
 
 
 def parse(text: str) -> list[Disk]:
@@ -47,9 +49,9 @@ def parse(text: str) -> list[Disk]:
         major, minor, name, *words = columns_of(line, 14)
         if len(words) in (12, 13, 14, 16):
             raise ParseError(f"{len(words) + 3} columns fit no known kernel: {line[:80]!r}")
-        numbers = [integer(word) for word in words]
-        number_of_device = f"{integer(major)}:{integer(minor)}"
-        rows.append(Disk(name, *numbers[:17], device_number=number_of_device, extra=numbers[17:]))
+        numbers = integers(words)
+        rows.append(Disk(name, f"{major}:{minor}", *numbers[:17]))
+        rows[-1].extra = numbers[17:]
     return rows
 
 

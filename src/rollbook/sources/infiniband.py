@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.sources.base import Glob, Pages, Record, info, key, same, unique
-from rollbook.sources.text import devices, integer, natural, number, when
+from rollbook.sources.text import devices, integer, natural, number, pci_slot, when
 
 ROOT = "/sys/class/infiniband"
 
@@ -19,6 +19,7 @@ class Port(Record):
     board_id: Annotated[str | None, same()] = None
     firmware: Annotated[str | None, same()] = None
     node_guid: Annotated[str | None, unique()] = None
+    pci_slot: Annotated[str | None, same()] = None
     numa_node: Annotated[int | None, same()] = None
     link_layer: Annotated[str | None, same()] = None
     state: Annotated[str | None, same()] = None
@@ -48,6 +49,7 @@ def parse(pages: Pages) -> list[Port]:
                     board_id=found.get("board_id") or None,
                     firmware=found.get("fw_ver") or None,
                     node_guid=guid if guid and guid.strip("0:") else None,
+                    pci_slot=when(found.get(""), pci_slot),
                     numa_node=natural(found.get("device/numa_node")),
                     link_layer=here.get("link_layer") or None,
                     state=when(here.get("state"), word_of),
@@ -66,4 +68,5 @@ SOURCE = Glob(
         *(f"{ROOT}/*/ports/*/{name}" for name in ("state", "phys_state", "rate", "link_layer", "lid")),
     ],
     parse,
+    links=[f"{ROOT}/*"],
 )

@@ -6,14 +6,15 @@ EFA and others without `counters` count bytes under those very names in `hw_coun
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
+
+import msgspec
 
 from rollbook.sources.base import Glob, Pages, Record, columns, counter, delta, key
 from rollbook.sources.text import bounded, integer
 
-WORD = 4
-BYTES = {"port_xmit_data": ("tx_bytes", WORD), "port_rcv_data": ("rx_bytes", WORD)}
+WORD = 4  # bytes
+WORDS = {"port_rcv_data": "rx_bytes", "port_xmit_data": "tx_bytes"}
 # What a sound link never counts. Timeouts, retries and drops belong to a busy fabric and stay with the others.
 LINK_ERRORS = frozenset(
     (
@@ -34,22 +35,22 @@ class PortCounters(Record):
     port: Annotated[str, key()]
     rx_bytes: Annotated[int | None, counter("bytes")] = None
     tx_bytes: Annotated[int | None, counter("bytes")] = None
-    errors: Annotated[dict[str, int], columns(delta())] = {}
-    counters: Annotated[dict[str, int], columns(counter("events"))] = {}
+    errors: Annotated[dict[str, int], columns(delta())] = msgspec.field(default_factory=dict)
+    counters: Annotated[dict[str, int], columns(counter("events"))] = msgspec.field(default_factory=dict)
 
 
 def parse(pages: Pages) -> list[PortCounters]:
-    """One number per file; `lifespan` beside them is a setting: how many milliseconds the driver caches them."""
-    rows: dict[str, PortCounters] = {}
+    """One number per file, or `N/A (no PMA)`; `lifespan` among them is a setting: for how long they are cached."""
+    rows: dict[str, PortCounters] = msgspec.field(default_factory=dict)
     for path, text in sorted(pages.items()):
-        place = re.fullmatch(r".*/infiniband/([^/]+)/ports/([^/]+)/(?:hw_)?counters/([^/]+)", path)
-        if not place or place[3] == "lifespan" or not text.strip():
+        *_, device, _, port, _, name = path.split("/")
+        row = rows.setdefault(f"{device}:{port}", PortCounters(f"{device}:{port}"))
+        if name == "lifespan" or not text.strip() or text.startswith("N/A"):
             continue
-        row = rows.setdefault(f"{place[1]}:{place[2]}", PortCounters(f"{place[1]}:{place[2]}"))
-        name, size = BYTES.get(place[3], (place[3], 1))
-        value = bounded(integer(text.strip()) * size)
-        if name in ("rx_bytes", "tx_bytes"):
-            setattr(row, name, value)
+        value = bounded(integer(text.strip()) * (WORD if name in WORDS else 1))
+        total = WORDS.get(name, name)
+        if total in WORDS.values() and getattr(row, total) is None:
+            setattr(row, total, value)
         elif name in LINK_ERRORS:
             row.errors[name] = value
         else:

@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu/cpu*/microcode/version: the microcode revision over all CPUs (x86; root only before 5.19)."""
+"""/sys/devices/system/cpu/cpu*/microcode/version: microcode revisions over all CPUs (x86; older kernels: root)."""
 
 from __future__ import annotations
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from rollbook.errors import ParseError
 from rollbook.sources.base import KIB, File, Record, info, key, same
 from rollbook.sources.text import lines_of, unescape
 
 # Served by another machine, or by the one this machine is a guest of.
-REMOTE = frozenset(
+_REMOTE = (
     "9p afs beegfs beegfs_nodev ceph cifs coda davfs fuse.blobfuse2 fuse.ceph fuse.ceph-fuse fuse.dfuse "
     "fuse.gcsfuse fuse.glusterfs fuse.goofys fuse.juicefs fuse.mount-s3 fuse.quobyte fuse.rclone fuse.s3fs "
-    "fuse.sshfs gfs gfs2 gpfs lustre nfs nfs4 ocfs2 orangefs panfs pvfs2 smb3 smbfs virtiofs wekafs".split()
+    "fuse.sshfs gfs gfs2 gpfs lustre nfs nfs4 ocfs2 orangefs panfs pvfs2 smb3 smbfs virtiofs wekafs"
 )
+REMOTE = frozenset(_REMOTE.split())
 # True on one host or until the next boot: addresses and ports of a connection, autofs pipes, subvolume numbers.
-VOLATILE = frozenset("addr clientaddr fd mountaddr mountport pgrp pipe_ino port subvolid".split())
+VOLATILE = frozenset({"addr", "clientaddr", "fd", "mountaddr", "mountport", "pgrp", "pipe_ino", "port", "subvolid"})
 # The default size of a file system in memory is a share of the host's memory.
-MEMORY_SIZED = frozenset(("size", "nr_inodes"))
+MEMORY_SIZED = frozenset({"nr_inodes", "size"})
 
 
 class MountInfo(Record):
@@ -31,7 +34,7 @@ class MountInfo(Record):
     mount_options: Annotated[list[str], same()]
     super_options: Annotated[list[str], same()]
     device_number: Annotated[str, info()]
-    volatile_options: Annotated[list[str], info()] = []
+    volatile_options: Annotated[list[str], info()] = msgspec.field(default_factory=list)
 
 
 def options_of(fs_type: str, text: str) -> tuple[list[str], list[str]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, delta, info, key, same, same_set, unique
-from rollbook.sources.text import devices, flag, integer, last_part, natural, when
+import msgspec
+
+from rollbook.sources.base import Glob, Pages, Record, delta, key, same, same_set, unique
+from rollbook.sources.text import devices, flag, integer, last_part, natural, pci_slot, when
 
 ROOT = "/sys/class/net"
 LOOPBACK, INFINIBAND = 772, 32  # ARPHRD_* of linux/if_arp.h
@@ -49,13 +51,13 @@ class Interface(Record):
     duplex: Annotated[str | None, same()] = None
     address: Annotated[str | None, unique()] = None
     carrier_changes: Annotated[int | None, delta()] = None
+    pci_slot: Annotated[str | None, same()] = None
     numa_node: Annotated[int | None, same()] = None
     tx_queue_len: Annotated[int | None, same("packets")] = None
     master: Annotated[str | None, same()] = None
-    lower: Annotated[list[str], same_set()] = []
+    lower: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
     bond_mode: Annotated[str | None, same()] = None
-    bond_slaves: Annotated[list[str], same_set()] = []
-    path: Annotated[str | None, info()] = None
+    bond_slaves: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
 
 
 def kind_of(found: dict[str, str]) -> str:
@@ -83,7 +85,7 @@ def parse(pages: Pages) -> list[Interface]:
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
         kind, speed = kind_of(found), natural(found.get("speed"))
-        row = Interface(name, kind, when(found.get("type"), integer), path=found.get(""))
+        row = Interface(name, kind, when(found.get("type"), integer))
         row.driver = when(found.get("device/driver"), last_part)
         row.mtu = when(found.get("mtu"), integer)
         row.operstate = found.get("operstate") or None
@@ -92,6 +94,7 @@ def parse(pages: Pages) -> list[Interface]:
         row.duplex = found.get("duplex") or None
         row.address = found.get("address") or None if row.driver or kind == "bond" else None
         row.carrier_changes = when(found.get("carrier_changes"), integer)
+        row.pci_slot = when(found.get(""), pci_slot)
         row.numa_node = natural(found.get("device/numa_node"))
         row.tx_queue_len = when(found.get("tx_queue_len"), integer)
         row.master = when(found.get("master"), last_part)

@@ -6,19 +6,22 @@ import re
 from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
+
 from rollbook.errors import ParseError
 from rollbook.sources.base import KIB, File, Record, columns, counter, gauge, info, key, same
 from rollbook.sources.mountinfo import options_of
-from rollbook.sources.text import bounded, columns_of, integer, lines_of, unescape
+from rollbook.sources.text import bounded, columns_of, integer, integers, lines_of, unescape
 
-EVENTS = (
+_EVENTS = (
     "inode_revalidate dentry_revalidate data_invalidate attr_invalidate vfs_open vfs_lookup vfs_access "
     "vfs_update_page vfs_read_page vfs_read_pages vfs_write_page vfs_write_pages vfs_getdents vfs_setattr vfs_flush "
     "vfs_fsync vfs_lock vfs_release congestion_wait setattr_truncate extend_write silly_rename short_read "
     "short_write delay pnfs_read pnfs_write"
-).split()
-# The places of connects, sends, receives and unknown answers in an `xprt:` line. UDP and local never connect.
-TRANSPORTS = {"tcp": (2, 5, 6, 7), "rdma": (2, 5, 6, 7), "udp": (None, 2, 3, 4), "local": (2, 5, 6, 7)}
+)
+EVENTS = tuple(_EVENTS.split())
+# Where connects, sends, receives and unknown answers stand in an `xprt:` line, after its first word.
+TRANSPORTS = {"tcp": (2, 5, 6, 7), "rdma": (2, 5, 6, 7), "udp": (None, 2, 3, 4)}
 
 
 class NfsMount(Record):
@@ -47,8 +50,8 @@ class NfsMount(Record):
     sends: Annotated[int | None, counter("requests")] = None
     receives: Annotated[int | None, counter("requests")] = None
     bad_xids: Annotated[int | None, counter("events")] = None
-    events: Annotated[dict[str, int], columns(counter("events"))] = {}
-    volatile_options: Annotated[list[str], info()] = []
+    events: Annotated[dict[str, int], columns(counter("events"))] = msgspec.field(default_factory=dict)
+    volatile_options: Annotated[list[str], info()] = msgspec.field(default_factory=list)
 
 
 def nfs_mounts(text: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -81,7 +84,6 @@ def _mount(place: str, export: str, lines: list[str]) -> NfsMount:
     if version and "minorversion" in value:  # kernels before 3.4 wrote it apart
         version = f"{version}.{value['minorversion']}"
     xprts = [columns_of(rest, 1) for name, _, rest in words if name == "xprt"]
-    numbers = [integer(word) for word in columns_of(found["bytes"], 8)[:8]]
     row = NfsMount(
         place,
         export,
@@ -91,10 +93,10 @@ def _mount(place: str, export: str, lines: list[str]) -> NfsMount:
         integer(value["nconnect"]) if "nconnect" in value else None,
         option,
         integer(found["age"]),
-        *numbers,
-        events={name: integer(w) for name, w in zip(EVENTS, found.get("events", "").split(), strict=False)},
-        volatile_options=volatile,
+        *integers(columns_of(found["bytes"], 8)[:8]),
     )
+    row.events = dict(zip(EVENTS, integers(found.get("events", "").split()), strict=False))
+    row.volatile_options = volatile
     if xprts:
         row.connects, row.sends, row.receives, row.bad_xids = (_sum(xprts, field) for field in range(4))
     return row

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from rollbook.sources.base import KIB, File, Record, counter, info, key
 from rollbook.sources.nfs import nfs_mounts
-from rollbook.sources.text import columns_of, integer
+from rollbook.sources.text import columns_of, integers
 
 
 class NfsOperation(Record):
@@ -26,7 +28,7 @@ class NfsOperation(Record):
     rtt_ms: Annotated[int, counter("ms")]
     execute_ms: Annotated[int, counter("ms")]
     errors: Annotated[int | None, counter("requests")] = None
-    extra: Annotated[list[int], info()] = []
+    extra: Annotated[list[int], info()] = msgspec.field(default_factory=list)
 
 
 def parse(text: str) -> list[NfsOperation]:
@@ -36,8 +38,9 @@ def parse(text: str) -> list[NfsOperation]:
         start = lines.index("per-op statistics") + 1
         for line in lines[start:]:
             operation, *words = columns_of(line, 9)
-            numbers = [integer(word) for word in words]
-            rows.append(NfsOperation(place, operation.rstrip(":"), *numbers[:9], extra=numbers[9:]))
+            numbers = integers(words)
+            rows.append(NfsOperation(place, operation.rstrip(":"), *numbers[:9]))
+            rows[-1].extra = numbers[9:]
     return rows
 
 

@@ -8,11 +8,21 @@ from rollbook.sources.base import Glob, Pages, Record, info, key, same, unique
 from rollbook.sources.text import devices, natural
 
 ROOT = "/sys/class/nvme"
-NAMES = ("model", "firmware_rev", "serial", "state", "transport", "address", "cntlid", "numa_node", "device/numa_node")
+NAMES = (
+    "model",
+    "firmware_rev",
+    "serial",
+    "state",
+    "transport",
+    "address",
+    "cntlid",
+    "numa_node",
+    "device/numa_node",
+)
 
 
 class Controller(Record):
-    """One controller. Over a fabric, hosts share the target: its serial number stands apart and is not compared."""
+    """One controller. Over a fabric hosts share the target: its serial number stands apart, not compared."""
 
     controller: Annotated[str, key()]
     model: Annotated[str | None, same()] = None
@@ -27,7 +37,7 @@ class Controller(Record):
 
 
 def parse(pages: Pages) -> list[Controller]:
-    """One value per file, padded with blanks. The oldest drivers have neither `state` nor `transport`: PCIe only."""
+    """One value per file, padded with blanks. The oldest drivers know PCIe only and have no `transport`."""
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
         transport = found.get("transport") or None

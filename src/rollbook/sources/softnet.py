@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from rollbook.sources.base import File, Record, counter, gauge, info, key
 from rollbook.sources.text import columns_of, integer, lines_of
 
@@ -24,7 +26,7 @@ class Softnet(Record):
     backlog: Annotated[int | None, gauge("packets")] = None
     input_queue: Annotated[int | None, gauge("packets")] = None
     process_queue: Annotated[int | None, gauge("packets")] = None
-    extra: Annotated[list[int], info()] = []
+    extra: Annotated[list[int], info()] = msgspec.field(default_factory=list)
 
 
 def parse(text: str) -> list[Softnet]:
@@ -35,9 +37,7 @@ def parse(text: str) -> list[Softnet]:
         # Passed over: five zeros, and collisions of senders, which kernels no longer count.
         rps, flow, backlog, cpu, queued, taken = [*rest[6:12], *[None] * 6][:6]
         name = f"line{index}" if cpu is None else f"cpu{cpu}"
-        rows.append(
-            Softnet(name, processed, dropped, squeezed, rps, flow, backlog, queued, taken, extra=rest[12:])
-        )
+        rows.append(Softnet(name, processed, dropped, squeezed, rps, flow, backlog, queued, taken, extra=rest[12:]))
     return rows
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from rollbook.errors import ParseError
 from rollbook.sources.base import File, Record, counter, info, key
-from rollbook.sources.text import columns_of, integer, lines_of
+from rollbook.sources.text import columns_of, integers, lines_of
 
 
 class Cpu(Record):
@@ -26,7 +28,7 @@ class Cpu(Record):
     steal: Annotated[int, counter("ticks")]
     guest: Annotated[int, counter("ticks")]
     guest_nice: Annotated[int, counter("ticks")]
-    extra: Annotated[list[int], info()] = []
+    extra: Annotated[list[int], info()] = msgspec.field(default_factory=list)
 
 
 def parse(text: str) -> list[Cpu]:
@@ -35,8 +37,9 @@ def parse(text: str) -> list[Cpu]:
     for line in lines_of(text):
         if line.startswith("cpu"):
             name, *words = columns_of(line, 11)
-            numbers = [integer(word) for word in words]
-            rows.append(Cpu(name, *numbers[:10], extra=numbers[10:]))
+            numbers = integers(words)
+            rows.append(Cpu(name, *numbers[:10]))
+            rows[-1].extra = numbers[10:]
     if not rows:
         raise ParseError("no cpu line")
     return rows

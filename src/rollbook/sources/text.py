@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import Pages
 
 __all__ = [
     "bounded",
+    "bus",
     "celsius",
     "chosen",
     "columns_of",
@@ -19,17 +20,36 @@ __all__ = [
     "fields_of",
     "flag",
     "integer",
+    "integers",
     "last_part",
     "lines_of",
     "members",
     "natural",
     "number",
+    "pci_slot",
     "tally",
     "unescape",
     "when",
 ]
 
 _U64 = 1 << 64
+
+# The first that fits. IDE disks, today a VM's, count as sata; disks behind a RAID card's own firmware as scsi.
+_BUSES = (
+    (r"/nvme", "nvme"),
+    (r"/virtio\d", "virtio"),
+    (r"/usb\d", "usb"),
+    (r"/session\d+/", "iscsi"),
+    (r"/rport-", "fc"),
+    (r"/end_device-", "sas"),
+    (r"/ata\d+/", "sata"),
+    (r"(?i)/vmbus", "vmbus"),
+    (r"/vbd-", "xen"),
+    (r"/mmc_host/", "mmc"),
+    (r"/ndbus\d", "pmem"),
+    (r"/rbd/", "rbd"),
+    (r"/host\d+/", "scsi"),
+)
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -52,6 +72,11 @@ def bounded(value: int) -> int:
     if not -_U64 < value < _U64:
         raise ParseError(f"number out of range: {value}")
     return value
+
+
+def integers(words: Iterable[str]) -> list[Any]:
+    """Whole numbers to be unpacked into a record; as `int`, mypy would hold them against every later field too."""
+    return [integer(word) for word in words]
 
 
 def number(word: str) -> float:
@@ -108,6 +133,17 @@ def tally(words: Iterable[str]) -> dict[str, int]:
 def last_part(path: str) -> str:
     """The name a path or a link's target ends with."""
     return path.rpartition("/")[2]
+
+
+def pci_slot(link: str) -> str | None:
+    """The PCI address nearest to the device in a sysfs link's target, such as `0000:3b:00.0`."""
+    found = re.findall(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)", link)
+    return found[-1] if found else None
+
+
+def bus(link: str) -> str | None:
+    """What a storage device hangs on, from the target of its sysfs link; None where that does not tell."""
+    return next((name for pattern, name in _BUSES if re.search(pattern, link)), None)
 
 
 def columns_of(line: str, at_least: int) -> list[str]:

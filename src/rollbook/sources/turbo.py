@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu/intel_pstate and its peers: whether CPUs may exceed their base clock (admin-guide/pm)."""
+"""/sys/devices/system/cpu/intel_pstate and its peers: may CPUs exceed their base clock (admin-guide/pm)."""
 
 from __future__ import annotations
 

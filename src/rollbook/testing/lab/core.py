@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +28,7 @@ _SECONDS_TO_LISTEN = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a host stands in its lab."""
+    """Where a host stands in its lab; `hosts` is the text of its /etc/hosts."""
 
     kind: Kind
     index: int
@@ -36,6 +36,7 @@ class Place:
     port: int
     max_startups: str
     authorized_key: str
+    hosts: str
 
 
 class Core:
@@ -49,8 +50,11 @@ class Core:
         self._place = place
         self._init = 0
         self._servants: set[int] = set()
-        self._standing: dict[str, Callable[[], None]] = {}
         self._touched = False
+
+    def _as_new(self) -> None:
+        """Put the host's files back to their first state; each layer adds its own."""
+        self.directory.mkdir(parents=True, exist_ok=True)
 
     @property
     def pid(self) -> int:
@@ -63,7 +67,12 @@ class Core:
         return (self.directory / "sshd.log").read_text(errors="replace")
 
     def run(
-        self, argv: Sequence[str], *, input: str | None = None, timeout: float = 30.0, check: bool = False
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,  # noqa: A002 - as subprocess.run calls it
+        timeout: float = 30.0,
+        check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program on the host, not through ssh. One that outlives `timeout` is killed, if it can be."""
         self._touched = True
@@ -102,6 +111,10 @@ class Core:
         self._launch_sshd()
         self._wait_for_sshd()
 
+    @property
+    def _pid_file(self) -> Path:
+        return self.directory / "sshd.pid"
+
     def _launch_sshd(self) -> None:
         inside = INSIDE if self._init else str(self.directory)
         # Any address: its own network namespace decides which there are.
@@ -109,7 +122,10 @@ class Core:
         variables = {"HOME": f"{inside}/home", "ROLLBOOK_LAB_HOST": self._mark}
         text = server_config(inside, address, self._place.port, self._place.max_startups, variables)
         (self.directory / "sshd_config").write_text(text)
-        (self.directory / "sshd.pid").unlink(missing_ok=True)
+        self._pid_file.unlink(missing_ok=True)
+        if os.getuid() == 0 and not self._init:
+            # Where sshd, as root, shuts in its unprivileged part; the package has it made when the system boots.
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         sshd = find_sshd()
         assert sshd is not None
         argv = [sshd, "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"]
@@ -118,7 +134,7 @@ class Core:
     def _wait_for_sshd(self) -> None:
         """It writes its process id once it listens."""
         end = time.monotonic() + _SECONDS_TO_LISTEN
-        while not self._listener():
+        while not self._pid_file.exists() or not self._pid_file.read_text():
             if time.monotonic() > end:
                 raise OSError(f"sshd of {self.name} does not listen: {self.log}")
             time.sleep(0.002)
@@ -128,12 +144,12 @@ class Core:
         if listener := self._listener():
             os.kill(listener, signal.SIGKILL)
             self._until_gone([listener])
-        (self.directory / "sshd.pid").unlink(missing_ok=True)
+        self._pid_file.unlink(missing_ok=True)
 
     def _listener(self) -> int:
         """The process id, seen from outside, of the sshd that listens; 0 if there is none."""
         try:
-            inside = int((self.directory / "sshd.pid").read_text())
+            inside = int(self._pid_file.read_text())
         except (OSError, ValueError):
             return 0
         if not self._init:
@@ -142,7 +158,7 @@ class Core:
         return next((one.pid for one in self._namespace() if one.pid_inside == inside), 0)
 
     def _namespace(self) -> Iterator[Process]:
-        mine = os.readlink(f"/proc/{self._init}/ns/pid")
+        mine = Path(f"/proc/{self._init}/ns/pid").readlink().name
         return (one for one in processes.living() if one.pid_namespace == mine)
 
     def _members(self) -> list[Process]:

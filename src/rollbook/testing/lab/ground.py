@@ -43,7 +43,9 @@ def missing_namespaces() -> list[str]:
     done = subprocess.run(trial, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return []
-    return [f"namespaces: root with CAP_SYS_ADMIN and CAP_NET_ADMIN, in a container --privileged ({done.stderr.strip()})"]
+    return [
+        f"namespaces: root with CAP_SYS_ADMIN and CAP_NET_ADMIN, in a container --privileged ({done.stderr.strip()})"
+    ]
 
 
 def free_network(start: int) -> str:

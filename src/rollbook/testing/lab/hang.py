@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+from pathlib import Path
 
 from rollbook.testing.lab import syscalls
 
@@ -29,7 +30,7 @@ def main() -> None:
     init, path = sys.argv[1:]
     for kind, name in ((syscalls.CLONE_NEWPID, "pid"), (syscalls.CLONE_NEWNS, "mnt")):
         syscalls.setns(os.open(f"/proc/{init}/ns/{name}", os.O_RDONLY), kind)
-    os.makedirs(path, exist_ok=True)
+    Path(path).mkdir(parents=True, exist_ok=True)
     fuse = os.open("/dev/fuse", os.O_RDWR)
     syscalls.mount("hang", path, "fuse", data=f"fd={fuse},rootmode=40000,user_id=0,group_id=0,allow_other")
     server = os.fork()
@@ -47,7 +48,7 @@ def serve(fuse: int) -> None:
     """Answer the handshake and nothing else, until the file system is unmounted."""
     try:
         while request := os.read(fuse, _REQUEST):
-            size, opcode, unique, *_ = _IN_HEADER.unpack_from(request)
+            _, opcode, unique, *_ = _IN_HEADER.unpack_from(request)
             if opcode == _FUSE_INIT:
                 major, minor, readahead, _ = _INIT_IN.unpack_from(request, _IN_HEADER.size)
                 body = _INIT_OUT.pack(major, min(minor, _MINOR), readahead, 0, 12, 9, 4096, 1, 0, 0, 0)

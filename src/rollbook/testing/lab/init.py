@@ -12,24 +12,21 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rollbook.testing.lab import syscalls
+from rollbook.testing.lab import cover, syscalls
 
 __all__ = ["INSIDE", "Birth", "ip"]
 
 INSIDE = "/run/rollbook-lab"
 """Where a host sees its own directory of the lab."""
 
-_OWN = {"/run": "0755", "/tmp": "1777", "/dev/shm": "1777", "/mnt": "0755"}  # noqa: S108 - the host's, all empty
-
 
 def ip(*commands: str) -> None:
-    """Let one ip(8) do all of these in the caller's network namespace."""
-    done = subprocess.run(
-        ["ip", "-batch", "-"], input="\n".join(commands), capture_output=True, text=True, check=False
-    )
+    """Have the program ip do all of these in the caller's network namespace."""
+    done = subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"ip: {done.stderr.strip()}")
 
@@ -37,8 +34,11 @@ def ip(*commands: str) -> None:
 class Birth:
     """A host on its way: born first, then, when its network link is there, told to go on."""
 
-    def __init__(self, name: str, address: str, directory: str) -> None:
+    def __init__(
+        self, name: str, address: str, directory: str, files: Mapping[str, str], hidden: Sequence[str]
+    ) -> None:
         self.name, self.address, self.directory = name, address, directory
+        self._files, self._hidden = files, hidden
         self._mine, self._its = socket.socketpair()
         own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         # The new PID namespace is for the next child only: setns brings the keeper's own one back.
@@ -67,6 +67,9 @@ class Birth:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             self._leave_descriptors()
             self._enter_namespaces()
+            cover.cover(self._files)
+            for program in self._hidden:
+                cover.hide(program)
             self._its.send(b"done")
             if self._its.recv(16):
                 ip("link set lo up", f"addr add {self.address} dev eth0", "link set eth0 up")
@@ -94,7 +97,7 @@ class Birth:
         syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
         # Opened before an empty /tmp may cover it, and in this mount namespace, as a bind mount wants it.
         directory = os.open(self.directory, os.O_PATH)
-        for path, mode in _OWN.items():
+        for path, mode in cover.OWN.items():
             if Path(path).is_dir():
                 syscalls.mount("tmpfs", path, "tmpfs", data=f"mode={mode}")
         for path in (INSIDE, "/run/sshd", "/run/cgroup"):

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.testing.lab import syscalls
+from rollbook.testing.lab import cover, syscalls
 from rollbook.testing.lab.init import Birth, ip
 from rollbook.testing.lab.processes import everyone
 
@@ -51,22 +51,14 @@ class Keeper:
         self.run([*outside, "addr", "add", address, "dev", link])
         self.run([*outside, "link", "set", link, "up"])
 
-    def boot(self, hosts: Sequence[dict[str, str]]) -> dict[str, int]:
-        """Start the init of every host, all at once, and plug them into the bridge; gives their process ids."""
-        ports = [host.pop("port") for host in hosts]
-        births = [Birth(**host) for host in hosts]
-        for birth in births:
-            birth.wait()
-        plugs = [
-            (f"link add {port} master lab type veth peer name eth0 netns {birth.pid}", f"link set {port} up")
-            for port, birth in zip(ports, births, strict=True)
-        ]
-        ip(*(command for plug in plugs for command in plug))
-        for birth in births:
-            birth.go_on()
-        for birth in births:
-            birth.wait()
-        return {birth.name: birth.pid for birth in births}
+    def boot(self, port: str, **host: Any) -> int:
+        """Start the init of a host and plug it into the bridge; gives its process id."""
+        birth = Birth(**host)
+        birth.wait()
+        ip(f"link add {port} master lab type veth peer name eth0 netns {birth.pid}", f"link set {port} up")
+        birth.go_on()
+        birth.wait()
+        return birth.pid
 
     def halt(self, pid: int, port: str) -> None:
         """End a host; when this returns, none of its processes is left."""
@@ -74,6 +66,25 @@ class Keeper:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
         ip(f"link del {port}")
+
+    def within(self, pid: int, what: str, **arguments: Any) -> None:
+        """Call a function of `cover` in the mount namespace of process `pid`."""
+        mine, its = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                syscalls.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), syscalls.CLONE_NEWNS)
+                getattr(cover, what)(**arguments)
+                os._exit(0)
+            except OSError as error:
+                os.write(its, str(error).encode())
+            finally:
+                os._exit(1)
+        os.close(its)
+        with open(mine, encoding="utf-8") as answer:  # noqa: PTH123 - a pipe has no path
+            wrong = answer.read()
+        if os.waitpid(child, 0)[1]:
+            raise OSError(wrong or f"{what} failed")
 
     def run(self, argv: Sequence[str]) -> None:
         """Run a program to its end. What it leaves running behind becomes a child of the keeper."""

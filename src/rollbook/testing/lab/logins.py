@@ -70,7 +70,7 @@ class Logins(Core):
             out *= -(-_FLOOD // max(1, len(out)))
         (self._home / "noise.out").write_bytes(out)
         (self._home / "noise.err").write_bytes(err)
-        print_all = 'cat ~/noise.err >&2\ncat ~/noise.out\n'
+        print_all = "cat ~/noise.err >&2\ncat ~/noise.out\n"
         endless = "while cat ~/noise.out; do :; done\nexit\n"
         (self._home / ".bashrc").write_text(print_all + (endless if forever else ""))
 
@@ -82,8 +82,9 @@ class Logins(Core):
     def _authorized(self) -> Path:
         return self.directory / "authorized_keys"
 
-    def _mend_logins(self) -> None:
+    def _as_new(self) -> None:
         """Keys, banner and start-up files as they were at first."""
+        super()._as_new()
         for name in ("host_key", "host_key.pub"):
             first = self.directory / f"first_{name}"
             if first.exists():

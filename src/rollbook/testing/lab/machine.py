@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Any
 
-from rollbook.testing.lab.core import Core
+from rollbook.testing.lab.core import Core, Place
 from rollbook.testing.lab.errors import LabCannot
+from rollbook.testing.lab.ground import Ground
 from rollbook.testing.lab.init import INSIDE
 
 __all__ = ["Machine"]
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec")
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Machine(Core):
     """Everything here needs namespaces, and raises `LabCannot` on a host that has none."""
+
+    def __init__(self, ground: Ground, name: str, place: Place) -> None:
+        super().__init__(ground, name, place)
+        self._machine_id = uuid.uuid4().hex
+        self._hanging: dict[str, int] = {}
+        self._as_new()
 
     def overlay(self, files: Mapping[str, str | bytes], *, mode: int = 0o644) -> None:
         """Let the host see these texts at these paths. Given again, a path changes in place, for open readers too.
@@ -33,13 +38,11 @@ class Machine(Core):
         /proc/mounts and /proc/net) cannot be replaced.
         """
         self._need_namespaces("overlay")
-        for path, content in files.items():
-            backing = self.directory / "files" / path.replace("/", "%")
-            _rewrite(backing, content.encode() if isinstance(content, str) else content)
-            backing.chmod(mode)
-            if path not in self._standing:
-                self._cover(path, backing.name)
-                self._standing[path] = functools.partial(self._cover, path, backing.name)
+        new = {path: self._back(path, text, mode) for path, text in files.items() if path not in self._files}
+        for path in files.keys() - new.keys():
+            self._back(path, files[path], mode)
+        self._within("cover", files=new)
+        self._files.update(new)
 
     def programs(self, scripts: Mapping[str, str]) -> None:
         """Put programs into the host's /usr/local/bin, which comes first in the PATH of a login."""
@@ -48,23 +51,23 @@ class Machine(Core):
     def hide(self, program: str) -> None:
         """Let the host have no such program, in no version (`python3` is also `python3.11`, `platform-python`)."""
         self._need_namespaces("hide")
-        self._hide(program)
-        self._standing[f"hide {program}"] = functools.partial(self._hide, program)
+        self._within("hide", program=program)
+        self._hidden.append(program)
 
     def link(self, up: bool) -> None:
         """Plug the network cable in or pull it: the host sees the carrier go, its peers get no answer."""
         self._need_namespaces("link")
-        self._link(up)
-        self._standing["link"] = functools.partial(self._link, up)
+        self._up = up
+        self._set_link()
 
     def mtu(self, size: int) -> None:
         """Set the MTU of the host's eth0."""
         self._need_namespaces("mtu")
-        self._mtu(size)
-        self._standing["mtu"] = functools.partial(self._mtu, size)
+        self._mtu = size
+        self._set_link()
 
     def loss(self, percent: float) -> None:
-        """Drop this share of the packets that reach the host; 0 ends it."""
+        """Drop this share of the packets that reach the host, until it boots; 0 ends it."""
         self._need_namespaces("loss")
         self._need_program("nft", "nftables")
         rules = "table inet lab\ndelete table inet lab\n"
@@ -80,11 +83,11 @@ class Machine(Core):
         """
         self._need_namespaces("hang_mount")
         if not Path("/dev/fuse").exists():
-            raise LabCannot("hang_mount needs /dev/fuse: the fuse module; in a container also --device /dev/fuse")
+            raise LabCannot("hang_mount needs /dev/fuse: the kernel's fuse module, in a container --device /dev/fuse")
         argv = [sys.executable, "-m", "rollbook.testing.lab.hang", str(self._init), path]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise LabCannot(f"hang_mount failed: {done.stderr.strip()}")
+            raise OSError(f"cannot mount on {path}: {done.stderr.strip()}")
         self._hanging[path] = int(done.stdout)
         self._servants.add(int(done.stdout))
 
@@ -101,97 +104,66 @@ class Machine(Core):
         self._need_namespaces("reboot")
         self._halt()
         self._boot()
-        for again in self._standing.values():
-            again()
+        self._set_link()
         self.start_sshd()
 
-    @functools.cached_property
-    def _hanging(self) -> dict[str, int]:
-        return {}
-
-    @property
-    def _port(self) -> str:
-        """The switch end of the host's link, in the keeper's network namespace."""
-        return f"port{self._place.index}"
-
-    def _birth(self) -> dict[str, str]:
-        """What the keeper has to know to boot the host."""
-        return {
-            "name": self.name,
-            "address": f"{self.address}/24",
-            "directory": str(self.directory),
-            "port": self._port,
+    def _as_new(self) -> None:
+        """Forget all that was laid over the host but what makes it a host of its own."""
+        super()._as_new()
+        self._hidden: list[str] = []
+        self._mtu = 1500
+        self._up = True
+        files = {
+            "/etc/machine-id": f"{self._machine_id}\n",
+            "/etc/hostname": f"{self.name}\n",
+            "/etc/hosts": self._place.hosts,
+            # Without PAM, sshd lets no user in whose password is locked, as root's is on some systems.
+            "/etc/shadow": "root:*:1::::::\n",
         }
+        self._files = {path: self._back(path, text) for path, text in files.items()}
 
     def _boot(self) -> None:
-        self._booted(self._ground.ask("boot", hosts=[self._birth()])[self.name])
-
-    def _booted(self, init: int) -> None:
-        """The host runs: give it what makes it itself, before anything else is laid over it."""
-        self._init = init
-        fresh = self._standing
-        self._standing = {}
-        self.overlay({BOOT_ID: f"{uuid.uuid4()}\n"})
-        self._standing = {**self._standing, **fresh}
+        self._files[_BOOT_ID] = self._back(_BOOT_ID, f"{uuid.uuid4()}\n")
+        self._init = self._ground.ask(
+            "boot",
+            name=self.name,
+            address=f"{self.address}/24",
+            directory=str(self.directory),
+            port=self._port,
+            files=self._files,
+            hidden=self._hidden,
+        )
 
     def _halt(self) -> None:
         self._ground.ask("halt", pid=self._init, port=self._port)
         self._hanging.clear()
         self._servants.clear()
 
-    def _cover(self, path: str, name: str) -> None:
-        """Bind the backing file of that name over the path, which is added first where it does not exist."""
-        found = self.run(["realpath", "-e", "--", path])
-        target = found.stdout.rstrip("\n")
-        if found.returncode != 0:
-            target = path
-            self._graft(str(PurePosixPath(path).parent))
-            self.run(["touch", "--", path], check=True)
-        elif re.match(r"/proc/\d+/", target):
-            raise LabCannot(f"{path} belongs to single processes; no file can stand in for it")
-        self.run(["mount", "--bind", f"{INSIDE}/files/{name}", target], check=True)
+    def _back(self, path: str, content: str | bytes, mode: int = 0o644) -> str:
+        """Write the file that stands for a path, in place, so that those who have it open see the change."""
+        backing = self.directory / "files" / path.replace("/", "%")
+        backing.parent.mkdir(exist_ok=True)
+        with backing.open("r+b" if backing.exists() else "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.truncate()
+        backing.chmod(mode)
+        return f"{INSIDE}/files/{backing.name}"
 
-    def _graft(self, directory: str) -> None:
-        """Make the directory one where files can be added and removed without touching the machine's own."""
-        existing = PurePosixPath(directory)
-        while self.run(["test", "-d", str(existing)]).returncode != 0:
-            existing = existing.parent
-        if existing.parts[1:2] in ((), ("proc",)):
-            raise LabCannot(f"nothing can be added to or removed from {existing}")
-        kind = self.run(["stat", "-f", "-c", "%T", str(existing)], check=True).stdout.strip()
-        if kind not in ("overlayfs", "tmpfs"):
-            upper, work = (f"/run/graft/{kind}{str(existing).replace('/', '%')}" for kind in ("upper", "work"))
-            self.run(["mkdir", "-p", upper, work], check=True)
-            options = f"lowerdir={existing},upperdir={upper},workdir={work}"
-            done = self.run(["mount", "-t", "overlay", "-o", options, "overlay", str(existing)])
-            if done.returncode != 0:
-                raise LabCannot(f"needs overlayfs over {existing}: {done.stderr.strip()}")
-        self.run(["mkdir", "-p", directory], check=True)
+    def _within(self, do: str, **arguments: Any) -> None:
+        """Have the keeper change what the host's mount namespace shows."""
+        try:
+            self._ground.ask("within", pid=self._init, what=do, **arguments)
+        except OSError as error:
+            raise LabCannot(f"{self.name}: {error}") from None
 
-    def _hide(self, program: str) -> None:
-        names = rf"{re.escape(program)}(\.\d+)?" + (r"|platform-python.*" if program == "python3" else "")
-        directories = self.run(["realpath", "-e", "--", *_PROGRAMS]).stdout.split()
-        for directory in dict.fromkeys(directories):
-            found = self.run(["ls", "-A", directory], check=True).stdout.splitlines()
-            hidden = [f"{directory}/{name}" for name in found if re.fullmatch(names, name)]
-            if hidden:
-                self._graft(directory)
-                self.run(["rm", "-f", "--", *hidden], check=True)
+    @property
+    def _port(self) -> str:
+        """The switch end of the host's link, in the keeper's network namespace."""
+        return f"port{self._place.index}"
 
-    def _link(self, up: bool) -> None:
-        switch = ["nsenter", "--target", str(self._ground.pid), "--net"]
-        subprocess.run([*switch, "ip", "link", "set", self._port, "up" if up else "down"], check=True)
-
-    def _mtu(self, size: int) -> None:
-        self.run(["ip", "link", "set", "eth0", "mtu", str(size)], check=True)
+    def _set_link(self) -> None:
+        self.run(["ip", "link", "set", "eth0", "mtu", str(self._mtu)], check=True)
         # The switch end drops what is larger than itself: never let it be the narrow one.
-        switch = ["nsenter", "--target", str(self._ground.pid), "--net"]
-        subprocess.run([*switch, "ip", "link", "set", self._port, "mtu", str(max(size, 1500))], check=True)
-
-
-def _rewrite(path: Path, content: bytes) -> None:
-    """Change the file in place, so that those who have it open, or bound, see it."""
-    path.parent.mkdir(exist_ok=True)
-    with path.open("r+b" if path.exists() else "wb") as file:
-        file.write(content)
-        file.truncate()
+        switch = ["nsenter", "--target", str(self._ground.pid), "--net", "ip", "link", "set", self._port]
+        wide = str(max(self._mtu, 1500))
+        subprocess.run([*switch, "mtu", wide, "up" if self._up else "down"], check=True)

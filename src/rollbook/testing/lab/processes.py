@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class Process:
     def pid_namespace(self) -> str:
         """The identity of its PID namespace, empty where that cannot be read."""
         try:
-            return os.readlink(f"/proc/{self.pid}/ns/pid")
+            return Path(f"/proc/{self.pid}/ns/pid").readlink().name
         except OSError:
             return ""
 
@@ -66,8 +65,8 @@ def process(pid: int) -> Process | None:
 
 def everyone() -> Iterator[Process]:
     """All processes this one can see, the dead that nobody has waited for included."""
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (found := process(int(entry))):
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (found := process(int(entry.name))):
             yield found
 
 

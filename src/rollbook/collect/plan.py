@@ -1,0 +1,31 @@
+"""The plan: which sources an agent is asked to read, written as the orders it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rollbook.sources.base import Source
+
+__all__ = ["Plan"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The sources to read, in order; a source's place in the plan is its id on the wire."""
+
+    sources: tuple[Source, ...]
+
+    @classmethod
+    def of(cls, sources: Sequence[Source]) -> Plan:
+        """A plan that reads plain files first and what starts programs last, so that a cut leaves the most."""
+        return cls(tuple(sorted(sources, key=lambda source: source.runs_program)))
+
+    def orders(self) -> bytes:
+        """The plan as lines for the agent. Tabs part the fields; no declared path or argument holds one."""
+        lines: list[tuple[str, ...]] = []
+        for number, source in enumerate(self.sources):
+            limits = (str(number), str(source.every), str(source.limit), str(int(source.seconds * 1000)))
+            lines.append(("source", *limits))
+            lines.extend((ask.op, *ask.args) for ask in source.asks)
+        return "".join("\t".join(line) + "\n" for line in lines).encode()

@@ -1,0 +1,165 @@
+"""One agent on one host, from its first byte to its goodbye: orders out, frames in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Self
+
+from rollbook import agent
+from rollbook.collect.frames import Decoder, Frame
+from rollbook.collect.plan import Plan
+from rollbook.collect.readings import Reading, read_frame
+from rollbook.errors import AgentFailed, ProtocolError
+from rollbook.hosts import Host
+from rollbook.record.hosts import Clock
+from rollbook.transports.base import Channel, Ending, Transport
+
+__all__ = ["Session"]
+
+MOST_NOISE = 1 << 20  # what a login may print before the agent speaks
+PINGS = 8
+
+
+class Session:
+    """Owns the channel to one agent. Use as `async with Session(...)`; whatever happens, the channel is closed.
+
+    `readings` grows as they arrive, so that what came before a failure is kept. `hello` and `goodbye` are what the
+    agent said of itself.
+    """
+
+    def __init__(self, host: Host, transport: Transport, plan: Plan) -> None:
+        self.host, self.transport, self.plan = host, transport, plan
+        self.hello: dict[str, str] = {}
+        self.goodbye: dict[str, str] = {}
+        self.readings: list[Reading] = []
+        self.clock: Clock | None = None
+        self.decoder = Decoder()
+        self._channel: Channel | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._phases: set[str] = set()
+        self._pongs: dict[bytes, tuple[int, int]] = {}
+        self._sent_shell = False
+        self._ending: Ending | None = None
+
+    async def __aenter__(self) -> Self:
+        self._channel = await self.transport.open(self.host)
+        self._pump = asyncio.create_task(self._receive(self._channel))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._close(grace=0.0)
+
+    async def greet(self) -> None:
+        """Send the plan and wait for the agent's hello."""
+        await self._send(self.plan.orders())
+        await self._until(lambda: bool(self.hello))
+
+    async def read_all(self, phase: str) -> None:
+        """Have every source of the plan read once; the readings are in `readings`."""
+        await self._send(f"go\t{phase}\n".encode())
+        await self._until(lambda: phase in self._phases)
+
+    async def measure_clock(self, count: int = PINGS) -> Clock:
+        """The host's clock against ours: the round trip that took least time bounds the error best."""
+        for number in range(count):
+            name = str(number).encode()
+            sent = time.time_ns()
+            await self._send(b"ping\t%s\n" % name)
+            await self._until(lambda name=name: name in self._pongs)  # type: ignore[misc]
+            arrived, wall = self._pongs[name]
+            trip = arrived - sent
+            if self.clock is None or trip < self.clock.round_trip_ns:
+                self.clock = Clock((sent + arrived) // 2 - wall, trip // 2 + 1, trip)
+        assert self.clock is not None
+        return self.clock
+
+    async def stop(self) -> None:
+        """Let the agent say goodbye and leave."""
+        await self._send(b"stop\n")
+        await self._until(lambda: bool(self.goodbye))
+        await self._close(grace=1.0)
+
+    async def _close(self, grace: float) -> None:
+        if self._channel is not None and self._ending is None:
+            self._ending = await self._channel.close(grace)
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait([self._pump])
+
+    async def _send(self, data: bytes) -> None:
+        assert self._channel is not None
+        await self._channel.write(data)
+
+    async def _until(self, ready: Callable[[], bool]) -> None:
+        """Wait for frames to bring something; raises what ended the stream if they cannot any more."""
+        assert self._pump is not None
+        while not ready():
+            if self._pump.done():
+                await self._fail()
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _fail(self) -> None:
+        assert self._pump is not None
+        self._pump.result()  # an error of our own making, such as too much noise
+        await self._close(grace=2.0)
+        assert self._ending is not None
+        if not self.hello:
+            raise self.transport.explain(self.host, self._ending, self.decoder.head)
+        said = self._ending.stderr.strip().splitlines()
+        raise AgentFailed(
+            f"the agent ended halfway, after {len(self.readings)} of {len(self.plan.sources)} sources"
+            + (f": {said[-1]}" if said else " (killed, or the connection broke)")
+        )
+
+    async def _receive(self, channel: Channel) -> None:
+        try:
+            while data := await channel.read():
+                for frame in self.decoder.feed(data):
+                    self._take(frame)
+                await self._listen_to_noise()
+                self._changed.set()
+            for frame in self.decoder.feed(b"", end=True):
+                self._take(frame)
+        finally:
+            self._changed.set()
+
+    async def _listen_to_noise(self) -> None:
+        if self.decoder.needs_shell and not self._sent_shell:
+            self._sent_shell = True
+            await self._send(agent.stand_in() + self.plan.orders())
+        if self.decoder.noise > MOST_NOISE:
+            raise AgentFailed(
+                f"the host sends {'garbage' if self.hello else 'garbage instead of a greeting'}; "
+                "look at what its login files print for sessions without a terminal"
+            )
+
+    def _take(self, frame: Frame) -> None:
+        arrived = time.time_ns()
+        try:
+            if frame.kind == "H" and not self.hello:
+                self.hello = _facts(frame.payload)
+            elif frame.kind == "E":
+                self.goodbye = _facts(frame.payload) or {"sent": ""}
+            elif frame.kind == "P":
+                self._pongs.setdefault(frame.payload, (arrived, frame.wall))
+            elif frame.kind == "D":
+                self._phases.add(frame.payload.decode("ascii", "replace"))
+            elif frame.kind in "RZ":
+                self._keep(read_frame(frame, self.plan))
+        except ProtocolError:
+            self.decoder.damaged += 1
+
+    def _keep(self, reading: Reading) -> None:
+        # A host that repeats itself must not fill our memory.
+        if not any(r.source is reading.source and r.phase == reading.phase for r in self.readings):
+            self.readings.append(reading)
+
+
+def _facts(payload: bytes) -> dict[str, str]:
+    """`name=value` lines; values are cut at a length no honest agent reaches."""
+    lines = payload[:8192].decode("utf-8", "backslashreplace").splitlines()
+    return {name: value[:256] for name, _, value in (line.partition("=") for line in lines) if name}

@@ -1,0 +1,87 @@
+"""The host's own IP addresses, loopback left out (/proc/net/fib_trie, /proc/net/if_inet6, /proc/net/route)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Literal
+
+import msgspec
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import Files, Pages, Record, info, unique
+from rollbook.sources.text import columns_of, integer, lines_of
+
+# Bridges that container and virtual machine software sets up with the same address on every host.
+PRIVATE_BRIDGE = re.compile(r"(docker|lxcbr|lxdbr|podman|virbr|cni-podman)\d*$")
+LINK_SCOPE = 0x20
+LOOPBACK_SCOPE = 0x10
+
+
+class Addresses(Record):
+    """Addresses, sorted. No two hosts share those in `ipv4` and `ipv6`; those in `private` need not be unique."""
+
+    ipv4: Annotated[list[str], unique()]
+    ipv6: Annotated[list[str], unique()]
+    private: Annotated[list[str], info()] = msgspec.field(default_factory=list)
+    by_interface: Annotated[dict[str, list[str]], info()] = msgspec.field(default_factory=dict)
+
+
+def parse(pages: Pages) -> Addresses:
+    """IPv4 addresses come without their interface, which is found by the route to their network."""
+    networks = _networks(pages.get("route", ""))
+    ipv4: set[str] = set()
+    ipv6: set[str] = set()
+    private: set[str] = set()
+    by_interface: dict[str, set[str]] = {}
+    for address in _ipv4(pages.get("ipv4", "")):
+        around = [(net.prefixlen, name) for net, name in networks if address in net]
+        name = max(around)[1] if around else ""
+        (private if PRIVATE_BRIDGE.match(name) else ipv4).add(str(address))
+        if name:
+            by_interface.setdefault(name, set()).add(str(address))
+    for line in lines_of(pages.get("ipv6", "")):
+        digits, _, _, scope, _, name = columns_of(line, 6)[:6]
+        if integer(scope, 16) != LOOPBACK_SCOPE:
+            text = _ipv6(digits)
+            (private if integer(scope, 16) == LINK_SCOPE else ipv6).add(text)
+            by_interface.setdefault(name, set()).add(text)
+    return Addresses(
+        sorted(ipv4), sorted(ipv6), sorted(private), {name: sorted(found) for name, found in by_interface.items()}
+    )
+
+
+def _ipv6(digits: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{32}", digits):
+        raise ParseError(f"not an IPv6 address: {digits[:40]!r}")
+    return str(ipaddress.IPv6Address(int(digits, 16)))
+
+
+def _ipv4(trie: str) -> set[ipaddress.IPv4Address]:
+    """Leaves `|-- ADDRESS` that are followed by `/32 host LOCAL`."""
+    found = set()
+    leaf = ""
+    for line in lines_of(trie):
+        words = line.split()
+        if words[0] == "|--":
+            leaf = words[1]
+        elif words == ["/32", "host", "LOCAL"]:
+            found.add(ipaddress.IPv4Address(leaf))
+    return {address for address in found if not address.is_loopback}
+
+
+def _networks(routes: str) -> list[tuple[ipaddress.IPv4Network, str]]:
+    """Networks at hand: routes without a gateway. Numbers are hexadecimal in the byte order of the host."""
+    rows = [columns_of(line, 8) for line in lines_of(routes)[1:]]
+    numbers = [(row[0], integer(row[1], 16), integer(row[7], 16)) for row in rows if integer(row[2], 16) == 0]
+    order: Literal["little", "big"] = "little"
+    if any(mask >> 31 and mask != 0xFFFFFFFF for _, _, mask in numbers):
+        order = "big"
+    networks = []
+    for name, *pair in numbers:
+        network, mask = (ipaddress.IPv4Address(n.to_bytes(4, order)) for n in pair)
+        networks.append((ipaddress.IPv4Network(f"{network}/{mask}", strict=False), name))
+    return networks
+
+
+SOURCE = Files({"ipv4": "/proc/net/fib_trie", "ipv6": "/proc/net/if_inet6", "route": "/proc/net/route"}, parse)

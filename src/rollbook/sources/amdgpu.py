@@ -1,0 +1,44 @@
+"""/sys/class/drm/card*/device: load and memory of AMD GPUs (gpu/amdgpu/driver-misc)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, gauge, key, same, unique
+from rollbook.sources.text import devices, integer, when
+
+ROOT = "/sys/class/drm"
+
+
+class AmdGpu(Record):
+    """One card. Other vendors' cards have none of these files and do not appear."""
+
+    card: Annotated[str, key()]
+    busy_percent: Annotated[int | None, gauge("%")] = None
+    vram_used: Annotated[int | None, gauge("bytes")] = None
+    vram_total: Annotated[int | None, same("bytes")] = None
+    unique_id: Annotated[str | None, unique()] = None
+
+
+def parse(pages: Pages) -> list[AmdGpu]:
+    """One value per file; the busy figure cannot be read while a card sleeps."""
+    return [
+        AmdGpu(
+            card,
+            when(found.get("device/gpu_busy_percent"), integer),
+            when(found.get("device/mem_info_vram_used"), integer),
+            when(found.get("device/mem_info_vram_total"), integer),
+            found.get("device/unique_id") or None,
+        )
+        for card, found in devices(pages, f"{ROOT}/")
+    ]
+
+
+SOURCE = Glob(
+    [
+        f"{ROOT}/card[0-9]*/device/{name}"
+        for name in ("gpu_busy_percent", "mem_info_vram_used", "mem_info_vram_total", "unique_id")
+    ],
+    parse,
+    every=1,
+)

@@ -1,0 +1,39 @@
+"""/proc/cmdline: the options the kernel was started with (admin-guide/kernel-parameters)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import File, Record, info, same
+
+# These name the host's own disks, addresses and boot files. That they are set is compared, their value is not.
+_OWN = (
+    "BOOT_IMAGE BOOTIF boot hostname ifname initrd ip iscsi_initiator iscsi_target_ip netroot nfsroot ostree "
+    "rd.dm.uuid rd.iscsi.initiator rd.luks.name rd.luks.uuid rd.lvm.lv rd.lvm.vg rd.md.uuid rd.znet resume root "
+    "systemd.hostname systemd.machine_id"
+)
+OWN = frozenset(_OWN.split())
+
+
+class Cmdline(Record):
+    """The command line, and its words with the values that belong to one host written as `*`."""
+
+    words: Annotated[list[str], same()]
+    raw: Annotated[str, info()]
+
+
+def parse(text: str) -> Cmdline:
+    """Words parted by blanks; double quotes keep blanks inside a word."""
+    found = re.findall(r'(?:[^\s"]|"[^"]*"?)+', text)
+    if not found:
+        raise ParseError("empty")
+    words = []
+    for word in found:
+        name, equals, _ = word.partition("=")
+        words.append(f"{name}=*" if equals and name in OWN else word)
+    return Cmdline(words, text.strip())
+
+
+SOURCE = File("/proc/cmdline", parse)

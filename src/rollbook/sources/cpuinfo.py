@@ -1,0 +1,145 @@
+"""/proc/cpuinfo: which processor, how many of it, and what it can do (proc_cpuinfo(5)).
+
+The file is written by each architecture in a form of its own. What it does not say is left out: on Arm, POWER and
+RISC-V there is nothing about sockets and cores, which `cpu_topology` finds.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import Annotated
+
+import msgspec
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import KIB, File, Record, same, same_set
+from rollbook.sources.cpu_names import IBM_Z, arm_name
+from rollbook.sources.text import integer, lines_of
+
+Blocks = list[dict[str, str]]
+
+
+class CpuInfo(Record):
+    """The host's processors as one. A value is the one most CPUs have; `mixed` lists all where they differ.
+
+    `flags` are those that every CPU has; `mixed` holds under "flags" those that only some have.
+    """
+
+    logical_cpus: Annotated[int, same("CPUs")]
+    architecture: Annotated[str | None, same()] = None
+    model: Annotated[str | None, same()] = None
+    vendor: Annotated[str | None, same()] = None
+    sockets: Annotated[int | None, same()] = None
+    physical_cores: Annotated[int | None, same("cores")] = None
+    stepping: Annotated[str | None, same()] = None
+    microcode: Annotated[str | None, same()] = None
+    flags: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
+    mixed: Annotated[dict[str, list[str]], same()] = msgspec.field(default_factory=dict)
+
+
+def parse(text: str) -> CpuInfo:
+    """`name : value` lines, a block per logical CPU."""
+    common, blocks = _blocks(text)
+    if not blocks:
+        raise ParseError("no processor")
+    every = [common, *blocks]
+    sockets, cores = _topology(blocks)
+    names: dict[str, list[str]] = {
+        "model": [name for block in every if (name := _model(block))],
+        "vendor": [vendor for block in every if (vendor := _vendor(block))],
+        "stepping": _values(every, "stepping", "revision"),
+        "microcode": _values(blocks, "microcode"),
+    }
+    mixed = {field: sorted(set(values)) for field, values in names.items() if len(set(values)) > 1}
+    flags = [set(re.split(r"[\s_]+", line)) for line in _values(every, "flags", "Features", "features", "isa")]
+    shared = set.intersection(*flags) if flags else set()
+    if some := set().union(*flags) - shared:
+        mixed["flags"] = sorted(some)
+    most = {field: collections.Counter(found).most_common(1)[0][0] for field, found in names.items() if found}
+    return CpuInfo(
+        logical_cpus=len(blocks),
+        architecture=_architecture(every, shared),
+        sockets=sockets,
+        physical_cores=cores,
+        flags=sorted(shared),
+        mixed=mixed,
+        **most,
+    )
+
+
+def _blocks(text: str) -> tuple[dict[str, str], Blocks]:
+    """What stands before the first CPU, and the CPUs; a board's lines at the end fall to the last one.
+
+    A CPU starts at its own line rather than at a blank one: Arm kernels up to 3.18 list all CPUs in one block.
+    """
+    common: dict[str, str] = {}
+    blocks: Blocks = []
+    numbered: Blocks = []
+    for line in lines_of(text):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not colon:
+            raise ParseError(f"no colon: {line[:80]!r}")
+        if re.fullmatch(r"processor \d+", name):  # IBM Z: all in one line, `machine = 3931` among it
+            pairs = (word.split("=", 1) for word in value.split(",") if "=" in word)
+            numbered.append({pair[0].strip(): pair[1].strip() for pair in pairs})
+            continue
+        if name in ("processor", "cpu number"):
+            blocks.append({})
+        (blocks[-1] if blocks else common)[name] = value
+    return common, blocks or numbered
+
+
+def _values(blocks: Blocks, *names: str) -> list[str]:
+    return [block[name] for block in blocks for name in names if block.get(name)]
+
+
+def _model(block: dict[str, str]) -> str | None:
+    if "CPU part" in block and "CPU implementer" in block:
+        # Where Arm kernels give a model name, it is only "ARMv8 Processor rev 3 (v8l)".
+        return arm_name(integer(block["CPU implementer"], 16), integer(block["CPU part"], 16))
+    if "cpu" in block:  # POWER9 (architected), altivec supported
+        return block["cpu"].partition(",")[0]
+    if "machine" in block and re.fullmatch(r"\d{4}", block["machine"]):
+        return IBM_Z.get(block["machine"], f"IBM machine {block['machine']}")
+    if "uarch" in block:
+        return block["uarch"]
+    if "marchid" in block:
+        return f"vendor {block.get('mvendorid', 'unknown')} architecture {block['marchid']}"
+    return block.get("model name") or None
+
+
+def _vendor(block: dict[str, str]) -> str | None:
+    return block.get("vendor_id") or block.get("CPU implementer") or block.get("mvendorid") or None
+
+
+def _architecture(blocks: Blocks, flags: set[str]) -> str | None:
+    """As uname(1) names it, as far as the file tells; it does not tell the byte order of POWER."""
+    if _values(blocks, "CPU implementer"):
+        return "aarch64" if set(_values(blocks, "CPU architecture")) & {"8", "AArch64"} else "arm"
+    if _values(blocks, "vendor_id") == ["IBM/S390"]:
+        return "s390x"
+    if isa := _values(blocks, "isa"):
+        return f"riscv{isa[0][2:4]}"
+    if _values(blocks, "timebase"):
+        return "power"
+    if _values(blocks, "vendor_id", "cpuid level"):
+        return "x86_64" if "lm" in flags else "x86"
+    return None
+
+
+def _topology(blocks: Blocks) -> tuple[int | None, int | None]:
+    """Sockets and cores, where every CPU says to which it belongs."""
+    sockets = _values(blocks, "physical id")
+    cores = [(block.get("physical id"), block.get("core id")) for block in blocks]
+    if len(sockets) != len(blocks):
+        return None, None
+    if not all(core for _, core in cores):
+        return len(set(sockets)), None
+    # Processors of two dies gave core numbers twice on older kernels; then the two counts do not agree.
+    stated = {block["physical id"]: integer(block.get("cpu cores", "0")) for block in blocks}
+    counted = len(set(cores))
+    return len(set(sockets)), counted if sum(stated.values()) in (0, counted) else None
+
+
+SOURCE = File("/proc/cpuinfo", parse, limit=4096 * KIB)

@@ -1,0 +1,51 @@
+"""Who the host says it is: name, machine id, boot id, kernel (machine-id(5), proc_sys_kernel(5))."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import Files, Pages, Record, info, same, unique
+
+
+class Identity(Record):
+    """A host's own names. Two hosts with one machine id were cloned from one image."""
+
+    hostname: Annotated[str, unique()]
+    kernel_release: Annotated[str, same()]
+    boot_id: Annotated[str | None, unique()] = None
+    machine_id: Annotated[str | None, unique()] = None
+    domainname: Annotated[str | None, info()] = None
+    machine: Annotated[str | None, same()] = None
+
+
+def parse(pages: Pages) -> Identity:
+    """One word a file. A machine id may be empty or `uninitialized` on images that were never booted."""
+    machine_id, boot_id = pages.get("machine_id", "").lower(), pages.get("boot_id")
+    if machine_id not in ("", "uninitialized") and not re.fullmatch(r"[0-9a-f]{32}", machine_id):
+        raise ParseError(f"not a machine id: {machine_id[:40]!r}")
+    if boot_id is not None and not re.fullmatch(r"[0-9a-f-]{36}", boot_id):
+        raise ParseError(f"not a boot id: {boot_id[:40]!r}")
+    domain = pages.get("domainname", "")
+    return Identity(
+        pages["hostname"],
+        pages["kernel_release"],
+        boot_id=boot_id,
+        machine_id=machine_id if len(machine_id) == 32 else None,
+        domainname=None if domain in ("", "(none)") else domain,
+        machine=pages.get("machine"),
+    )
+
+
+SOURCE = Files(
+    {
+        "hostname": "/proc/sys/kernel/hostname",
+        "kernel_release": "/proc/sys/kernel/osrelease",
+        "boot_id": "/proc/sys/kernel/random/boot_id",
+        "machine_id": "/etc/machine-id",
+        "domainname": "/proc/sys/kernel/domainname",
+        "machine": "/proc/sys/kernel/arch",  # from Linux 6.1 on
+    },
+    parse,
+)

@@ -1,0 +1,27 @@
+"""/proc/driver/nvidia/version: the NVIDIA kernel module that is loaded (NVIDIA driver README)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import File, Record, same
+
+
+class Driver(Record):
+    """The module's version, and whether it is the open or the proprietary flavour."""
+
+    version: Annotated[str, same()]
+    open_module: Annotated[bool, same()]
+
+
+def parse(text: str) -> Driver:
+    """`NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build …`."""
+    found = re.search(r"^NVRM version:.*?Kernel Module.*?\s\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE | re.ASCII)
+    if not found:
+        raise ParseError(f"no module version: {text[:80]!r}")
+    return Driver(found[1], "Open Kernel Module" in found[0])
+
+
+SOURCE = File("/proc/driver/nvidia/version", parse)

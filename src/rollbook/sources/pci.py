@@ -1,0 +1,97 @@
+"""/sys/bus/pci/devices: storage, network and accelerator devices and their links (ABI/testing/sysfs-bus-pci)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, gauge, key, same
+from rollbook.sources.text import devices, integer, last_part, natural, number, when
+
+ROOT = "/sys/bus/pci/devices"
+NAMES = (
+    "class",
+    "vendor",
+    "device",
+    "numa_node",
+    "current_link_speed",
+    "max_link_speed",
+    "current_link_width",
+    "max_link_width",
+)
+# Class codes that matter here, the longest that fits; bridges and the rest are left out.
+CLASSES = {
+    "0104": "raid",
+    "0106": "sata",
+    "0107": "sas",
+    "0108": "nvme",
+    "01": "storage",
+    "0200": "ethernet",
+    "0207": "infiniband",
+    "02": "network",
+    "03": "display",
+    "0c06": "infiniband",
+    "12": "accelerator",
+}
+NO_WIDTH = (0, 255)  # no link trained, or not told: virtual functions, emulated devices
+
+
+class Device(Record):
+    """One device. Its present link speed is volatile: graphics processors lower it when idle.
+
+    `degraded` therefore judges those by width alone, all others by speed too.
+    """
+
+    slot: Annotated[str, key()]
+    kind: Annotated[str, same()]
+    vendor_id: Annotated[str | None, same()] = None
+    device_id: Annotated[str | None, same()] = None
+    driver: Annotated[str | None, same()] = None
+    numa_node: Annotated[int | None, same()] = None
+    link_gts: Annotated[float | None, gauge("GT/s")] = None
+    max_link_gts: Annotated[float | None, same("GT/s")] = None
+    link_width: Annotated[int | None, same("lanes")] = None
+    max_link_width: Annotated[int | None, same("lanes")] = None
+    degraded: Annotated[bool | None, same()] = None
+
+
+def kind_of(class_code: str) -> str | None:
+    """The name of a class such as `0x010802`, if it is one that matters."""
+    digits = class_code.removeprefix("0x")
+    return CLASSES.get(digits[:4]) or CLASSES.get(digits[:2])
+
+
+def speed_of(text: str) -> float | None:
+    """16.0 of `16.0 GT/s PCIe` (older: `8 GT/s`); None for `Unknown`."""
+    speed = re.match(r"([\d.]+) GT/s", text)
+    return number(speed[1]) if speed else None
+
+
+def width_of(text: str) -> int | None:
+    """The number of lanes, where there is one."""
+    lanes = integer(text)
+    return None if lanes in NO_WIDTH else lanes
+
+
+def parse(pages: Pages) -> list[Device]:
+    """One value per file."""
+    rows = []
+    for slot, found in devices(pages, f"{ROOT}/"):
+        kind = when(found.get("class"), kind_of)
+        if not kind:
+            continue
+        row = Device(slot, kind, found.get("vendor"), found.get("device"))
+        row.driver = when(found.get("driver"), last_part)
+        row.numa_node = natural(found.get("numa_node"))
+        row.link_gts = when(found.get("current_link_speed"), speed_of)
+        row.max_link_gts = when(found.get("max_link_speed"), speed_of)
+        row.link_width = when(found.get("current_link_width"), width_of)
+        row.max_link_width = when(found.get("max_link_width"), width_of)
+        if row.link_width and row.max_link_width:
+            slower = kind != "display" and (row.link_gts or 0) < (row.max_link_gts or 0)
+            row.degraded = row.link_width < row.max_link_width or slower
+        rows.append(row)
+    return rows
+
+
+SOURCE = Glob([f"{ROOT}/*/{name}" for name in NAMES], parse, links=[f"{ROOT}/*/driver"])

@@ -1,0 +1,38 @@
+"""/sys/class/powercap/intel-rapl*: energy used by CPU packages and memory, Intel and AMD (power/powercap)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, counter, info, key
+from rollbook.sources.text import devices, integer, when
+
+ROOT = "/sys/class/powercap"
+
+
+class Zone(Record):
+    """One zone: `intel-rapl:0` is a package, `intel-rapl:0:0` a part of it (`core`) or beside it (`dram`).
+
+    The counter wraps at `max_energy_range_uj`, within minutes at full load. Since 5.10 only root reads it.
+    """
+
+    zone: Annotated[str, key()]
+    name: Annotated[str | None, info()] = None
+    energy_uj: Annotated[int | None, counter("µJ")] = None
+    max_energy_range_uj: Annotated[int | None, info()] = None
+
+
+def parse(pages: Pages) -> list[Zone]:
+    """One value per file."""
+    return [
+        Zone(
+            zone,
+            found.get("name") or None,
+            when(found.get("energy_uj"), integer),
+            when(found.get("max_energy_range_uj"), integer),
+        )
+        for zone, found in devices(pages, f"{ROOT}/")
+    ]
+
+
+SOURCE = Glob([f"{ROOT}/intel-rapl:*/{name}" for name in ("name", "energy_uj", "max_energy_range_uj")], parse, every=10)

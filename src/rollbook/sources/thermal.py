@@ -1,0 +1,51 @@
+"""/sys/class/thermal and /sys/class/hwmon: temperatures (driver-api/thermal, hwmon/sysfs-interface)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, gauge, info, key
+from rollbook.sources.text import celsius, devices, last_part, when
+
+ZONES, CHIPS = "/sys/class/thermal", "/sys/class/hwmon"
+
+
+class Sensor(Record):
+    """One sensor: `thermal_zone0` or `hwmon3/temp1`. Those numbers may change at boot, chip and label do not."""
+
+    sensor: Annotated[str, key()]
+    chip: Annotated[str | None, info()] = None
+    label: Annotated[str | None, info()] = None
+    temperature: Annotated[float | None, gauge("°C")] = None
+
+
+def parse(pages: Pages) -> list[Sensor]:
+    """Thousandths of a degree. A disabled zone cannot be read. NVMe drives are a source of their own."""
+    rows = [
+        Sensor(zone, found.get("type") or None, None, when(found.get("temp"), celsius))
+        for zone, found in devices(pages, f"{ZONES}/")
+    ]
+    for chip, found in devices(pages, f"{CHIPS}/"):
+        name = found.get("name") or found.get("device/name") or None
+        inputs = [path for path in found if path.endswith("_input")] if name != "nvme" else []
+        rows.extend(
+            Sensor(
+                f"{chip}/{last_part(path).removesuffix('_input')}",
+                name,
+                found.get(path.removesuffix("_input") + "_label") or None,
+                when(found[path], celsius),
+            )
+            for path in inputs
+        )
+    return rows
+
+
+# Chips of 3.x kernels keep their files one level further down.
+SOURCE = Glob(
+    [
+        *(f"{ZONES}/thermal_zone[0-9]*/{name}" for name in ("type", "temp")),
+        *(f"{CHIPS}/*/{where}{name}" for where in ("", "device/") for name in ("name", "temp*_input", "temp*_label")),
+    ],
+    parse,
+    every=10,
+)

@@ -1,0 +1,33 @@
+"""/sys/devices/system/cpu/cpu*/thermal_throttle: how often heat slowed the CPUs (Intel)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.sources.base import Glob, Pages, Record, delta
+from rollbook.sources.text import bounded, integer, last_part
+
+ROOT = "/sys/devices/system/cpu"
+
+
+class Throttle(Record):
+    """Events since boot, summed over the CPUs: each CPU of a hot package counts the package's event."""
+
+    core: Annotated[int | None, delta()] = None
+    package: Annotated[int | None, delta()] = None
+
+
+def parse(pages: Pages) -> Throttle:
+    """One number per file and CPU."""
+    sums: dict[str, int] = {}
+    for path, text in pages.items():
+        level = last_part(path).removesuffix("_throttle_count")
+        sums[level] = bounded(sums.get(level, 0) + integer(text.strip()))
+    return Throttle(sums.get("core"), sums.get("package"))
+
+
+SOURCE = Glob(
+    [f"{ROOT}/cpu[0-9]*/thermal_throttle/{level}_throttle_count" for level in ("core", "package")],
+    parse,
+    every=10,
+)

@@ -1,0 +1,7 @@
+"""The lab: hosts with real sshd on one Linux machine, their hardware and their faults made to order."""
+
+from rollbook.testing.lab.errors import LabCannot
+from rollbook.testing.lab.host import LabHost
+from rollbook.testing.lab.lab import Lab
+
+__all__ = ["Lab", "LabCannot", "LabHost"]

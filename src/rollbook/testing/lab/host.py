@@ -1,0 +1,43 @@
+"""A host of the lab."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+from rollbook.testing.lab.logins import Logins
+from rollbook.testing.lab.machine import Machine
+
+__all__ = ["LabHost"]
+
+
+class LabHost(Logins, Machine):
+    """One host: `name`, `address`, `pid`, programs run on it, hardware laid over it, faults made in it."""
+
+    def __repr__(self) -> str:
+        return f"<LabHost {self.name} {self.address}>"
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was done to the host, or runs on it, that a fresh one would not have."""
+        return self._touched or bool(self.processes())
+
+    def start(self) -> None:
+        """Boot the host and start its sshd."""
+        if self._place.kind == "namespaces":
+            self._boot()
+        self.start_sshd()
+        self._touched = False
+
+    def reset(self) -> None:
+        """Bring the host back to what it was when the lab was built; where it can boot, it does."""
+        if self._init:
+            self._halt()
+        else:
+            self.kill_sshd()
+            for pid, _ in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._as_new()
+        self.start()
