@@ -20,7 +20,7 @@ from rollbook.transports.ssh import Busy
 
 __all__ = ["Progress", "gather", "look_at", "run"]
 
-DEFECTS = ("timed-out", "truncated", "failed")
+DEFECTS = ("timed-out", "truncated", "failed")  # of a reading: what was asked for is not there as it should be
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0
 Route = Callable[[Host], Transport]
 
@@ -132,7 +132,8 @@ async def look_at(
         work.cancel()
         await asyncio.wait([work])
     record = _record(session, transport.name)
-    record.status, record.reason = _verdict(record, status, reason, len(plan.sources))
+    defects = [defect for reading in session.readings if (defect := _add(record, reading))]
+    record.status, record.reason = _verdict(record, status, reason, defects, len(plan.sources))
     record.seconds = round(time.monotonic() - began, 4)
     record.collected_at = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     return record, busy
@@ -170,24 +171,25 @@ def _record(session: Session, method: str) -> HostRecord:
             _whole(session.goodbye.get("sent")),
             _whole(session.goodbye.get("stuck")),
         )
-    for reading in session.readings:
-        _add(record, reading)
     return record
 
 
-def _add(record: HostRecord, reading: Reading) -> None:
+def _add(record: HostRecord, reading: Reading) -> str | None:
+    """Put a reading's fact and status into the record; gives the defect if it is not as it should be."""
     fact, why = parsed(reading)
-    status = reading.status
+    name, status = reading.source.name, reading.status
+    # A program of the host that ran and said no, such as one whose service is off, has given its answer.
+    declined = status == "failed" and reading.source.runs_program
     if fact is not None:
-        record.facts[reading.source.name] = fact
+        record.facts[name] = fact
     elif status == "ok":
         status = "failed"
-    record.readings[reading.source.name] = ReadingStatus(status, round(reading.seconds, 6), why or reading.note)
+    record.readings[name] = ReadingStatus(status, round(reading.seconds, 6), why or reading.note)
+    return f"{name} {status}" if status in DEFECTS and not declined else None
 
 
-def _verdict(record: HostRecord, status: HostStatus, reason: str, asked: int) -> tuple[HostStatus, str]:
+def _verdict(record: HostRecord, status: HostStatus, reason: str, bad: list[str], asked: int) -> tuple[HostStatus, str]:
     """The host's status in the end: partial where some, but not all, of what was asked is there."""
-    bad = [f"{name} {r.status}" for name, r in record.readings.items() if r.status in DEFECTS]
     missing = asked - len(record.readings)
     if status == "complete":
         if not bad and not missing:

@@ -1,9 +1,11 @@
 """Host files: plain lists, nodesets, and what Open MPI and MPICH read.
 
-# comment
-node1 node2
-node[03-16]:8                     MPICH: host:slots, and `user=` behind it
-root@node17 slots=4 max_slots=8   Open MPI; keywords hold for every host of their line
+    # comment
+    node1 node2
+    node[03-16]:8                     MPICH: host:slots, and `user=` behind it
+    root@node17 slots=4 max_slots=8   Open MPI
+
+Keywords hold for every host of their line. Groups of the site may be named; other files may not.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ def _text(path: str | os.PathLike[str]) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}:{line}: not UTF-8 text (byte {raw[error.start]:#04x})") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 text (byte {error.object[error.start]:#04x})") from error
 
 
 def _read_line(line: str) -> Hosts:

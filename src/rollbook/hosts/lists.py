@@ -1,9 +1,11 @@
 """Host lists as typed: nodesets with users, slots and groups.
 
-root@node[1-4]:8    user and slots hold for all four
-10.0.0.[1-9]        an address is a name like any other
-[fe80::1%eth0]:4    IPv6 with slots; without slots the brackets may be left out: the last colon is then its own
-@gpu  @rack:r1      groups of the site
+    root@node[1-4]:8    user and slots hold for all four
+    10.0.0.[1-9]        an address is a name like any other
+    [fe80::1%eth0]:4    IPv6 with slots
+    @gpu  @rack:r1      groups of the site
+
+Without slots an IPv6 address needs no brackets: of two colons or more, none is for slots.
 """
 
 from __future__ import annotations

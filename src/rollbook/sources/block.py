@@ -22,7 +22,7 @@ class Block(Record):
 
     device: Annotated[str, key()]
     kind: Annotated[str, same()]
-    capacity_bytes: Annotated[int | None, band(0.01, "bytes")]
+    capacity_bytes: Annotated[int | None, band(0.01, "bytes")] = None
     interface: Annotated[str | None, same()] = None
     vendor: Annotated[str | None, same()] = None
     model: Annotated[str | None, same()] = None
@@ -70,11 +70,6 @@ def vendor_of(text: str) -> str | None:
     return None if text.startswith("0x") else text
 
 
-def bytes_of(size: str) -> int:
-    """A device's bytes."""
-    return bounded(integer(size) * SECTOR)
-
-
 # Field: how to read it, and the files that may hold it.
 FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "vendor": (vendor_of, ("device/vendor",)),
@@ -101,7 +96,8 @@ def parse(pages: Pages) -> list[Block]:
     """One value per file; `!` in a name stands for `/`. Virtual devices without a size are unused and left out."""
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
-        kind, capacity = kind_of(name, found), when(found.get("size"), bytes_of)
+        kind = kind_of(name, found)
+        capacity = when(found.get("size"), lambda sectors: bounded(integer(sectors) * SECTOR))
         if capacity == 0 and kind not in ("disk", "path", "optical"):
             continue
         row = Block(name.replace("!", "/"), kind, capacity, interface_of(found))
@@ -118,4 +114,5 @@ SOURCE = Glob(
     + [f"{ROOT}/*/{file}" for file in ("size", "hidden", "md/level", "device/type", "*/partition")],
     parse,
     links=[f"{ROOT}/*", f"{ROOT}/*/slaves/*"],
+    seconds=5,
 )

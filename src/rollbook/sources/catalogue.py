@@ -48,6 +48,36 @@ NAMES = (
     "softirqs",
     "net_dev",
     "thp",
+    "dmi",
+    "cloud",
+    "cpu_topology",
+    "numa",
+    "cpufreq",
+    "turbo",
+    "cpuidle",
+    "microcode",
+    "mitigations",
+    "tuned",
+    "net_class",
+    "bonding",
+    "infiniband",
+    "infiniband_counters",
+    "block",
+    "nvme",
+    "mdstat",
+    "amdgpu",
+    "pci",
+    "iommu",
+    "nvidia_driver",
+    "nvidia_proc",
+    "edac",
+    "aer",
+    "thermal_throttle",
+    "rapl",
+    "thermal",
+    "nvme_thermal",
+    "services",
+    "nvidia_smi",
     "space",
     "time_sync",
 )
@@ -63,5 +93,5 @@ def source(name: str) -> Source:
 
 
 def load() -> list[Source]:
-    """All built-in sources; those that start programs on the host come last."""
-    return sorted((source(name) for name in NAMES), key=lambda s: s.runs_program)
+    """All built-in sources, in the order of the table."""
+    return [source(name) for name in NAMES]

@@ -22,6 +22,7 @@ PLACEHOLDERS = frozenset(
         "none",
         "not applicable",
         "not available",
+        "not defined",
         "not present",
         "not specified",
         "o.e.m.",

@@ -41,7 +41,7 @@ class PortCounters(Record):
 
 def parse(pages: Pages) -> list[PortCounters]:
     """One number per file, or `N/A (no PMA)`; `lifespan` among them is a setting: for how long they are cached."""
-    rows: dict[str, PortCounters] = msgspec.field(default_factory=dict)
+    rows: dict[str, PortCounters] = {}
     for path, text in sorted(pages.items()):
         *_, device, _, port, _, name = path.split("/")
         row = rows.setdefault(f"{device}:{port}", PortCounters(f"{device}:{port}"))

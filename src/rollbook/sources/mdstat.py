@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from rollbook.errors import ParseError
 from rollbook.sources.base import File, Record, gauge, key, same, same_set
 from rollbook.sources.text import integer, number
 
@@ -29,9 +30,12 @@ class Array(Record):
 
 def parse(text: str) -> list[Array]:
     """`md0 : active raid5 sdc1[2](F) sdb1[1] …`, then indented lines: `… [3/2] [UU_]`, `recovery = 12.6% …`."""
-    rows: list[Array] = msgspec.field(default_factory=list)
-    for line in text.splitlines():
-        head = re.match(r"(\S+) : (active|inactive)( \([\w-]+\))?(.*)", line)
+    first, *lines = text.splitlines()
+    if not first.startswith("Personalities"):
+        raise ParseError(f"not the list of arrays: {first[:80]!r}")
+    rows: list[Array] = []
+    for line in lines:
+        head = re.match(r"(\S+) : (active|inactive|broken)( \([\w-]+\))?(.*)", line)
         if head:
             words = head[4].split()
             devices = [re.fullmatch(r"([^\[]+)\[\d+\]((?:\(\w\))*)", word) for word in words]

@@ -11,7 +11,7 @@ from rollbook.sources.base import Glob, Pages, Record, delta, key, same, same_se
 from rollbook.sources.text import devices, flag, integer, last_part, natural, pci_slot, when
 
 ROOT = "/sys/class/net"
-LOOPBACK, INFINIBAND = 772, 32  # ARPHRD_* of linux/if_arp.h
+LINK_TYPES = {"772": "loopback", "32": "infiniband"}  # ARPHRD_* of linux/if_arp.h
 NAMES = (
     "type",
     "mtu",
@@ -28,7 +28,7 @@ NAMES = (
     "bridge/bridge_id",
     "device/numa_node",
 )
-# SPEED_UNKNOWN as kernels before 4.0 print it, when not as -1.
+# SPEED_UNKNOWN where older kernels and drivers do not write it as -1.
 NO_SPEED = (0, 65535, 4294967295)
 
 
@@ -36,8 +36,8 @@ class Interface(Record):
     """One interface. Traffic of one that has `lower` interfaces (bond, bridge, VLAN) is counted again at those.
 
     No speed does not mean no link: virtual interfaces often have none. Whether it is up is in `operstate` (where
-    "unknown" is what drivers without link detection say) and `carrier`. Addresses of virtual interfaces are made
-    up, some of them the same on every host, and left out.
+    "unknown" is what drivers without link detection say) and `carrier`. Virtual interfaces come and go, and their
+    addresses are made up, some the same on every host: for them neither `address` nor `carrier_changes` is kept.
     """
 
     interface_name: Annotated[str, key()]
@@ -61,23 +61,22 @@ class Interface(Record):
 
 
 def kind_of(found: dict[str, str]) -> str:
-    """loopback, bond, bridge, infiniband, physical, what the driver calls itself (vlan, vxlan, wlan…), or virtual.
+    """bond, bridge, what its driver calls it (vlan, vxlan, wlan…), loopback, infiniband, physical or virtual.
 
     Never by name: names are the site's to choose. Physical is what a device backs, be it a VM's.
     """
-    arp_type = when(found.get("type"), integer)
     devtype = re.search(r"^DEVTYPE=(\w+)$", found.get("uevent", ""), re.MULTILINE)
-    if arp_type == LOOPBACK:
-        return "loopback"
     if "bonding/mode" in found:
         return "bond"
     if "bridge/bridge_id" in found:
         return "bridge"
     if devtype:
         return devtype[1]
-    if arp_type == INFINIBAND:
-        return "infiniband"
-    return "physical" if "/virtual/" not in found.get("", "/virtual/") else "virtual"
+    if found.get("type") in LINK_TYPES:
+        return LINK_TYPES[found["type"]]
+    if "" not in found:
+        return "unknown"
+    return "virtual" if "/virtual/" in found[""] else "physical"
 
 
 def parse(pages: Pages) -> list[Interface]:
@@ -92,8 +91,9 @@ def parse(pages: Pages) -> list[Interface]:
         row.carrier = when(found.get("carrier"), flag)
         row.speed_mbps = None if speed in NO_SPEED else speed
         row.duplex = found.get("duplex") or None
-        row.address = found.get("address") or None if row.driver or kind == "bond" else None
-        row.carrier_changes = when(found.get("carrier_changes"), integer)
+        if row.driver or kind == "bond":
+            row.address = found.get("address") or None
+            row.carrier_changes = when(found.get("carrier_changes"), integer)
         row.pci_slot = when(found.get(""), pci_slot)
         row.numa_node = natural(found.get("device/numa_node"))
         row.tx_queue_len = when(found.get("tx_queue_len"), integer)

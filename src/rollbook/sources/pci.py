@@ -73,6 +73,11 @@ def width_of(text: str) -> int | None:
     return None if lanes in NO_WIDTH else lanes
 
 
+def below(now: float | None, most: float | None) -> bool:
+    """Whether a link is known to do less than its device can."""
+    return now is not None and most is not None and now < most
+
+
 def parse(pages: Pages) -> list[Device]:
     """One value per file."""
     rows = []
@@ -88,8 +93,8 @@ def parse(pages: Pages) -> list[Device]:
         row.link_width = when(found.get("current_link_width"), width_of)
         row.max_link_width = when(found.get("max_link_width"), width_of)
         if row.link_width and row.max_link_width:
-            slower = kind != "display" and (row.link_gts or 0) < (row.max_link_gts or 0)
-            row.degraded = row.link_width < row.max_link_width or slower
+            slower = kind != "display" and below(row.link_gts, row.max_link_gts)
+            row.degraded = slower or below(row.link_width, row.max_link_width)
         rows.append(row)
     return rows
 

@@ -126,8 +126,8 @@ def celsius(word: str) -> float:
 
 
 def tally(words: Iterable[str]) -> dict[str, int]:
-    """How often each value occurs: one entry where all CPUs of a host agree."""
-    return dict(sorted(Counter(word.strip() for word in words).items()))
+    """How often each value occurs, empty ones left out: one entry where all CPUs of a host agree."""
+    return dict(sorted(Counter(filter(None, map(str.strip, words))).items()))
 
 
 def last_part(path: str) -> str:

@@ -62,10 +62,10 @@ class Keeper:
 
     def halt(self, pid: int, port: str) -> None:
         """End a host; when this returns, none of its processes is left."""
+        ip(f"link del {port}")
         os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
-        ip(f"link del {port}")
 
     def within(self, pid: int, what: str, **arguments: Any) -> None:
         """Call a function of `cover` in the mount namespace of process `pid`."""

@@ -1,0 +1,59 @@
+"""`rollbook hosts`: who would be asked, and can they be reached."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from rollbook.cli.reach import Reach, reach_options
+from rollbook.hosts import fold
+
+__all__ = ["command"]
+
+
+@click.command("hosts")
+@click.option("--check", is_flag=True, help="Log in to every host, in parallel, and say whether it can be used.")
+@click.option("--fold", "folded", is_flag=True, help="Print the hosts as one folded nodeset.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@reach_options
+def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
+    """Show the hosts that the host options name, one a line; with --check, whether each can be used.
+
+    A check logs in, starts the agent and measures round trip and clock offset; nothing else is read.
+    """
+    if check:
+        sys.exit(_check(reach, as_json=as_json))
+    if as_json:
+        document = {"schema": "rollbook.hosts/1", "hosts": reach.hosts}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=1))
+    elif folded:
+        click.echo(fold([host.name for host in reach.hosts]))
+    else:
+        for host in reach.hosts:
+            click.echo(host.name)
+
+
+def _check(reach: Reach, *, as_json: bool) -> int:
+    from rollbook.cli.live import gather_live  # noqa: PLC0415 - a plain list needs none of these
+    from rollbook.cli.output import coverage_line, failures, stderr, table  # noqa: PLC0415
+    from rollbook.collect.plan import Plan  # noqa: PLC0415
+    from rollbook.record.document import encode  # noqa: PLC0415
+    from rollbook.record.hosts import Coverage  # noqa: PLC0415
+
+    records, interrupted = gather_live(reach, Plan(()))
+    coverage = Coverage.of(records)
+    if as_json:
+        click.echo(encode({"schema": "rollbook.check/1", "coverage": coverage, "hosts": records}), nl=False)
+    else:
+        rows = []
+        for record in records:
+            clock = record.clock
+            trip = f"{clock.round_trip_ns / 1e6:.1f} ms" if clock else ""
+            offset = f"{clock.offset_ns / 1e6:+.1f} ms ± {clock.bound_ns / 1e6:.1f}" if clock else ""
+            rows.append((record.name, (record.status, record.method, record.agent, trip, offset)))
+        table(("host", "status", "via", "agent", "round trip", "clock offset"), rows)
+        failures(records)
+        stderr().print(coverage_line(coverage))
+    return 130 if interrupted else coverage.exit_code

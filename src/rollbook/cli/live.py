@@ -1,0 +1,48 @@
+"""Run a gathering in the foreground: progress while it runs, and Ctrl-C that ends it with what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from rollbook.cli.output import ProgressView
+from rollbook.cli.reach import Reach
+from rollbook.collect.gather import gather
+from rollbook.collect.plan import Plan
+from rollbook.record.hosts import HostRecord
+from rollbook.transports.base import use_pidfd
+
+__all__ = ["gather_live"]
+
+
+def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostRecord], bool]:
+    """The records of all hosts, and whether the user cut it short. A second Ctrl-C does not wait for anything."""
+
+    async def main() -> bool:
+        use_pidfd()
+        stop = asyncio.Event()
+        task = asyncio.create_task(
+            gather(
+                reach.hosts,
+                reach.route(),
+                plan,
+                timeout=reach.options.timeout,
+                fanout=reach.fanout,
+                progress=view,
+                stop=stop,
+            )
+        )
+
+        def interrupt() -> None:
+            if stop.is_set():
+                task.cancel()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        records.extend(await task)
+        return stop.is_set()
+
+    records: list[HostRecord] = []
+    with ProgressView(reach.hosts) as view:
+        return records, asyncio.run(main())

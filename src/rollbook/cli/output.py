@@ -1,0 +1,122 @@
+"""What commands print: tables for people, one JSON document for programs, progress on stderr.
+
+Everything that came from a host is untrusted: `clean` keeps it from moving the cursor or hiding text.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rollbook.hosts import Host, fold
+from rollbook.record.hosts import Coverage, HostRecord
+
+__all__ = ["ProgressView", "clean", "coverage_line", "failures", "size", "stderr", "table"]
+
+FOLD_ABOVE = 24  # with more hosts than this, equal rows are shown once under a folded nodeset
+COLOURS = {"complete": "green", "partial": "yellow"}
+
+
+def clean(text: object) -> str:
+    """Text that is safe in a terminal: controls, invisible marks and direction overrides are shown as `?`."""
+    return "".join(
+        c if c.isprintable() and unicodedata.category(c) not in ("Cf", "Cc", "Co", "Cs", "Cn") else "?"
+        for c in str(text)
+    )
+
+
+def size(count: float) -> str:
+    """Bytes in the unit a person would use."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} PiB"
+
+
+def stderr() -> Console:
+    """Where people read along."""
+    return Console(stderr=True, highlight=False)
+
+
+def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Print a row per host or, when they are many, a row per distinct set of values with its hosts folded."""
+    if len(rows) > FOLD_ABOVE:
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for name, cells in rows:
+            alike.setdefault(tuple(cells), []).append(name)
+        rows = [(fold(names), cells) for cells, names in alike.items()]
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        shown.add_column(heading, overflow="fold")
+    for name, cells in rows:
+        shown.add_row(*(Text(clean(cell), COLOURS.get(cell, "")) for cell in (name, *cells)))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 400  # a file or a pipe has no edge to wrap at
+    console.print(shown)
+
+
+def failures(hosts: Sequence[HostRecord]) -> None:
+    """Name every host that is not complete, those with one reason together, on stderr."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for host in hosts:
+        if host.status != "complete":
+            reasons.setdefault((host.status, host.reason), []).append(host.name)
+    for (status, reason), names in reasons.items():
+        line = Text.assemble((status, COLOURS.get(status, "red")), f"  {fold(names)}: {clean(reason)}")
+        stderr().print(line, soft_wrap=True)
+
+
+def coverage_line(coverage: Coverage) -> str:
+    """`6 of 8 hosts complete, 1 partial, 1 refused`."""
+    others = [f"{count} {status}" for status, count in coverage.by_status.items() if status != "complete"]
+    hosts = "host" if coverage.asked == 1 else "hosts"
+    return ", ".join([f"{coverage.by_status.get('complete', 0)} of {coverage.asked} {hosts} complete", *others])
+
+
+class ProgressView:
+    """Counts and folded nodesets while hosts are under way; silent where stderr is no terminal."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._asked, self._done = len(hosts), Counter[str]()
+        self._under_way: dict[str, float] = {}
+        self._live: Live | None = None
+        if sys.stderr.isatty():
+            self._live = Live(get_renderable=self._view, console=stderr(), refresh_per_second=5, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    def begun(self, host: Host) -> None:
+        """A connection to the host is being made."""
+        self._under_way[host.name] = time.monotonic()
+
+    def done(self, record: HostRecord) -> None:
+        """The host is finished."""
+        self._under_way.pop(record.name, None)
+        self._done[record.status] += 1
+
+    def _view(self) -> Text:
+        counts = "  ".join(f"{count} {status}" for status, count in self._done.items())
+        text = Text(f"{sum(self._done.values())} of {self._asked} hosts  {counts}")
+        slow = [name for name, since in self._under_way.items() if time.monotonic() - since > 2]
+        if slow:
+            text.append(f"\nwaiting for {fold(slow)}", "dim")
+        return text

@@ -1,0 +1,78 @@
+"""The options that say which hosts to reach and how, shared by every command that reaches hosts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rollbook.hosts import Host, from_slurm, parse_hosts
+from rollbook.transports import NAMES, Options, route
+from rollbook.transports.base import Transport
+
+__all__ = ["Reach", "reach_options"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """The hosts asked for, and the way to each."""
+
+    hosts: list[Host]
+    options: Options
+    fanout: int
+
+    def route(self) -> Callable[[Host], Transport]:
+        """The transport for each host."""
+        return route(self.options)
+
+
+OPTIONS = (
+    click.option("-w", "--hosts", multiple=True, metavar="HOSTS", help="Hosts: node[01-16,20], user@host, host:slots, "
+                 "[IPv6], @group, ^file; comma or space lists; may be repeated."),
+    click.option("--hostfile", multiple=True, metavar="FILE", help="File of hosts, plain or in MPI style."),
+    click.option("-x", "--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out."),
+    click.option("--via", type=click.Choice(NAMES), default="auto", show_default=True,
+                 help="Way to the hosts; auto is local for this machine and ssh for the rest."),
+    click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
+                 help="Hosts under way at once."),
+    click.option("--timeout", type=click.FloatRange(0.1), default=60.0, show_default=True, metavar="SECONDS",
+                 help="Time for each host, from its turn on."),
+    click.option("--ssh-user", "--ssh-username", metavar="USER", help="User to log in as."),
+    click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+                 help="OpenSSH client configuration to use instead of your own."),
+    click.option("--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE", help="Option for ssh -o."),
+    click.option("--python", metavar="PROGRAM", help="Python on the hosts [default: python3, 3.6 or later; a shell "
+                 "stand-in where there is none; `none` for the stand-in]."),
+)  # fmt: skip
+
+
+def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command; it gets them as one `reach`."""
+
+    @functools.wraps(command)
+    def with_reach(
+        *,
+        hosts: tuple[str, ...],
+        hostfile: tuple[str, ...],
+        exclude: tuple[str, ...],
+        fanout: int,
+        **rest: Any,
+    ) -> Any:
+        names = {field.name for field in dataclasses.fields(Options)}
+        options = Options(**{name: rest.pop(name) for name in names})
+        return command(reach=Reach(_asked(hosts, hostfile, exclude), options, fanout), **rest)
+
+    for option in reversed(OPTIONS):
+        with_reach = option(with_reach)
+    return with_reach
+
+
+def _asked(hosts: tuple[str, ...], hostfile: tuple[str, ...], exclude: tuple[str, ...]) -> list[Host]:
+    """The hosts named; with none named, those of the Slurm allocation we are in, else this machine."""
+    if not hosts and not hostfile and os.environ.get("SLURM_JOB_NODELIST"):
+        hosts = tuple(host.name for host in from_slurm(os.environ))
+    return parse_hosts(hosts, hostfile, exclude)

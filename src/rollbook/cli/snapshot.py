@@ -1,0 +1,137 @@
+"""`rollbook snapshot`: facts of every host, now."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from pathlib import Path
+
+import click
+
+from rollbook.cli.live import gather_live
+from rollbook.cli.output import coverage_line, failures, size, stderr, table
+from rollbook.cli.reach import Reach, reach_options
+from rollbook.collect.plan import Plan
+from rollbook.errors import UsageError
+from rollbook.record.cluster import HostInfo
+from rollbook.record.document import Snapshot, encode
+from rollbook.record.hosts import HostRecord
+from rollbook.record.layout import Leaf, write_file
+from rollbook.sources import catalogue
+from rollbook.sources.block import Block
+from rollbook.sources.identity import Identity
+from rollbook.sources.net_class import Interface
+
+__all__ = ["command"]
+
+HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network")
+
+
+@click.command("snapshot")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A name ending in .json: the document as one file; otherwise a results directory for a record.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--source", "names", multiple=True, metavar="NAME", help="Read only these sources; may be repeated.")
+@reach_options
+def command(reach: Reach, *, output: Path | None, as_json: bool, names: tuple[str, ...]) -> None:
+    """Read the facts of every host once: hardware, kernel, settings, mounts, devices, limits, counters.
+
+    Every host asked for is in the result with its own status and, where it failed, the reason.
+    """
+    unknown = [name for name in names if name not in catalogue.NAMES]
+    if unknown:
+        raise UsageError(f"no source is called {unknown[0]!r}; docs/reference/sources.md lists them")
+    if output is not None:
+        _must_be_writable(output)
+    now = dt.datetime.now(dt.UTC)
+    sources = [catalogue.source(name) for name in names or catalogue.NAMES]
+    records, interrupted = gather_live(reach, Plan.of(sources))
+    snapshot = Snapshot.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), records)
+    if output is not None:
+        _write(output, snapshot, now)
+    if as_json:
+        click.echo(encode(snapshot), nl=False)
+    else:
+        table(HEADINGS, [(record.name, _cells(record)) for record in records])
+        failures(records)
+        stderr().print(coverage_line(snapshot.coverage))
+    sys.exit(130 if interrupted else snapshot.coverage.exit_code)
+
+
+def _must_be_writable(output: Path) -> None:
+    """Fail before the hosts are asked, not after."""
+    directory = output.parent if output.suffix == ".json" else output
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".rollbook.part"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"cannot write to {directory}: {error.strerror}") from error
+
+
+def _write(output: Path, snapshot: Snapshot, now: dt.datetime) -> None:
+    if output.suffix == ".json":
+        write_file(output, encode(snapshot))
+        stderr().print(f"written to {output}")
+        return
+    leaf = Leaf.make(output, "snapshot", now)
+    leaf.write_snapshot(
+        snapshot,
+        {
+            "benchmark_type": "snapshot",
+            "run_datetime": leaf.stamp,
+            "num_processes": snapshot.cluster.num_hosts,
+            "parameters": {},
+            "result_dir": str(leaf.path),
+        },
+    )
+    stderr().print(f"record in {leaf.path}")
+
+
+def _cells(host: HostRecord) -> tuple[str, ...]:
+    """One line about a host, as much of it as is known."""
+    known, identity = HostInfo.of(host), host.fact(Identity)
+    if known is None:
+        return (host.status, "", identity.kernel_release if identity else "", "", "", "", "")
+    release = known.system.os_release if known.system else {}
+    memory = size(known.memory.total)
+    if known.memory.limit is not None:
+        memory += f" (limit {size(known.memory.limit)})"
+    return (
+        host.status,
+        f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip(),
+        identity.kernel_release if identity else "",
+        _cpu(known),
+        memory,
+        _disks(host),
+        _network(host),
+    )
+
+
+def _cpu(known: HostInfo) -> str:
+    if known.cpu is None:
+        return ""
+    sockets = f"{known.cpu.num_sockets} × " if known.cpu.num_sockets else ""
+    cores = f"{known.cpu.num_cores} cores, " if known.cpu.num_cores else ""
+    return f"{sockets}{known.cpu.model or known.cpu.architecture}, {cores}{known.cpu.num_logical_cores} threads"
+
+
+def _disks(host: HostRecord) -> str:
+    disks = [block for block in host.rows(Block) if block.kind == "disk"]
+    return f"{len(disks)} × {size(sum(d.capacity_bytes or 0 for d in disks) / len(disks))}" if disks else ""
+
+
+def _network(host: HostRecord) -> str:
+    """The fastest link that is up, and its MTU."""
+    links = [i for i in host.rows(Interface) if i.operstate == "up" and i.kind not in ("loopback", "bridge")]
+    if not links:
+        return ""
+    best = max(links, key=lambda link: link.speed_mbps or 0)
+    speed = f"{best.speed_mbps / 1000:g} Gb/s, " if best.speed_mbps else ""
+    return f"{best.interface_name}: {speed}MTU {best.mtu}"

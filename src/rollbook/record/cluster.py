@@ -1,0 +1,259 @@
+"""The host and cluster models that MLPerf Storage's tools read, with exactly their JSON keys, and more.
+
+They are made from facts, whatever transport brought them, so every transport gives the same fields. Keys that those
+tools do not know are additions; none changes the meaning of theirs. What is written reads back to equal values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rollbook.record.hosts import HostRecord
+from rollbook.sources.cgroup_limits import CgroupLimits
+from rollbook.sources.cgroups import Subsystem
+from rollbook.sources.cpu_topology import Topology
+from rollbook.sources.cpuinfo import CpuInfo
+from rollbook.sources.diskstats import Disk
+from rollbook.sources.dmi import Machine
+from rollbook.sources.identity import Identity
+from rollbook.sources.loadavg import LoadAvg
+from rollbook.sources.meminfo import MemInfo
+from rollbook.sources.mounts import Mount
+from rollbook.sources.net_dev import Interface
+from rollbook.sources.os_release import OsRelease
+from rollbook.sources.uptime import Uptime
+from rollbook.sources.version import Version
+
+__all__ = [
+    "CgroupInfo",
+    "ClusterInformation",
+    "HostCPUInfo",
+    "HostDiskInfo",
+    "HostInfo",
+    "HostMemoryInfo",
+    "HostNetworkInfo",
+    "HostSystemInfo",
+    "MissingHost",
+    "MountInfo",
+]
+
+KIB = 1024
+HostDiskInfo = Disk
+HostNetworkInfo = Interface
+MountInfo = Mount
+CgroupInfo = Subsystem
+
+
+class HostMemoryInfo(msgspec.Struct):
+    """Memory in bytes. `total` is what the kernel manages; `limit` is what the cgroup leaves, None without a limit.
+
+    `origin` says where `total` comes from: `measured`, or `declared` by the user where nothing could be measured.
+    """
+
+    total: int
+    available: int | None = None
+    used: int | None = None
+    free: int | None = None
+    active: int | None = None
+    inactive: int | None = None
+    buffers: int | None = None
+    cached: int | None = None
+    shared: int | None = None
+    limit: int | None = None
+    origin: str = "unknown"
+
+    @classmethod
+    def of(cls, memory: MemInfo, limits: CgroupLimits | None) -> HostMemoryInfo:
+        """From /proc/meminfo; a cgroup limit above the memory there is does not limit."""
+        size = {name: kib * KIB for name, kib in memory.kib.items()}
+        parts = [size.get(name) for name in ("MemFree", "Buffers", "Cached")]
+        used = size["MemTotal"] - sum(p for p in parts if p is not None) if None not in parts else None
+        limit = limits.memory_bytes if limits else None
+        return cls(
+            total=size["MemTotal"],
+            available=size.get("MemAvailable"),
+            used=used,
+            free=size.get("MemFree"),
+            active=size.get("Active"),
+            inactive=size.get("Inactive"),
+            buffers=size.get("Buffers"),
+            cached=size.get("Cached"),
+            shared=size.get("Shmem"),
+            limit=limit if limit is not None and limit < size["MemTotal"] else None,
+            origin="measured",
+        )
+
+    @property
+    def usable(self) -> int:
+        """What a job can have: the limit where there is one, else the total."""
+        return self.total if self.limit is None else self.limit
+
+
+class HostCPUInfo(msgspec.Struct):
+    """CPUs that are online: physical cores, logical CPUs, sockets; None where the host does not tell."""
+
+    num_logical_cores: int
+    num_cores: int | None = None
+    num_sockets: int | None = None
+    model: str = ""
+    architecture: str = ""
+
+    @classmethod
+    def of(cls, cpu: CpuInfo, topology: Topology | None) -> HostCPUInfo:
+        """From /proc/cpuinfo, completed from sysfs where the architecture's cpuinfo is silent."""
+        cores, sockets = cpu.physical_cores, cpu.sockets
+        if topology is not None:
+            cores, sockets = topology.cores or cores, topology.sockets or sockets
+        return cls(cpu.logical_cpus, cores, sockets, cpu.model or "", cpu.architecture or "")
+
+
+class HostSystemInfo(msgspec.Struct, omit_defaults=True):
+    """The system: kernel banner, distribution, uptime, load."""
+
+    hostname: str
+    kernel_version: str = ""
+    os_release: dict[str, str] = {}
+    uptime_seconds: float | None = None
+    load_average_1min: float | None = None
+    load_average_5min: float | None = None
+    load_average_15min: float | None = None
+    running_processes: int | None = None
+    total_processes: int | None = None
+
+    @classmethod
+    def of(cls, host: HostRecord) -> HostSystemInfo:
+        """From what the host gave; the rest stays out."""
+        system = cls(host.hostname or host.name)
+        if version := host.fact(Version):
+            system.kernel_version = version.banner
+        if release := host.fact(OsRelease):
+            system.os_release = release.fields
+        if uptime := host.fact(Uptime):
+            system.uptime_seconds = uptime.uptime_seconds
+        if load := host.fact(LoadAvg):
+            system.load_average_1min, system.load_average_5min = load.load_1min, load.load_5min
+            system.load_average_15min = load.load_15min
+            system.running_processes, system.total_processes = load.running_processes, load.total_processes
+        return system
+
+
+class HostInfo(msgspec.Struct, omit_defaults=True):
+    """One host that gave data. `requested_name` is what the user called it, `hostname` what it calls itself."""
+
+    hostname: str
+    memory: HostMemoryInfo
+    collection_timestamp: str | None = None
+    cpu: HostCPUInfo | None = None
+    disks: list[HostDiskInfo] = []
+    network: list[HostNetworkInfo] = []
+    system: HostSystemInfo | None = None
+    mounts: list[MountInfo] = []
+    cgroups: list[CgroupInfo] = []
+    chassis_model: str | None = None
+    requested_name: str | None = None
+    machine_id: str | None = None
+    boot_id: str | None = None
+    collection_method: str = "unknown"
+    status: str = "complete"
+
+    @classmethod
+    def of(cls, host: HostRecord) -> HostInfo | None:
+        """From a host record; None where not even the memory is known."""
+        memory, cpu = host.fact(MemInfo), host.fact(CpuInfo)
+        if memory is None:
+            return None
+        machine, identity = host.fact(Machine), host.fact(Identity)
+        return cls(
+            hostname=host.hostname or host.name,
+            memory=HostMemoryInfo.of(memory, host.fact(CgroupLimits)),
+            collection_timestamp=host.collected_at,
+            cpu=HostCPUInfo.of(cpu, host.fact(Topology)) if cpu else None,
+            disks=host.rows(Disk),
+            network=host.rows(Interface),
+            system=HostSystemInfo.of(host),
+            mounts=host.rows(Mount),
+            cgroups=host.rows(Subsystem),
+            chassis_model=machine.product_name if machine else None,
+            requested_name=host.name,
+            machine_id=identity.machine_id if identity else host.machine_id,
+            boot_id=identity.boot_id if identity else host.boot_id,
+            collection_method=host.method or "unknown",
+            status=host.status,
+        )
+
+
+class MissingHost(msgspec.Struct, frozen=True):
+    """A host that was asked for and gave no data; it counts in no sum and no minimum."""
+
+    name: str
+    status: str
+    reason: str
+
+
+class ClusterInformation(msgspec.Struct, omit_defaults=True):
+    """The cluster as one: sums and extremes over the hosts that gave data, and the names of those that did not."""
+
+    total_memory_bytes: int
+    total_cores: int
+    num_hosts: int
+    min_memory_bytes: int
+    max_memory_bytes: int
+    collection_method: str
+    collection_timestamp: str | None
+    hosts: list[HostInfo] = []
+    host_consistency_issues: list[str] = []
+    usable_memory_bytes: int | None = None
+    num_hosts_requested: int | None = None
+    missing_hosts: list[MissingHost] = []
+
+    @classmethod
+    def of(cls, records: Sequence[HostRecord]) -> ClusterInformation:
+        """From host records. The method names every way that data came, never one that gave nothing."""
+        hosts = [info for record in records if (info := HostInfo.of(record)) is not None]
+        there = {info.requested_name for info in hosts}
+        memory = [host.memory.total for host in hosts]
+        return cls(
+            total_memory_bytes=sum(memory),
+            total_cores=sum(_cores(host) for host in hosts),
+            num_hosts=len(hosts),
+            min_memory_bytes=min(memory, default=0),
+            max_memory_bytes=max(memory, default=0),
+            collection_method="+".join(sorted({host.collection_method for host in hosts})) or "unknown",
+            collection_timestamp=max((host.collection_timestamp or "" for host in hosts), default="") or None,
+            hosts=hosts,
+            host_consistency_issues=consistency_issues(hosts),
+            usable_memory_bytes=sum(host.memory.usable for host in hosts),
+            num_hosts_requested=len(records),
+            missing_hosts=[MissingHost(r.name, r.status, r.reason) for r in records if r.name not in there],
+        )
+
+
+def _cores(host: HostInfo) -> int:
+    if host.cpu is None:
+        return 0
+    return host.cpu.num_logical_cores if host.cpu.num_cores is None else host.cpu.num_cores
+
+
+def consistency_issues(hosts: Sequence[HostInfo]) -> list[str]:
+    """What MLPerf Storage's own check looks for: memory spread over 10 %, cores, OS version, kernel release."""
+    memory = [host.memory.total for host in hosts]
+    issues = []
+    if memory and (max(memory) - min(memory)) / min(memory) > 0.1:
+        low, high = min(memory) / KIB**3, max(memory) / KIB**3
+        issues.append(f"Memory differs by more than 10% between hosts: {low:.1f} GiB to {high:.1f} GiB")
+    differing: list[tuple[str, set[Any]]] = [
+        ("CPU core counts differ between hosts", {_cores(host) for host in hosts if host.cpu}),
+        (
+            "OS versions differ between hosts",
+            {host.system.os_release.get("VERSION_ID", "") for host in hosts if host.system and host.system.os_release},
+        ),
+        (
+            "Kernel versions differ between hosts",
+            {host.system.kernel_version.split()[2] for host in hosts if host.system and host.system.kernel_version},
+        ),
+    ]
+    issues += [f"{what}: {', '.join(map(str, sorted(values)))}" for what, values in differing if len(values) > 1]
+    return issues

@@ -1,0 +1,54 @@
+"""JSON documents with a schema id: written the same way every time, read back to equal values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from rollbook import __version__
+from rollbook.errors import RecordError
+from rollbook.record.cluster import ClusterInformation
+from rollbook.record.hosts import Coverage, HostRecord
+
+__all__ = ["Snapshot", "encode", "read"]
+
+D = TypeVar("D")
+
+
+class Snapshot(msgspec.Struct, kw_only=True):
+    """The facts of every host asked for, at one time."""
+
+    schema: str = "rollbook.snapshot/1"
+    rollbook: str = __version__
+    created: str
+    coverage: Coverage
+    cluster: ClusterInformation
+    hosts: list[HostRecord]
+
+    @classmethod
+    def of(cls, created: str, hosts: list[HostRecord]) -> Snapshot:
+        """From host records; the cluster's own list of hosts is left out, since `hosts` has more."""
+        cluster = ClusterInformation.of(hosts)
+        cluster.hosts = []
+        return cls(created=created, coverage=Coverage.of(hosts), cluster=cluster, hosts=hosts)
+
+
+def encode(document: Any) -> bytes:
+    """The document as indented JSON with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def read(path: Path, kind: type[D]) -> D:
+    """A document back from its file, facts in their types."""
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"{path} is not the document it should be: {error}") from error
+    for host in getattr(document, "hosts", []):
+        if isinstance(host, HostRecord):
+            host.typed()
+    return document

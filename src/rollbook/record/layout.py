@@ -1,0 +1,97 @@
+"""A record on disk: its directory, whole files or none, and the manifest that lists them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook import __version__
+from rollbook.errors import RecordError, UsageError
+from rollbook.record.cluster import ClusterInformation
+from rollbook.record.document import Snapshot, encode
+
+__all__ = ["Leaf", "Manifest", "write_file"]
+
+
+class ManifestEntry(msgspec.Struct, frozen=True):
+    """One file of the record."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct):
+    """Every file of a record but the manifest itself, by path."""
+
+    files: list[ManifestEntry]
+    schema: str = "rollbook.manifest/1"
+    rollbook: str = __version__
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write under a temporary name and rename: a reader sees the old file or the whole new one."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RecordError(f"cannot write {path}: {error.strerror}") from error
+
+
+class Leaf:
+    """The directory of one run: `RESULTS/<type>/<YYYYMMDD_HHMMSS>/`."""
+
+    def __init__(self, path: Path, kind: str, stamp: str) -> None:
+        self.path, self.kind, self.stamp = path, kind, stamp
+
+    @classmethod
+    def make(cls, results: Path, kind: str, now: dt.datetime) -> Leaf:
+        """A new directory; when two runs start in one second, the later takes the next free one."""
+        for second in range(3600):
+            stamp = (now + dt.timedelta(seconds=second)).strftime("%Y%m%d_%H%M%S")
+            path = results / kind / stamp
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UsageError(f"cannot make {path}: {error.strerror}") from error
+            return cls(path, kind, stamp)
+        raise UsageError(f"no free name for a record under {results / kind}")
+
+    def write(self, suffix: str, document: Any) -> Path:
+        """A document named after the run: `<type>_<stamp>_<suffix>`."""
+        path = self.path / f"{self.kind}_{self.stamp}_{suffix}"
+        write_file(path, encode(document))
+        return path
+
+    def write_snapshot(self, snapshot: Snapshot, metadata: dict[str, Any]) -> None:
+        """All files of a record that is a single snapshot."""
+        cluster = ClusterInformation.of(snapshot.hosts)
+        write_file(self.path / "hosts.json", encode(snapshot))
+        self.write("cluster_info.json", cluster)
+        self.write("metadata.json", {**metadata, "system_info": cluster, "cluster_information": cluster})
+        self.write_manifest()
+
+    def write_manifest(self) -> None:
+        """List every file there is, with size and hash."""
+        files = sorted(path for path in self.path.rglob("*") if path.is_file() and path.name != "manifest.json")
+        entries = [
+            ManifestEntry(str(path.relative_to(self.path)), path.stat().st_size, _sha256(path)) for path in files
+        ]
+        write_file(self.path / "manifest.json", encode(Manifest(entries)))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,134 @@
+"""Groups of the site through the real `nodeset`, and what is said when it cannot help."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollbook.errors import HostListError, UsageError
+from rollbook.hosts import groups
+from rollbook.hosts.lists import read_list
+
+CONF = """\
+[Main]
+default: site
+[site]
+map: sed -n 's/^$GROUP: //p' {groups}
+list: sed -n 's/: .*//p' {groups}
+[rack]
+map: echo rack$GROUP-n[1-2]
+[odd]
+map: echo 'bad;name'
+[slow]
+map: echo x > {fifo}; exec sleep 60 > {fifo}
+"""
+GROUPS = """\
+compute: node[01-03]
+gpu: gpu[1-2],node03
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site with groups; its `nodeset` may be the system's or that of our environment."""
+    (tmp_path / "groups").write_text(GROUPS)
+    (tmp_path / "groups.conf").write_text(CONF.format(groups=tmp_path / "groups", fifo=tmp_path / "fifo"))
+    monkeypatch.setenv("CLUSTERSHELL_CFGDIR", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{Path(sys.executable).parent}")
+    return tmp_path
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    """Put a shell script where only it is found."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("@compute", "node01 node02 node03"),
+        ("@site:gpu", "gpu1 gpu2 node03"),
+        ("@rack:7", "rack7-n1 rack7-n2"),
+        ("login,@compute!@gpu", "login node01 node02"),
+        ("@compute&@gpu", "node03"),
+        ("@*", "gpu1 gpu2 node01 node02 node03"),
+    ],
+)
+@pytest.mark.usefixtures("site")
+def test_group(text: str, hosts: str) -> None:
+    """A group is what the site's own program says, and joins as any other word."""
+    assert list(read_list(text)) == hosts.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "why"),
+    [
+        ("n1,@nosuch", 3, "@nosuch.*nodeset -L"),
+        ("@nosource:x", 0, "@nosource:x: .*nosource.*nodeset -L"),
+        ("n1 @odd:x", 3, "@odd:x holds what is no host: a host name cannot hold ';'"),
+    ],
+)
+@pytest.mark.usefixtures("site")
+def test_unknown(text: str, position: int, why: str) -> None:
+    """The group is pointed at, with what to do."""
+    with pytest.raises(HostListError, match=why) as caught:
+        read_list(text)
+    assert caught.value.position == position
+
+
+def test_time_out(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group source that hangs is ended, with everything it started."""
+    monkeypatch.setattr(groups, "SECONDS", 2.0)
+    os.mkfifo(site / "fifo")
+    end = os.open(site / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(UsageError, match=r"@slow:x: .*no answer within 2 s"):
+            groups.members("@slow:x")
+        assert os.read(end, 10) == b"x\n", "the source was not reached"
+        assert select.select([end], [], [], 5)[0], "the source's command lives on"
+        assert os.read(end, 10) == b""
+    finally:
+        os.close(end)
+
+
+def test_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ClusterShell the message says what is missing; `cluset` stands in for `nodeset`."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="@gpu needs ClusterShell's nodeset or cluset"):
+        groups.members("@gpu")
+    program(tmp_path, "cluset", 'echo "$1-$2" | /bin/tr -d @')
+    with pytest.raises(UsageError, match="begin with '-'"):
+        groups.members("@gpu")
+    program(tmp_path, "nodeset", '[ "$*" = "-e @gpu" ] && echo g1 g2')
+    assert groups.members("@gpu") == ["g1", "g2"]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("exit 3", "@gpu: .*nodeset failed: exit status 3"),
+        (r"printf 'first\nno \033[31m luck\n' >&2; exit 1", r"@gpu: .*nodeset failed: no \?\[31m luck;"),
+        ("echo", "@gpu is unknown or empty"),
+        (r"printf 'g1 \377'", "@gpu holds what is no host"),
+    ],
+)
+def test_program_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str) -> None:
+    """Its last words reach the user, without what could move the terminal."""
+    program(tmp_path, "nodeset", script)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=why):
+        groups.members("@gpu")
+
+
+def test_program_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose interpreter is gone is an error of the site, not a crash."""
+    (tmp_path / "nodeset").write_text("#!/nonexistent\n")
+    (tmp_path / "nodeset").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"@gpu: cannot run .*nodeset: No such file"):
+        groups.members("@gpu")
