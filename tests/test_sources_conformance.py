@@ -18,7 +18,20 @@ from rollbook.sources.base import Ask, Compare, Source, compare_of
 ROOTS = ("/proc/", "/sys/", "/etc/")
 MOST_LINES = 120
 CASES = sorted((Path(__file__).parent / "data" / "sources").glob("*/*.json"))
-DAMAGE = ("", "\0", "-1", "9" * 40, "٣", "a:b", "[", "0-9999999999", "1_0 nan inf 1e400", "\ud7ff\x85x")
+DAMAGE = (
+    "",
+    "\0",
+    "-1",
+    "9" * 40,
+    f"-{2**64 - 1}",
+    f"{2**64 - 1}",
+    "٣",
+    "a:b",
+    "[",
+    "0-9999999999",
+    "1_0 nan inf 1e400",
+    "\ud7ff\x85x",
+)
 
 every_source = pytest.mark.parametrize("source", catalogue.load(), ids=lambda source: source.name)
 

@@ -10,7 +10,6 @@ from rollbook.cli.reach import Reach
 from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
 from rollbook.record.hosts import HostRecord
-from rollbook.transports.base import use_pidfd
 
 __all__ = ["gather_live"]
 
@@ -19,7 +18,6 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostRecord], bool]:
     """The records of all hosts, and whether the user cut it short. A second Ctrl-C does not wait for anything."""
 
     async def main() -> bool:
-        use_pidfd()
         stop = asyncio.Event()
         task = asyncio.create_task(
             gather(

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rollbook.collect.plan import Plan
@@ -15,10 +15,10 @@ from rollbook.collect.session import Session
 from rollbook.errors import TransportError
 from rollbook.hosts import Host
 from rollbook.record.hosts import Cost, HostRecord, HostStatus, ReadingStatus
-from rollbook.transports.base import Transport, use_pidfd
+from rollbook.transports.base import Transport
 from rollbook.transports.ssh import Busy
 
-__all__ = ["Progress", "gather", "look_at", "run"]
+__all__ = ["Progress", "gather", "look_at"]
 
 DEFECTS = ("timed-out", "truncated", "failed")  # of a reading: what was asked for is not there as it should be
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0
@@ -38,16 +38,6 @@ class Progress(Protocol):
 class _Quiet:
     def begun(self, host: Host) -> None: ...
     def done(self, record: HostRecord) -> None: ...
-
-
-def run(coroutine: Awaitable[list[HostRecord]]) -> list[HostRecord]:
-    """Run a gathering to its end from synchronous code."""
-
-    async def main() -> list[HostRecord]:
-        use_pidfd()
-        return await coroutine
-
-    return asyncio.run(main())
 
 
 async def gather(

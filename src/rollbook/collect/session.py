@@ -14,7 +14,8 @@ from rollbook.collect.readings import Reading, read_frame
 from rollbook.errors import AgentFailed, ProtocolError
 from rollbook.hosts import Host
 from rollbook.record.hosts import Clock
-from rollbook.transports.base import Channel, Ending, Transport
+from rollbook.transports.base import Channel, Transport
+from rollbook.transports.pipe import Ending
 
 __all__ = ["Session"]
 

@@ -19,7 +19,7 @@ _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{MAX_DIGITS}}})(?![0-9])")
 
 def natural(name: str) -> tuple[str | tuple[int, str], ...]:
     """Sort key: n2 before n10, and n10 before n010, since shorter numbers come first."""
-    return tuple(_by_length(part) if index % 2 else part for index, part in enumerate(_NUMBER.split(name)))
+    return tuple((len(part), part) if index % 2 else part for index, part in enumerate(_NUMBER.split(name)))
 
 
 def fold(names: Iterable[str]) -> str:
@@ -44,16 +44,12 @@ def _boxes(shape: Sequence[str], vectors: Collection[tuple[str, ...]]) -> Iterat
     for vector in vectors:
         tails.setdefault(vector[0], []).append(vector[1:])
     alike: dict[frozenset[tuple[str, ...]], list[str]] = {}
-    for number in sorted(tails, key=_by_length):
+    for number in sorted(sorted(tails), key=len):
         alike.setdefault(frozenset(tails[number]), []).append(number)
     for rests, numbers in alike.items():
         head = shape[0] + _ranges(numbers)
         for tail in _boxes(shape[1:], rests):
             yield head + tail
-
-
-def _by_length(digits: str) -> tuple[int, str]:
-    return len(digits), digits
 
 
 def _ranges(numbers: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ _TERM = re.compile(r"(?:\[[^\[\]]*+\]|[^ \t\r\n,!&\[\]]++)++")
 _GAP = re.compile(r"[ \t\r\n]*+([,!&]?)[ \t\r\n]*+")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"[ \t]*([0-9]+)(?:-([0-9]+)(?:/([0-9]+))?)?[ \t]*")
+_PLAIN = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}")
 _ADDRESS = re.compile(r"\[([^\[\]]*:[^\[\]]*)\]")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _NOT_IN_ADDRESS = re.compile(r"[^A-Za-z0-9._:%-]")
@@ -112,6 +113,9 @@ def _misplaced(text: str, at: int) -> HostListError:
 
 def names(text: str, start: int, end: int) -> list[str]:
     """The host names of the one term that stands between `start` and `end`."""
+    # Long lists are mostly plain names: worth a short way.
+    if _PLAIN.fullmatch(text, start, end):
+        return [text[start:end]]
     alone = _ADDRESS.fullmatch(text, start, end)
     if alone:
         _check(text, alone.start(1), alone.end(1), _NOT_IN_ADDRESS)

@@ -49,6 +49,5 @@ def read(path: Path, kind: type[D]) -> D:
     except msgspec.MsgspecError as error:
         raise RecordError(f"{path} is not the document it should be: {error}") from error
     for host in getattr(document, "hosts", []):
-        if isinstance(host, HostRecord):
-            host.typed()
+        host.typed()
     return document

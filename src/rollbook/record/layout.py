@@ -14,6 +14,7 @@ from rollbook import __version__
 from rollbook.errors import RecordError, UsageError
 from rollbook.record.cluster import ClusterInformation
 from rollbook.record.document import Snapshot, encode
+from rollbook.record.run import RunHosts
 
 __all__ = ["Leaf", "Manifest", "write_file"]
 
@@ -51,8 +52,8 @@ def write_file(path: Path, data: bytes) -> None:
 class Leaf:
     """The directory of one run: `RESULTS/<type>/<YYYYMMDD_HHMMSS>/`."""
 
-    def __init__(self, path: Path, kind: str, stamp: str) -> None:
-        self.path, self.kind, self.stamp = path, kind, stamp
+    def __init__(self, path: Path, kind: str, stamp: str, made: dt.datetime) -> None:
+        self.path, self.kind, self.stamp, self.made = path, kind, stamp, made
 
     @classmethod
     def make(cls, results: Path, kind: str, now: dt.datetime) -> Leaf:
@@ -66,7 +67,7 @@ class Leaf:
                 continue
             except OSError as error:
                 raise UsageError(f"cannot make {path}: {error.strerror}") from error
-            return cls(path, kind, stamp)
+            return cls(path, kind, stamp, now)
         raise UsageError(f"no free name for a record under {results / kind}")
 
     def write(self, suffix: str, document: Any) -> Path:
@@ -78,7 +79,8 @@ class Leaf:
     def write_snapshot(self, snapshot: Snapshot, metadata: dict[str, Any]) -> None:
         """All files of a record that is a single snapshot."""
         cluster = ClusterInformation.of(snapshot.hosts)
-        write_file(self.path / "hosts.json", encode(snapshot))
+        began, ended = (int(now.timestamp() * 1e9) for now in (self.made, dt.datetime.now(dt.UTC)))
+        write_file(self.path / "hosts.json", encode(RunHosts(started_ns=began, ended_ns=ended, start=snapshot.hosts)))
         self.write("cluster_info.json", cluster)
         self.write("metadata.json", {**metadata, "system_info": cluster, "cluster_information": cluster})
         self.write_manifest()

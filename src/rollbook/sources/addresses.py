@@ -1,4 +1,4 @@
-"""The host's own IP addresses, loopback left out (/proc/net/fib_trie, /proc/net/if_inet6, /proc/net/route)."""
+"""/proc/net/fib_trie, if_inet6, route: the host's own IP addresses, loopback left out (proc_pid_net(5))."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from rollbook.errors import ParseError
 from rollbook.sources.base import Files, Pages, Record, info, unique
 from rollbook.sources.text import columns_of, integer, lines_of
 
-# Bridges that container and virtual machine software sets up with the same address on every host.
-PRIVATE_BRIDGE = re.compile(r"(docker|lxcbr|lxdbr|podman|virbr|cni-podman)\d*$")
+# Interfaces that container and virtual machine software gives the same addresses on every host.
+PRIVATE = re.compile(r"(cni-podman|docker|kube-ipvs|lxcbr|lxdbr|podman|virbr)\d+|br-[0-9a-f]{12}|nodelocaldns")
 LINK_SCOPE = 0x20
 LOOPBACK_SCOPE = 0x10
 
 
 class Addresses(Record):
-    """Addresses, sorted. No two hosts share those in `ipv4` and `ipv6`; those in `private` need not be unique."""
+    """Addresses, sorted. No two hosts share those in `ipv4` and `ipv6`.
+
+    Those in `private` may be on every host: of links, of bridges for guests, of services a balancer spreads.
+    """
 
     ipv4: Annotated[list[str], unique()]
     ipv6: Annotated[list[str], unique()]
@@ -28,23 +31,26 @@ class Addresses(Record):
 
 
 def parse(pages: Pages) -> Addresses:
-    """IPv4 addresses come without their interface, which is found by the route to their network."""
+    """IPv4 addresses come without their interface, which is found by the route to their network.
+
+    An address outside all networks of the host was set by itself, as balancers and Kubernetes do for services.
+    """
     networks = _networks(pages.get("route", ""))
     ipv4: set[str] = set()
     ipv6: set[str] = set()
     private: set[str] = set()
     by_interface: dict[str, set[str]] = {}
     for address in _ipv4(pages.get("ipv4", "")):
-        around = [(net.prefixlen, name) for net, name in networks if address in net]
-        name = max(around)[1] if around else ""
-        (private if PRIVATE_BRIDGE.match(name) else ipv4).add(str(address))
+        name = _interface(address, networks)
+        alone = "route" in pages and not name
+        (private if alone or address.is_link_local or PRIVATE.fullmatch(name) else ipv4).add(str(address))
         if name:
             by_interface.setdefault(name, set()).add(str(address))
     for line in lines_of(pages.get("ipv6", "")):
         digits, _, _, scope, _, name = columns_of(line, 6)[:6]
         if integer(scope, 16) != LOOPBACK_SCOPE:
             text = _ipv6(digits)
-            (private if integer(scope, 16) == LINK_SCOPE else ipv6).add(text)
+            (private if integer(scope, 16) == LINK_SCOPE or PRIVATE.fullmatch(name) else ipv6).add(text)
             by_interface.setdefault(name, set()).add(text)
     return Addresses(
         sorted(ipv4), sorted(ipv6), sorted(private), {name: sorted(found) for name, found in by_interface.items()}
@@ -70,17 +76,23 @@ def _ipv4(trie: str) -> set[ipaddress.IPv4Address]:
     return {address for address in found if not address.is_loopback}
 
 
-def _networks(routes: str) -> list[tuple[ipaddress.IPv4Network, str]]:
+def _interface(address: ipaddress.IPv4Address, networks: dict[ipaddress.IPv4Network, str]) -> str:
+    """The interface of the smallest network the address is in, or an empty text."""
+    around = (ipaddress.IPv4Network((address, length), strict=False) for length in range(32, -1, -1))
+    return next((networks[network] for network in around if network in networks), "")
+
+
+def _networks(routes: str) -> dict[ipaddress.IPv4Network, str]:
     """Networks at hand: routes without a gateway. Numbers are hexadecimal in the byte order of the host."""
     rows = [columns_of(line, 8) for line in lines_of(routes)[1:]]
     numbers = [(row[0], integer(row[1], 16), integer(row[7], 16)) for row in rows if integer(row[2], 16) == 0]
     order: Literal["little", "big"] = "little"
     if any(mask >> 31 and mask != 0xFFFFFFFF for _, _, mask in numbers):
         order = "big"
-    networks = []
+    networks = {}
     for name, *pair in numbers:
         network, mask = (ipaddress.IPv4Address(n.to_bytes(4, order)) for n in pair)
-        networks.append((ipaddress.IPv4Network(f"{network}/{mask}", strict=False), name))
+        networks[ipaddress.IPv4Network(f"{network}/{mask}", strict=False)] = name
     return networks
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from rollbook.sources.base import Glob, Pages, Record, band, info, key, same, same_set
-from rollbook.sources.text import bounded, bus, chosen, devices, flag, integer, last_part, when
+from rollbook.sources.text import bounded, bus, chosen, devices, flag, integer, last_part, natural, when
 
 ROOT = "/sys/block"
 SECTOR = 512  # `size` counts these on every device, whatever its block size
@@ -96,8 +96,8 @@ def parse(pages: Pages) -> list[Block]:
     """One value per file; `!` in a name stands for `/`. Virtual devices without a size are unused and left out."""
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
-        kind = kind_of(name, found)
-        capacity = when(found.get("size"), lambda sectors: bounded(integer(sectors) * SECTOR))
+        kind, sectors = kind_of(name, found), natural(found.get("size"))
+        capacity = None if sectors is None else bounded(sectors * SECTOR)
         if capacity == 0 and kind not in ("disk", "path", "optical"):
             continue
         row = Block(name.replace("!", "/"), kind, capacity, interface_of(found))

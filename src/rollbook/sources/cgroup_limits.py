@@ -1,4 +1,4 @@
-"""Control groups: the memory, CPU and I/O that are left to a job after all limits above it (cgroups(7))."""
+"""/sys/fs/cgroup: the memory, CPU and I/O left to a job after all limits above it (cgroups(7))."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Control groups: what the job itself used of CPU, memory and disks (admin-guide/cgroup-v2, cgroup-v1)."""
+"""/sys/fs/cgroup: what the job itself used of CPU, memory and disks (admin-guide/cgroup-v2, cgroup-v1)."""
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+import itertools
 from typing import Annotated
 
 import msgspec
@@ -30,12 +30,15 @@ class CgroupStat(Record):
 
 def parse(pages: Pages) -> CgroupStat:
     """Only the deepest directories count, one in each hierarchy: what lies above them holds the neighbours too."""
-    place = {path: PurePosixPath(path).parent for path in pages}
-    above = {parent for directory in set(place.values()) for parent in directory.parents}
+    places = sorted({path.rpartition("/")[0] + "/" for path in pages})  # what lies below a place follows it
+    own = {
+        here for here, after in itertools.zip_longest(places, places[1:], fillvalue="") if not after.startswith(here)
+    }
     stat = CgroupStat()
     for path, text in pages.items():
-        if place[path] not in above:
-            _add(stat, path.rpartition("/")[2], text.strip())
+        place, slash, file = path.rpartition("/")
+        if place + slash in own:
+            _add(stat, file, text.strip())
     return stat
 
 

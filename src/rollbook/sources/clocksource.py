@@ -1,4 +1,4 @@
-"""Which hardware clock the kernel counts by (timers/timekeeping)."""
+"""/sys/devices/system/clocksource: which hardware clock the kernel counts by (timers/timekeeping)."""
 
 from __future__ import annotations
 

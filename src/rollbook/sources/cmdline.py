@@ -26,7 +26,7 @@ class Cmdline(Record):
 
 def parse(text: str) -> Cmdline:
     """Words parted by blanks; double quotes keep blanks inside a word."""
-    found = re.findall(r'(?:[^\s"]|"[^"]*"?)+', text)
+    found = re.findall(r'(?:[^\s"]|"[^"]*"?)+', text.strip())
     if not found:
         raise ParseError("empty")
     words = []

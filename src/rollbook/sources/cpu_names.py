@@ -1,11 +1,15 @@
-"""Names of processors that give only numbers of themselves: Arm parts by implementer, IBM Z machines by type."""
+"""Names of processors, also of those that give only numbers of themselves: Arm, IBM Z, RISC-V."""
 
 from __future__ import annotations
 
-__all__ = ["ARM", "IBM_Z", "arm_name"]
+import re
+
+from rollbook.sources.text import integer
+
+__all__ = ["model_of", "stepping_of", "vendor_of"]
 
 # The numbers are those of the register MIDR_EL1, as in arch/arm64/include/asm/cputype.h.
-ARM = {
+ARM_PARTS = {
     (0x41, 0xC0F): "Cortex-A15",
     (0x41, 0xD03): "Cortex-A53",
     (0x41, 0xD05): "Cortex-A55",
@@ -32,6 +36,19 @@ ARM = {
     (0xC0, 0xAC4): "AmpereOne AC04",
 }
 
+ARM_IMPLEMENTERS = {
+    0x41: "Arm",
+    0x42: "Broadcom",
+    0x43: "Cavium",
+    0x46: "Fujitsu",
+    0x48: "HiSilicon",
+    0x4E: "NVIDIA",
+    0x50: "APM",
+    0x51: "Qualcomm",
+    0x61: "Apple",
+    0xC0: "Ampere",
+}
+
 IBM_Z = {
     "2964": "IBM z13",
     "2965": "IBM z13s",
@@ -45,6 +62,31 @@ IBM_Z = {
 }
 
 
-def arm_name(implementer: int, part: int) -> str:
-    """The name of a core, or its numbers where the name is not known."""
-    return ARM.get((implementer, part), f"implementer {implementer:#x} part {part:#05x}")
+def model_of(block: dict[str, str]) -> str | None:
+    """The model, from the lines of one CPU in /proc/cpuinfo."""
+    if "CPU part" in block and "CPU implementer" in block:
+        # Where Arm kernels give a model name, it is only "ARMv8 Processor rev 3 (v8l)".
+        implementer, part = integer(block["CPU implementer"], 16), integer(block["CPU part"], 16)
+        return ARM_PARTS.get((implementer, part), f"implementer {implementer:#x} part {part:#05x}")
+    if "cpu" in block:  # POWER9 (architected), altivec supported
+        return block["cpu"].partition(",")[0]
+    if "machine" in block and re.fullmatch(r"\d{4}", block["machine"]):
+        return IBM_Z.get(block["machine"], f"IBM machine {block['machine']}")
+    if "marchid" in block and "uarch" not in block:
+        return f"vendor {block.get('mvendorid', 'unknown')} architecture {block['marchid']}"
+    return block.get("uarch") or block.get("model name") or None
+
+
+def vendor_of(block: dict[str, str]) -> str | None:
+    """Who made the CPU, or the number that stands for them."""
+    if "CPU implementer" in block:
+        implementer = integer(block["CPU implementer"], 16)
+        return ARM_IMPLEMENTERS.get(implementer, f"implementer {implementer:#x}")
+    return block.get("vendor_id") or block.get("mvendorid") or None
+
+
+def stepping_of(block: dict[str, str]) -> str | None:
+    """The revision of the model, which Arm writes as r1p2."""
+    if "CPU variant" in block and "CPU revision" in block:
+        return f"r{integer(block['CPU variant'], 16)}p{integer(block['CPU revision'])}"
+    return block.get("stepping") or block.get("revision") or None

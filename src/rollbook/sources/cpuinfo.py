@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import KIB, File, Record, same, same_set
-from rollbook.sources.cpu_names import IBM_Z, arm_name
+from rollbook.sources.cpu_names import model_of, stepping_of, vendor_of
 from rollbook.sources.text import integer, lines_of
 
 Blocks = list[dict[str, str]]
@@ -46,13 +46,14 @@ def parse(text: str) -> CpuInfo:
     every = [common, *blocks]
     sockets, cores = _topology(blocks)
     names: dict[str, list[str]] = {
-        "model": [name for block in every if (name := _model(block))],
-        "vendor": [vendor for block in every if (vendor := _vendor(block))],
-        "stepping": _values(every, "stepping", "revision"),
+        "model": [name for block in every if (name := model_of(block))],
+        "vendor": [vendor for block in every if (vendor := vendor_of(block))],
+        "stepping": [stepping for block in every if (stepping := stepping_of(block))],
         "microcode": _values(blocks, "microcode"),
     }
     mixed = {field: sorted(set(values)) for field, values in names.items() if len(set(values)) > 1}
-    flags = [set(re.split(r"[\s_]+", line)) for line in _values(every, "flags", "Features", "features", "isa")]
+    flags = [set(line.split()) for line in _values(every, "flags", "Features", "features")]
+    flags += [set(line.split("_")) for line in _values(every, "isa")]  # rv64imafdc_zicsr
     shared = set.intersection(*flags) if flags else set()
     if some := set().union(*flags) - shared:
         mixed["flags"] = sorted(some)
@@ -92,25 +93,6 @@ def _blocks(text: str) -> tuple[dict[str, str], Blocks]:
 
 def _values(blocks: Blocks, *names: str) -> list[str]:
     return [block[name] for block in blocks for name in names if block.get(name)]
-
-
-def _model(block: dict[str, str]) -> str | None:
-    if "CPU part" in block and "CPU implementer" in block:
-        # Where Arm kernels give a model name, it is only "ARMv8 Processor rev 3 (v8l)".
-        return arm_name(integer(block["CPU implementer"], 16), integer(block["CPU part"], 16))
-    if "cpu" in block:  # POWER9 (architected), altivec supported
-        return block["cpu"].partition(",")[0]
-    if "machine" in block and re.fullmatch(r"\d{4}", block["machine"]):
-        return IBM_Z.get(block["machine"], f"IBM machine {block['machine']}")
-    if "uarch" in block:
-        return block["uarch"]
-    if "marchid" in block:
-        return f"vendor {block.get('mvendorid', 'unknown')} architecture {block['marchid']}"
-    return block.get("model name") or None
-
-
-def _vendor(block: dict[str, str]) -> str | None:
-    return block.get("vendor_id") or block.get("CPU implementer") or block.get("mvendorid") or None
 
 
 def _architecture(blocks: Blocks, flags: set[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Who the host says it is: name, machine id, boot id, kernel (machine-id(5), proc_sys_kernel(5))."""
+"""/proc/sys/kernel, /etc/machine-id: who the host says it is (proc_sys_kernel(5), machine-id(5))."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
@@ -39,14 +38,15 @@ class Limit(Record):
 
 
 def parse(text: str) -> list[Limit]:
-    """A header, then `Max NAME`, soft, hard and unit in columns parted by at least two blanks."""
+    """A header, then `Max NAME` in the first 25 characters, soft, hard and, for most, a unit."""
     rows = []
     for line in lines_of(text)[1:]:
-        found = re.fullmatch(r"Max (\S+(?: \S+)*)\s{2,}(\S+)\s+(\S+)\s*(\S*)\s*", line)
-        if not found:
+        name, words = line[:25].strip(), line[25:].split()
+        if not name.startswith("Max ") or len(words) not in (2, 3):
             raise ParseError(f"not a limit: {line[:80]!r}")
-        soft, hard = (None if word == "unlimited" else integer(word) for word in found.group(2, 3))
-        rows.append(Limit(SHORT.get(found[1], found[1]), soft, hard, found[4]))
+        soft, hard = (None if word == "unlimited" else integer(word) for word in words[:2])
+        name = name.removeprefix("Max ")
+        rows.append(Limit(SHORT.get(name, name), soft, hard, "".join(words[2:])))
     return rows
 
 

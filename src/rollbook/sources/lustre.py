@@ -1,4 +1,4 @@
-"""Lustre client: version, health, tunables and the state of its connections to MDTs and OSTs (lctl-get_param(8))."""
+"""/sys/fs/lustre: a Lustre client's version, health, tunables and connections (lctl-get_param(8))."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lustre(Record):
 
     version: Annotated[str | None, same()]
     health: Annotated[str | None, expected()]
-    tunables: Annotated[dict[str, list[str]], columns(same())]
+    tunables: Annotated[dict[str, str], columns(same())]
     imports: Annotated[dict[str, str], columns(same())]
 
 
@@ -47,14 +47,14 @@ def parse(pages: Pages) -> Lustre:
         elif name == "health_check":
             health = text.strip()
         elif name == "import":
-            state = re.search(r"^\s*state:\s*(\S+)", text, re.MULTILINE)
-            if not state:
+            states = [line.split()[1:] for line in text.split("\n") if line.strip().startswith("state:")]
+            if not states or not states[0]:
                 raise ParseError(f"no state in the import of {target}")
-            imports[target] = state[1]
+            imports[target] = states[0][0]
         else:
             file_system = re.sub(r"-(?:OST|MDT)[0-9a-f]{4}$", "", target)
             tunables.setdefault(f"{kind}.{file_system}.{name}", set()).add(chosen(text))
-    return Lustre(version, health, {name: sorted(values) for name, values in sorted(tunables.items())}, imports)
+    return Lustre(version, health, {name: " ".join(sorted(found)) for name, found in tunables.items()}, imports)
 
 
 SOURCE = Glob(PATTERNS, parse, limit=1024 * KIB, seconds=5)

@@ -1,4 +1,4 @@
-"""Lustre client: operations and bytes per mounted file system (llite.*.stats of lctl-get_param(8))."""
+"""/sys/kernel/debug/lustre/llite: a Lustre client's operations and bytes per mount (lctl-get_param(8))."""
 
 from __future__ import annotations
 

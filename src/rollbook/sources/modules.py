@@ -1,4 +1,4 @@
-"""Loaded kernel modules, and versions of those that state one (/proc/modules, /sys/module)."""
+"""/proc/modules, /sys/module: loaded kernel modules, and versions of those that state one (proc_modules(5))."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Driver(Record):
 
 def parse(text: str) -> Driver:
     """`NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build …`."""
-    found = re.search(r"^NVRM version:.*?Kernel Module.*?\s\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE | re.ASCII)
+    found = re.match(r"NVRM version: .*Kernel Module(?: for \w+)?  (\d+(?:\.\d+)+)\s", text, re.ASCII)
     if not found:
         raise ParseError(f"no module version: {text[:80]!r}")
     return Driver(found[1], "Open Kernel Module" in found[0])

@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Files, Pages, Record, columns, info, same
+from rollbook.sources.base import File, Record, columns, info, same
 from rollbook.sources.text import lines_of
 
 
@@ -20,13 +20,13 @@ class OsRelease(Record):
     image_version: Annotated[str | None, same()] = None
 
 
-def parse(pages: Pages) -> OsRelease:
-    """Shell assignments; /etc goes before /usr/lib."""
+def parse(text: str) -> OsRelease:
+    """Assignments as in a shell, one a line."""
     fields = {}
-    for line in lines_of(pages.get("etc", pages.get("usr", ""))):
-        if line.lstrip().startswith("#"):
+    for line in lines_of(text):
+        if line.strip().startswith("#"):
             continue
-        assignment = re.fullmatch(r"\s*(\w+)=(.*?)\s*", line, re.ASCII)
+        assignment = re.fullmatch(r"(\w+)=(.*)", line.strip(), re.ASCII)
         if not assignment:
             raise ParseError(f"not an assignment: {line[:80]!r}")
         fields[assignment[1]] = _unquoted(assignment[2])
@@ -47,4 +47,4 @@ def _unquoted(value: str) -> str:
     return quoted[1] if value[0] == "'" else re.sub(r'\\([$"\\`])', r"\1", quoted[1])
 
 
-SOURCE = Files({"etc": "/etc/os-release", "usr": "/usr/lib/os-release"}, parse)
+SOURCE = File("/etc/os-release", parse)

@@ -1,4 +1,4 @@
-"""Security modules that are in force: SELinux, AppArmor, lockdown, FIPS mode (admin-guide/LSM)."""
+"""/sys/kernel/security, /sys/fs/selinux: SELinux, AppArmor, lockdown, FIPS mode (admin-guide/LSM)."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def members(cpulist: str) -> list[int]:
 
 def chosen(text: str) -> str:
     """The choice the kernel marks with brackets in `always [madvise] never`; the text itself if none is marked."""
-    marked = re.search(r"\[([^\]]*)\]", text)
+    marked = re.search(r"\[([^\[\]]*)\]", text)
     return marked[1] if marked else text.strip()
 
 

@@ -1,4 +1,4 @@
-"""Is the clock kept in step, by whom and how closely (chronyc(1) tracking, timedatectl(1) show)."""
+"""chronyc tracking, timedatectl show: is the clock kept in step, by whom, how closely (chronyc(1))."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ import re
 from rollbook import agent
 from rollbook.errors import AgentFailed, Refused, TimedOut, TransportError, Unreachable
 from rollbook.hosts import Host
-from rollbook.transports.base import Ending, PipeTransport
+from rollbook.transports.base import PipeTransport
+from rollbook.transports.pipe import Ending
 
 __all__ = ["Busy", "Ssh"]
 

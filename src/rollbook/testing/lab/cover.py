@@ -26,7 +26,10 @@ _PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbi
 def cover(files: Mapping[str, str]) -> None:
     """Bind files over paths, given as path to file; a path that does not exist is added."""
     for path, file in files.items():
-        target = os.path.realpath(path)
+        try:
+            target = os.path.realpath(path)
+        except FileNotFoundError:
+            target = "/proc/self"  # a link that leads nowhere for a process of another PID namespace
         if re.match(r"/proc/(\d+|self)(/|$)", target):
             raise OSError(f"{path} belongs to single processes: no file can stand in for it")
         if not Path(target).exists():

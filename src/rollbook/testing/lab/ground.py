@@ -113,6 +113,7 @@ class Ground:
         self._keeper.stdout.close()
         with log:
             if code:
+                shutil.rmtree(self.directory, ignore_errors=True)
                 raise OSError(f"the lab was not taken down: {log.read()}")
 
 

@@ -51,11 +51,14 @@ class Keeper:
         self.run([*outside, "addr", "add", address, "dev", link])
         self.run([*outside, "link", "set", link, "up"])
 
-    def boot(self, port: str, **host: Any) -> int:
+    def boot(self, port: str, mac: str, **host: Any) -> int:
         """Start the init of a host and plug it into the bridge; gives its process id."""
         birth = Birth(**host)
         birth.wait()
-        ip(f"link add {port} master lab type veth peer name eth0 netns {birth.pid}", f"link set {port} up")
+        ip(
+            f"link add {port} master lab type veth peer name eth0 address {mac} netns {birth.pid}",
+            f"link set {port} up",
+        )
         birth.go_on()
         birth.wait()
         return birth.pid

@@ -71,8 +71,8 @@ class Machine(Core):
         self._need_namespaces("loss")
         self._need_program("nft", "nftables")
         rules = "table inet lab\ndelete table inet lab\n"
-        if percent:
-            chance = f"numgen random mod 1000 < {round(percent * 10)} drop"
+        if tenths := round(percent * 10):
+            chance = f"numgen random mod 1000 <= {tenths - 1} drop"
             rules += f"table inet lab {{ chain arriving {{ type filter hook input priority 0; {chance}; }}; }}\n"
         self.run(["nft", "-f", "-"], input=rules, check=True)
 
@@ -130,6 +130,8 @@ class Machine(Core):
             address=f"{self.address}/24",
             directory=str(self.directory),
             port=self._port,
+            # Kept over boots, as a network card's is: peers remember it for a while.
+            mac=f"02:52:42:00:00:{self._place.index:02x}",
             files=self._files,
             hidden=self._hidden,
         )

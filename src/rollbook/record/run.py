@@ -1,0 +1,108 @@
+"""A run as it is read back: what every host was at the start and at the end, and how its series went.
+
+`hosts.json` of a record holds a `RunHosts`; it is all that checks, diff and the page need besides `series/`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook import __version__
+from rollbook.errors import RecordError
+from rollbook.record.document import read
+from rollbook.record.hosts import Clock, Cost, Coverage, HostRecord, HostStatus
+
+__all__ = ["ClockPoint", "Gap", "Phase", "Run", "RunHosts", "SeriesHost"]
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A named stretch of the run, in nanoseconds of the collector's clock."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """A stretch without samples of a host, and why: `connection lost`, `rebooted`, `thinned out`, …."""
+
+    start_ns: int
+    end_ns: int
+    why: str
+
+
+class ClockPoint(msgspec.Struct, frozen=True):
+    """One measurement of a host's clock, at `at_ns` of the collector's."""
+
+    at_ns: int
+    clock: Clock
+
+
+class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How the series of one host went. Times are on the collector's clock."""
+
+    name: str
+    status: HostStatus
+    reason: str = ""
+    method: str = ""
+    samples: int = 0
+    late: int = 0
+    missed: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    boot_ids: list[str] = []
+    gaps: list[Gap] = []
+    clocks: list[ClockPoint] = []
+    cost: Cost | None = None
+    cpu_share: float | None = None
+
+
+class RunHosts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Everything known of the hosts of a run; a record that is only a snapshot has no end and no series."""
+
+    schema: str = "rollbook.run/1"
+    rollbook: str = __version__
+    started_ns: int
+    ended_ns: int
+    interval_seconds: float | None = None
+    start: list[HostRecord] = []
+    end: list[HostRecord] = []
+    series: list[SeriesHost] = []
+    phases: list[Phase] = []
+
+    @property
+    def hosts(self) -> list[HostRecord]:
+        """Start and end records."""
+        return self.start + self.end
+
+
+class Run:
+    """A record on disk, opened for reading."""
+
+    def __init__(self, path: Path, metadata: dict[str, Any], hosts: RunHosts) -> None:
+        self.path, self.metadata, self.hosts = path, metadata, hosts
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open a record directory; raises `RecordError` that says what is missing or unreadable."""
+        found = sorted(path.glob("*_metadata.json"))
+        if len(found) != 1:
+            raise RecordError(f"{path} is not a record: it has {len(found)} files named *_metadata.json, not one")
+        try:
+            metadata = json.loads(found[0].read_bytes())
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{found[0]}: {error}") from error
+        return cls(path, metadata, read(path / "hosts.json", RunHosts))
+
+    @property
+    def coverage(self) -> Coverage:
+        """What became of the hosts asked for, at the start of the run."""
+        return Coverage.of(self.hosts.start)
+
+    def series_files(self) -> dict[str, Path]:
+        """The tables of the series, by source name."""
+        return {path.stem: path for path in sorted((self.path / "series").glob("*.parquet"))}

@@ -1,0 +1,124 @@
+"""A child process as a byte channel for asyncio, ended for certain.
+
+The standard library's own starts a thread for each child on Python 3.11 and ties the end of the child to the end of
+its pipes; here a process that is gone is gone, whoever still holds its stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+
+from rollbook.errors import AgentFailed
+
+__all__ = ["Ending", "Pipe"]
+
+STDERR_KEPT = 16 * 1024
+READ_SIZE = 256 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """How a channel ended: the program's exit code and the last of what it wrote to stderr."""
+
+    code: int
+    stderr: str
+
+
+class Pipe:
+    """The channel to a child process in a session of its own: Ctrl-C belongs to us, we end children in order."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise AgentFailed(f"cannot run {argv[0]}: {error.strerror}") from error
+        files = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._in, self._out, self._err = (file for file in files if file is not None)
+        for file in (self._in, self._out, self._err):
+            os.set_blocking(file.fileno(), False)
+        self._stderr = bytearray()
+        asyncio.get_running_loop().add_reader(self._err.fileno(), self._hear)
+
+    async def read(self) -> bytes:
+        """The next bytes; empty when the other side has closed."""
+        while True:
+            try:
+                return os.read(self._out.fileno(), READ_SIZE)
+            except BlockingIOError:
+                await _ready(self._out.fileno(), write=False)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; a process that is gone swallows them."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            while data:
+                try:
+                    data = data[os.write(self._in.fileno(), data) :]
+                except BlockingIOError:
+                    await _ready(self._in.fileno(), write=True)
+
+    async def close(self, grace: float = 0.0) -> Ending:
+        """Close our side; after `grace` seconds SIGTERM, a second later SIGKILL. Gives how it ended."""
+        self._in.close()
+        with contextlib.suppress(TimeoutError):
+            await self._gone(grace)
+        if self._process.poll() is None:
+            self._kill(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await self._gone(1.0)
+        self._kill(signal.SIGKILL)  # also helpers of the program, such as a ProxyCommand
+        self._hear()
+        asyncio.get_running_loop().remove_reader(self._err.fileno())
+        self._out.close()
+        self._err.close()
+        return Ending(self._process.wait(), self._stderr.decode("utf-8", "replace"))
+
+    async def _gone(self, seconds: float) -> None:
+        """Wait until the process has ended, at most so long."""
+        if self._process.poll() is not None:
+            return
+        async with asyncio.timeout(seconds):
+            try:
+                fd = os.pidfd_open(self._process.pid)
+            except OSError:  # kernels before 5.3
+                await asyncio.to_thread(self._process.wait)
+                return
+            try:
+                await _ready(fd, write=False)
+            finally:
+                os.close(fd)
+
+    def _hear(self) -> None:
+        """Take what is on stderr, keep the last of it."""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._err.fileno(), READ_SIZE):
+                self._stderr += piece
+                del self._stderr[:-STDERR_KEPT]
+            asyncio.get_running_loop().remove_reader(self._err.fileno())
+
+    def _kill(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+async def _ready(fd: int, *, write: bool) -> None:
+    """Wait until a descriptor can be read from, or written to."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    (loop.add_writer if write else loop.add_reader)(fd, ready.set_result, None)
+    try:
+        await ready
+    finally:
+        (loop.remove_writer if write else loop.remove_reader)(fd)
