@@ -59,9 +59,9 @@ class HostListError(UsageError):
 
     def _pointed(self) -> str:
         # One column per character, whatever it is: control characters must not move the caret or the terminal.
-        shown = "".join(c if c.isprintable() else "?" for c in self.text)
         start = max(0, self.position - 60)
-        line = ("…" if start else "") + shown[start : start + 100] + ("…" if len(shown) > start + 100 else "")
+        shown = "".join(c if c.isprintable() else "?" for c in self.text[start : start + 100])
+        line = ("…" if start else "") + shown + ("…" if len(self.text) > start + 100 else "")
         caret = " " * (self.position - start + (1 if start else 0)) + "^"
         return f"{self.why}\n  {line}\n  {caret}"
 

@@ -52,9 +52,8 @@ def parse(pages: Pages) -> Addresses:
             text = _ipv6(digits)
             (private if integer(scope, 16) == LINK_SCOPE or PRIVATE.fullmatch(name) else ipv6).add(text)
             by_interface.setdefault(name, set()).add(text)
-    return Addresses(
-        sorted(ipv4), sorted(ipv6), sorted(private), {name: sorted(found) for name, found in by_interface.items()}
-    )
+    interfaces = {name: sorted(found) for name, found in sorted(by_interface.items())}
+    return Addresses(sorted(ipv4), sorted(ipv6), sorted(private), interfaces)
 
 
 def _ipv6(digits: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from rollbook.sources.text import integer
 
-__all__ = ["model_of", "stepping_of", "vendor_of"]
+__all__ = ["architecture_of", "model_of", "stepping_of", "vendor_of"]
 
 # The numbers are those of the register MIDR_EL1, as in arch/arm64/include/asm/cputype.h.
 ARM_PARTS = {
@@ -60,6 +60,21 @@ IBM_Z = {
     "8562": "IBM z15 T02",
     "9175": "IBM z17",
 }
+
+
+def architecture_of(block: dict[str, str]) -> str | None:
+    """The architecture as uname(1) names it, as far as one CPU tells; POWER does not tell its byte order."""
+    if "CPU implementer" in block:
+        return "aarch64" if block.get("CPU architecture") in ("8", "AArch64") else "arm"
+    if isa := re.match(r"rv(32|64)", block.get("isa", "")):
+        return f"riscv{isa[1]}"
+    if "timebase" in block:
+        return "power"
+    if block.get("vendor_id") == "IBM/S390":
+        return "s390x"
+    if "flags" in block:
+        return "x86_64" if "lm" in block["flags"].split() else "x86"
+    return None
 
 
 def model_of(block: dict[str, str]) -> str | None:

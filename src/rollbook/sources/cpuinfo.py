@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import KIB, File, Record, same, same_set
-from rollbook.sources.cpu_names import model_of, stepping_of, vendor_of
+from rollbook.sources.cpu_names import architecture_of, model_of, stepping_of, vendor_of
 from rollbook.sources.text import integer, lines_of
 
 Blocks = list[dict[str, str]]
@@ -46,6 +46,7 @@ def parse(text: str) -> CpuInfo:
     every = [common, *blocks]
     sockets, cores = _topology(blocks)
     names: dict[str, list[str]] = {
+        "architecture": [architecture for block in every if (architecture := architecture_of(block))],
         "model": [name for block in every if (name := model_of(block))],
         "vendor": [vendor for block in every if (vendor := vendor_of(block))],
         "stepping": [stepping for block in every if (stepping := stepping_of(block))],
@@ -60,7 +61,6 @@ def parse(text: str) -> CpuInfo:
     most = {field: collections.Counter(found).most_common(1)[0][0] for field, found in names.items() if found}
     return CpuInfo(
         logical_cpus=len(blocks),
-        architecture=_architecture(every, shared),
         sockets=sockets,
         physical_cores=cores,
         flags=sorted(shared),
@@ -93,21 +93,6 @@ def _blocks(text: str) -> tuple[dict[str, str], Blocks]:
 
 def _values(blocks: Blocks, *names: str) -> list[str]:
     return [block[name] for block in blocks for name in names if block.get(name)]
-
-
-def _architecture(blocks: Blocks, flags: set[str]) -> str | None:
-    """As uname(1) names it, as far as the file tells; it does not tell the byte order of POWER."""
-    if _values(blocks, "CPU implementer"):
-        return "aarch64" if set(_values(blocks, "CPU architecture")) & {"8", "AArch64"} else "arm"
-    if _values(blocks, "vendor_id") == ["IBM/S390"]:
-        return "s390x"
-    if isa := _values(blocks, "isa"):
-        return f"riscv{isa[0][2:4]}"
-    if _values(blocks, "timebase"):
-        return "power"
-    if _values(blocks, "vendor_id", "cpuid level"):
-        return "x86_64" if "lm" in flags else "x86"
-    return None
 
 
 def _topology(blocks: Blocks) -> tuple[int | None, int | None]:

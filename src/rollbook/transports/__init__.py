@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 from collections.abc import Callable
 
 from rollbook.errors import UsageError
@@ -29,13 +30,14 @@ class Options:
 
 
 def route(options: Options) -> Callable[[Host], Transport]:
-    """The transport for each host. `auto` takes local for this machine and ssh for the rest; others are obeyed."""
+    """The transport for each host. `auto` takes local for this machine, as this user, and ssh for the rest."""
     # A host that drops packets must be given up before its deadline, so that the reason is ssh's own.
     connect = max(1, min(10, int(options.timeout * 2 / 3)))
     ssh = Ssh(options.ssh_user, options.ssh_config, options.ssh_options, options.python, connect)
     local = Local(options.python)
     if options.via == "auto":
-        return lambda host: local if host.local else ssh
+        me = (None, getpass.getuser())
+        return lambda host: local if host.local and host.user in me and options.ssh_user in me else ssh
     if options.via in ("local", "ssh"):
         chosen: Transport = {"local": local, "ssh": ssh}[options.via]
         return lambda _: chosen

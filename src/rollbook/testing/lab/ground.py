@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -120,6 +121,6 @@ class Ground:
 def _remove_stale() -> None:
     """Remove directories of labs whose owner and keeper were both killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        pid, start, *_ = path.name.removeprefix(_PREFIX).split("-")
-        if path.owner() == Path("/proc/self").owner() and started(int(pid)) != start:
+        owner = re.fullmatch(rf"{_PREFIX}(\d+)-(\d+)-.*", path.name)
+        if owner and started(int(owner[1])) != owner[2]:
             shutil.rmtree(path, ignore_errors=True)
