@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 
 import msgspec
@@ -96,3 +97,14 @@ def test_any_text(name: str, data: st.DataObject) -> None:
     keys = sorted({key for pages in pages_of(name) for key in pages})
     junk = st.lists(st.one_of(st.sampled_from(JUNK), st.text(max_size=8)), max_size=12).map("".join)
     hold(catalogue.source(name), data.draw(st.dictionaries(st.sampled_from(keys), junk, min_size=1, max_size=4)))
+
+
+@pytest.mark.parametrize("name", catalogue.NAMES)
+@pytest.mark.parametrize("piece", ["a", "\n", " ", "[", '"', "0 ", "0-65535,"], ids=repr)
+def test_endless_text(name: str, piece: str) -> None:
+    """A page as long as the agent lets it be costs seconds at most; a parser that looks back would take minutes."""
+    pages = pages_of(name)[0]
+    before = time.process_time()
+    for key in sorted(pages)[:5]:
+        hold(catalogue.source(name), {**pages, key: piece * (200_000 // len(piece))})
+    assert time.process_time() - before < 5

@@ -142,14 +142,24 @@ class Out:
 # ---------------------------------------------------------------- reading
 
 
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern of letters, `*` and `[0-9]`; fnmatch would import a regular-expression engine."""
+    if not pattern:
+        return not name
+    if pattern[0] == "*":
+        return any(fits(name[at:], pattern[1:]) for at in range(len(name) + 1))
+    if pattern.startswith("[0-9]"):
+        return name[:1].isdigit() and fits(name[1:], pattern[5:])
+    return name[:1] == pattern[0] and fits(name[1:], pattern[1:])
+
+
 def matches(pattern: str) -> "list[str]":
-    """Paths that match a pattern with one `*` in some of its parts, sorted; a pattern without is itself."""
+    """Paths that match a pattern with wildcards in some of its parts, sorted; one without any is itself."""
     if "*" not in pattern:
         return [pattern]
     found = [""]
     for part in pattern.split("/")[1:]:
-        first, star, last = part.partition("*")
-        if not star:
+        if "*" not in part:
             found = [base + "/" + part for base in found]
             continue
         longer = []
@@ -158,12 +168,7 @@ def matches(pattern: str) -> "list[str]":
                 names = sorted(os.listdir(base or "/"))
             except OSError:
                 continue
-            size = len(first) + len(last)
-            longer += [
-                base + "/" + name
-                for name in names
-                if name[0] != "." and len(name) >= size and name.startswith(first) and name.endswith(last)
-            ]
+            longer += [base + "/" + name for name in names if name[0] != "." and fits(name, part)]
         found = longer[:FILES]
     return [path for path in found if os.path.lexists(path)]
 

@@ -17,9 +17,10 @@ _PREFIXES = (
 PREFIXES = tuple(_PREFIXES.split())
 # Names whose value belongs to one rank, one host or one launch.
 VOLATILE = re.compile(
-    r".*(_RANK|RANKID|_LOCALID|_NODEID|_NODENAME|_PROCID|_PORTS?|_PID|_URI|_FD|_HOSTNAME|_TMPDIR|_NAMESPACE)"
+    r".*(_RANK|RANKID|_LOCALID|_NODEID|_NODENAME|_PROCID|_PID|_HOSTNAME|_TMPDIR)"
     r"|OMPI_(COMM_WORLD|MCA_(ess|orte|prte|pmix)|FILE_LOCATION|FIRST_RANKS|UNIVERSE)_.*"
-    r"|(PMIX|PMI|PALS)_.*|SLURM_(JOB_?ID|JOB_(START|END)_TIME|GTIDS|CPU_BIND|MEM_BIND|TOPOLOGY|STEP|STEPID|SRUN|LAUNCH|GPUS_ON|JOB_GPUS).*"
+    r"|(PMIX|PMI|PALS)_.*"
+    r"|SLURM_(JOB_?ID|JOB_(START|END)_TIME|JOB_GPUS|GPUS_ON|GTIDS|CPU_BIND|MEM_BIND|TOPOLOGY|STEP|SRUN|LAUNCH).*"
 )
 # Devices by serial number: no two hosts have the same.
 OWN_DEVICE = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}")

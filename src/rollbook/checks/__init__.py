@@ -1,0 +1,1 @@
+"""Rules over a record: are the hosts alike, is the run valid, would it count."""

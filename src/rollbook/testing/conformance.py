@@ -1,0 +1,241 @@
+"""The promises of a transport, as checks that any transport can be put through.
+
+    check_transport(MyTransport(...), Host("node1"))
+
+runs them all against a Linux host where the agent, or its stand-in, can run. For pytest, parametrize over `CHECKS`
+and call `run_check(check, transport, host)`: each is then a test of its own. What fails raises AssertionError with
+the promise that was broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from rollbook.agent import stand_in
+from rollbook.collect.frames import Decoder, Frame
+from rollbook.collect.gather import look_at
+from rollbook.collect.plan import Plan
+from rollbook.collect.session import Session
+from rollbook.errors import TransportError
+from rollbook.hosts import Host
+from rollbook.sources import catalogue
+from rollbook.sources.base import File
+from rollbook.transports.base import Ending, Transport
+
+__all__ = ["CHECKS", "Check", "check_transport", "run_check"]
+
+Check = Callable[[Transport, Host], Awaitable[None]]
+
+SIDE_BY_SIDE = 12
+SOON = 5.0  # seconds in which an agent must notice that it is alone, and in which anything here must be over
+MISSING = "/proc/no-such-file-of-rollbook"
+
+
+def check_transport(transport: Transport, host: Host, *, broken: Host | None = None, timeout: float = 60.0) -> None:
+    """Put a transport through every check; `broken` is a host that it cannot reach."""
+    for check in CHECKS:
+        run_check(check, transport, host, timeout=timeout)
+    if broken is not None:
+        run_check(explains_what_it_cannot_reach, transport, broken, timeout=timeout)
+
+
+def run_check(check: Check, transport: Transport, host: Host, *, timeout: float = 60.0) -> None:
+    """Run one check in an event loop of its own; one that hangs has failed."""
+
+    async def within_time() -> None:
+        async with asyncio.timeout(timeout):
+            await check(transport, host)
+
+    promise = (check.__doc__ or "").strip().partition("\n")[0]
+    try:
+        asyncio.run(within_time())
+    except TimeoutError:
+        raise AssertionError(f"{transport.name}: not over after {timeout:g} s: {promise}") from None
+    except TransportError as error:
+        raise AssertionError(f"{transport.name}: {error.status}, {error}: {promise}") from error
+    except AssertionError as error:
+        raise AssertionError(f"{transport.name}: {error}: {promise}") from error
+
+
+async def greets(transport: Transport, host: Host) -> None:
+    """An opened channel brings the agent's hello."""
+    async with Session(host, transport, Plan(())) as session:
+        await session.greet()
+        missing = {"agent", "kind", "pid", "hostname"} - session.hello.keys()
+        assert not missing, f"the hello has no {', '.join(sorted(missing))}"
+        await session.stop()
+        assert session.goodbye, "there was no goodbye"
+
+
+async def reads_a_plan(transport: Transport, host: Host) -> None:
+    """A plan is read whole: no frame is lost or changed, files that are not there are absent."""
+    named = [catalogue.source(name) for name in ("uptime", "version", "loadavg", "meminfo")]
+    plan = Plan.of([*named, File(MISSING, _text)])
+    async with Session(host, transport, plan) as session:
+        await session.greet()
+        await session.read_all("now")
+        await session.stop()
+    statuses = [reading.status for reading in session.readings]
+    assert statuses == ["ok"] * len(named) + ["absent"], f"the readings are {', '.join(statuses)}"
+    for reading in session.readings[:-1]:
+        reading.parse()
+    damage = session.decoder.lost + session.decoder.damaged
+    assert not damage, f"{damage} frames are lost or damaged"
+
+
+async def answers_pings(transport: Transport, host: Host) -> None:
+    """Every ping is answered once and in order, behind more orders than a pipe holds."""
+    async with _Talk(transport, host) as talk:
+        await talk.channel.write(b"clock\t0\n" * 16384)
+        for number in (b"1", b"2", b"3"):
+            await talk.channel.write(b"ping\t%s\n" % number)
+            assert (await talk.until("P")).payload == number, "a pong is not that of its ping"
+
+
+async def says_goodbye(transport: Transport, host: Host) -> None:
+    """A stopped agent says goodbye, and then the channel ends."""
+    async with _Talk(transport, host) as talk:
+        await talk.channel.write(b"stop\n")
+        await talk.until("E")
+        assert not await talk.channel.read(), "something came after the goodbye"
+
+
+async def ends_when_closed(transport: Transport, host: Host) -> None:
+    """An agent whose channel is closed ends soon, and by itself."""
+    async with _Talk(transport, host) as talk:
+        began = time.monotonic()
+        await talk.close(grace=2 * SOON)
+        assert time.monotonic() - began < SOON, "the agent had to be ended"
+
+
+async def swallows_orders_to_the_dead(transport: Transport, host: Host) -> None:
+    """Orders to an agent that is gone are swallowed, before and after the channel is closed."""
+    async with _Talk(transport, host) as talk:
+        await talk.channel.write(b"stop\n")
+        while await talk.channel.read():
+            pass
+        for _ in range(16):
+            await talk.channel.write(b"ping\tnobody\n" * 8192)
+    await talk.channel.write(b"ping\tnobody\n")
+
+
+async def closes_at_once(transport: Transport, host: Host) -> None:
+    """Closing does not wait for an agent at work, nor for answers that nobody reads, nor for one who reads."""
+    plan = Plan.of([catalogue.source(name) for name in ("meminfo", "cpuinfo", "vmstat", "version")])
+    for orders in (b"", plan.orders() + b"".join(b"go\t%d\n" % number for number in range(200))):
+        async with _Talk(transport, host) as talk:
+            await talk.channel.write(orders)
+            reader = asyncio.create_task(talk.channel.read())
+            await asyncio.sleep(0.05)
+            began = time.monotonic()
+            await talk.close(grace=0.0)
+            assert time.monotonic() - began < SOON, "closing took long"
+            await asyncio.wait([reader], timeout=SOON)
+            assert reader.done(), "a reader was left waiting on a closed channel"
+            reader.exception()
+
+
+async def gives_up_in_time(transport: Transport, host: Host) -> None:
+    """A visit that is cut short at any moment is over soon, and its host has a status."""
+    for timeout in (0.0, 0.02, 0.1):
+        began = time.monotonic()
+        record, _ = await look_at(host, transport, Plan.of(catalogue.load()), timeout, asyncio.Event())
+        assert time.monotonic() - began < timeout + SOON, f"a limit of {timeout} s was not kept"
+        assert record.status in ("timed-out", "partial", "complete"), f"the host is called {record.status}"
+
+
+async def keeps_channels_apart(transport: Transport, host: Host) -> None:
+    """Channels opened side by side do not mix, and those that close do not disturb the others."""
+
+    async def one(number: int) -> bytes:
+        async with _Talk(transport, host) as talk:
+            for turn in range(3):
+                text = b"%d-%d" % (number, turn)
+                await talk.channel.write(b"ping\t%s\n" % text)
+                assert (await talk.until("P")).payload == text, "a pong of another channel came"
+        return talk.hello
+
+    hellos = await asyncio.gather(*(one(number) for number in range(SIDE_BY_SIDE)))
+    assert len(set(hellos)) == SIDE_BY_SIDE, "two channels have the same agent"
+
+
+async def explains_early_ends(transport: Transport, host: Host) -> None:
+    """What went wrong before the agent spoke is a TransportError with a reason in words, whatever was heard."""
+    for code, stderr, heard in ((1, "", b""), (255, "", b""), (127, "sh: x: not found\n", b""), (0, "", b"\xff\x00\x1b")):
+        error = transport.explain(host, Ending(code, stderr), heard)
+        assert isinstance(error, TransportError), f"{error!r} is no TransportError"
+        assert str(error).strip(), f"exit code {code} has no reason"
+
+
+async def explains_what_it_cannot_reach(transport: Transport, host: Host) -> None:
+    """A host that cannot be reached raises a TransportError with a reason in words."""
+    try:
+        async with Session(host, transport, Plan(())) as session:
+            await session.greet()
+    except TransportError as error:
+        assert str(error).strip(), "there is no reason"
+    else:
+        raise AssertionError("the host was reached")
+
+
+CHECKS: tuple[Check, ...] = (
+    greets,
+    reads_a_plan,
+    answers_pings,
+    says_goodbye,
+    ends_when_closed,
+    swallows_orders_to_the_dead,
+    closes_at_once,
+    gives_up_in_time,
+    keeps_channels_apart,
+    explains_early_ends,
+)
+
+
+class _Talk:
+    """A channel with an agent that has said hello; closed in the end unless it was already."""
+
+    def __init__(self, transport: Transport, host: Host) -> None:
+        self._transport, self._host = transport, host
+        self._decoder = Decoder()
+        self._frames: list[Frame] = []
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        self.channel = await self._transport.open(self._host)
+        try:
+            self.hello = (await self.until("H")).payload
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if not self._closed:
+            await self.close()
+
+    async def close(self, grace: float = 1.0) -> None:
+        """Close the channel."""
+        self._closed = True
+        await self.channel.close(grace)
+
+    async def until(self, kind: str) -> Frame:
+        """The next frame of that kind; others are passed over."""
+        sent_shell = False
+        while True:
+            while self._frames:
+                if (frame := self._frames.pop(0)).kind == kind:
+                    return frame
+            data = await self.channel.read()
+            assert data, f"the channel ended before a frame of kind {kind}"
+            self._frames = self._decoder.feed(data)
+            if self._decoder.needs_shell and not sent_shell:
+                sent_shell = True
+                await self.channel.write(stand_in())
+
+
+def _text(text: str) -> str:
+    return text

@@ -1,0 +1,118 @@
+"""What a scripted host holds and what is wrong with it: pages in place of a file system, faults in place of luck."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rollbook.agent.agent import page
+from rollbook.collect.readings import Status
+from rollbook.errors import TransportError
+
+__all__ = ["FakeHost", "Text", "pages_of"]
+
+Text = str | Callable[[float], str]
+"""A page's text, or what makes it from the seconds since the agent began: a counter that rises, a level that moves."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FakeHost:
+    """One scripted host.
+
+    `pages` are its files and link targets by path, the output of its programs by command line, and `environment`;
+    `space` is what statvfs(2) says by mount point. What is in neither is absent. `statuses` are the paths that are
+    there but cannot be read well. `cgroups` are the directories that `{cgroup}` stands for.
+
+    `delay` is the time before its first word, `pace` that before each reading, both in seconds; its wall clock is
+    `ahead` seconds ahead. Without `python` (a version) it speaks as the shell stand-in does.
+
+    Faults: `fails` is why it cannot be reached, `failures` how often until it can (None: for ever); it may be
+    `silent`, print `noise` first, send `garbage` without end, or die after `dies_after` readings.
+    """
+
+    pages: Mapping[str, Text] = dataclasses.field(default_factory=dict)
+    space: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    statuses: Mapping[str, Status] = dataclasses.field(default_factory=dict)
+    cgroups: Sequence[str] = ("/sys/fs/cgroup",)
+    hostname: str | None = None
+    python: str | None = "3.12.0"
+    delay: float = 0.0
+    pace: float = 0.0
+    ahead: float = 0.0
+    fails: TransportError | None = None
+    failures: int | None = None
+    silent: bool = False
+    noise: bytes = b""
+    garbage: bool = False
+    dies_after: int | None = None
+
+    def answer(self, ask: Sequence[str], limit: int, seconds: float) -> Iterator[bytes]:
+        """The pages that one ask of a plan gives, `limit` bytes of them, so many seconds after the agent began."""
+        op, *args = ask
+        if op == "space":
+            for place, numbers in self.space.items():
+                yield page(place, "ok", numbers.encode())
+            return
+        paths = {"env": ["environment"], "run": [" ".join(args)]}.get(op) or self._matches(args[0])
+        for path in paths:
+            status, data = self._page(path, limit, seconds)
+            limit -= len(data)
+            yield page(path, status, data)
+
+    def text(self, path: str, seconds: float = 0.0) -> str:
+        """The text of a page, empty if there is none."""
+        text = self.pages.get(path, "")
+        return text if isinstance(text, str) else text(seconds)
+
+    def _page(self, path: str, limit: int, seconds: float) -> tuple[str, bytes]:
+        if path in self.statuses:
+            return self.statuses[path], b""
+        if path not in self.pages:
+            return "absent", b""
+        data = self.text(path, seconds).encode("utf-8", "surrogateescape")
+        if limit <= 0:
+            return "skipped", b""
+        return ("truncated", data[:limit]) if len(data) >= limit else ("ok", data)
+
+    def _matches(self, pattern: str) -> list[str]:
+        """The paths that a pattern of the agent means; one without a wildcard is itself."""
+        if "{cgroup}" in pattern:
+            places = [pattern.replace("{cgroup}", directory) for directory in self.cgroups]
+            return [path for place in places for path in self._matches(place)]
+        if "*" not in pattern:
+            return [pattern]
+        found, start, wanted = [], pattern.partition("*")[0], _wildcards(pattern)
+        for path in self._paths[bisect.bisect_left(self._paths, start) :]:
+            if not path.startswith(start):
+                break
+            if wanted.fullmatch(path):
+                found.append(path)
+        return found
+
+    @functools.cached_property
+    def _paths(self) -> list[str]:
+        return sorted({*self.pages, *self.statuses})
+
+
+@functools.cache
+def _wildcards(pattern: str) -> re.Pattern[str]:
+    """The agent's wildcards: `*` stays within one part of a path, and no hidden name matches it."""
+    parts = [(re.escape(part), "*" in part) for part in pattern.split("/")]
+    return re.compile("/".join(r"(?!\.)" + part.replace(r"\*", "[^/]*") if wild else part for part, wild in parts))
+
+
+def pages_of(root: Path) -> dict[str, Text]:
+    """A directory as pages: every file below it by its path from there, every symbolic link by its target."""
+    found: dict[str, Text] = {}
+    for path in sorted(root.rglob("*")):
+        name = f"/{path.relative_to(root)}"
+        if path.is_symlink():
+            found[name] = os.fspath(path.readlink())
+        elif path.is_file():
+            found[name] = path.read_text(encoding="utf-8", errors="surrogateescape")
+    return found

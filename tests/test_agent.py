@@ -1,0 +1,225 @@
+"""The agent by itself: its size and floor, hang safety, its end, its beats, and the shell stand-in beside it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from rollbook import agent
+from rollbook.collect.plan import Plan
+from rollbook.collect.readings import read_frame
+from rollbook.sources import catalogue
+from tests.agents import PYTHON, HandAgent
+
+SOURCE = resources.files("rollbook.agent").joinpath("agent.py").read_text()
+SHELLS = ["dash", "bash", "busybox sh"]
+ALLOWED = "binascii collections.abc errno hmac os select signal socket struct sys time zlib".split()  # noqa: SIM905
+PYTHONS = [f"python3.{minor}" for minor in range(6, 16)]
+
+
+@pytest.fixture
+def hand() -> Iterator[HandAgent]:
+    """An agent under this Python, binary carrier."""
+    with HandAgent() as running:
+        yield running
+
+
+def test_packed_size() -> None:
+    """The agent fits a command line everywhere."""
+    assert len(agent.payload()) < 24 * 1024
+
+
+def test_standard_library_only() -> None:
+    """It imports nothing but a few cheap modules, and never the rest of Rollbook."""
+    imported = {
+        name
+        for node in ast.walk(ast.parse(SOURCE))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= set(ALLOWED)
+
+
+def test_python_3_6_is_enough() -> None:
+    """The syntax and the modules used are those of Python 3.6."""
+    path = str(resources.files("rollbook.agent").joinpath("agent.py"))
+    told = subprocess.run(
+        [Path(sys.executable).with_name("vermin"), "--no-tips", "--violations", "-t=3.6-", path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout
+
+
+def test_every_python_here_runs_it() -> None:
+    """The agent speaks under each interpreter this machine has, old and new."""
+    here = [
+        name for name in PYTHONS if shutil.which(name) and not subprocess.run([name, "-c", ""], check=False).returncode
+    ]
+    for python in {*here, sys.executable}:
+        with HandAgent([python, *PYTHON[1:], "binary"]) as hand:
+            hand.order("source 0 1 4096 2000", "read /proc/loadavg", "go now")
+            hand.kind("D")
+            assert b"ok" in hand.readings()["0"], python
+
+
+def test_hello_and_goodbye(hand: HandAgent) -> None:
+    """It says who it is first, and what it cost last."""
+    hello = hand.kind("H")
+    assert hello.seq == 0
+    assert f"hostname={os.uname().nodename}\n".encode() in hello.payload
+    hand.order("stop")
+    cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
+    assert 0 < float(cost["cpu"]) < 1
+    assert 1000 < int(cost["peak_kib"]) < 40_000
+    assert hand.process.wait(2) == 0
+
+
+def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
+    """Pings are answered while sources are still being read."""
+    hand.order("source 0 0 4096 5000", "run sleep 3", "go now", "ping 1")
+    began = time.monotonic()
+    pong = hand.kind("P", 2)
+    assert time.monotonic() - began < 2
+    assert abs(pong.wall - time.time_ns()) < 2e9
+
+
+def test_a_program_that_ignores_sigterm_costs_only_itself(hand: HandAgent, tmp_path: Path) -> None:
+    """It is killed with its children at its limit; the other sources are there."""
+    stubborn = tmp_path / "stubborn"
+    stubborn.write_text("#!/bin/sh\ntrap '' TERM HUP INT\nsleep 1000 &\necho started\nwait\nsleep 1000\n")
+    stubborn.chmod(0o755)
+    hand.order("source 0 0 4096 700", f"run {stubborn}", "source 1 0 4096 2000", "read /proc/version", "go now")
+    began = time.monotonic()
+    hand.kind("D")
+    assert time.monotonic() - began < 3
+    readings = hand.readings()
+    assert readings["0"].startswith(b"0 now timed-out")
+    assert b"Linux version" in readings["1"]
+    assert not subprocess.run(["pgrep", "-f", str(stubborn)], capture_output=True, check=False).stdout
+
+
+def test_output_without_end_is_truncated(hand: HandAgent) -> None:
+    """A program that never stops writing is cut at its limit and ended."""
+    hand.order("source 0 0 1000 5000", "run yes", "go now")
+    hand.kind("D", 4)
+    assert b"truncated 1000 yes\n" in hand.readings()["0"]
+
+
+def test_a_program_that_is_not_there_is_absent(hand: HandAgent) -> None:
+    """Absent, not failed."""
+    hand.order("source 0 0 1000 5000", "run no-such-program -x", "go now")
+    hand.kind("D")
+    assert hand.readings()["0"].endswith(b"absent 0 no-such-program -x\n")
+
+
+def test_a_directory_is_no_file(hand: HandAgent, tmp_path: Path) -> None:
+    """What cannot be read fails by name, and the sources after it are read all the same."""
+    hand.order("source 0 0 1000 500", f"read {tmp_path}", "source 1 0 4096 2000", "read /proc/version", "go now")
+    hand.kind("D")
+    assert b"failed" in hand.readings()["0"]
+    assert b"Linux version" in hand.readings()["1"]
+
+
+def test_secrets_do_not_leave_the_host() -> None:
+    """Only what is on the allow-list comes, and secrets in it are masked, by Python and by the stand-in."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "NCCL_DEBUG": "INFO",
+        "NCCL_API_TOKEN": "canary-1",
+        "STORAGE_URL": "s3://user:canary-2@bucket/path",
+        "STORAGE_BACKSLASH": "a\\b\nc",
+        "STORAGE_JWT": "eyJhcanary-3",
+        "OTHER": "canary-4",
+    }
+    pages = []
+    for argv in ([*PYTHON, "binary"], ["dash", "-c", agent.remote_command("none")]):
+        wrapped = ["env", "-i", *(f"{name}={value}" for name, value in environment.items()), *argv]
+        with HandAgent(wrapped) as hand:
+            if argv[0] == "dash":
+                assert hand.process.stdin is not None
+                hand.process.stdin.write(agent.stand_in())
+            hand.kind("H")
+            hand.order("source 0 0 4096 2000", "env NCCL_ STORAGE_", "go now")
+            hand.kind("D")
+            pages.append(hand.readings()["0"].partition(b"environment\n")[2])
+    expected = (
+        b"NCCL_API_TOKEN=***\nNCCL_DEBUG=INFO\nSTORAGE_BACKSLASH=a\\\\b\\nc\nSTORAGE_JWT=***\n"
+        b"STORAGE_URL=s3://***@bucket/path\n"
+    )
+    assert pages == [expected, expected]
+
+
+@pytest.mark.parametrize("how", ["stdin", signal.SIGTERM, signal.SIGHUP, "stdout"])
+def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> None:
+    """When its orders end, when it is told to, and when nobody listens; its children end with it."""
+    hand.kind("H")
+    hand.order("source 0 1 4096 60000", "run sleep 61.25", "go now", "sample 100000000")
+    hand.kind("S")
+    assert hand.process.stdin is not None
+    assert hand.process.stdout is not None
+    if how == "stdin":
+        hand.process.stdin.close()
+    elif how == "stdout":
+        hand.process.stdout.close()
+    elif isinstance(how, signal.Signals):
+        hand.process.send_signal(how)
+    hand.process.wait(1.5)
+    time.sleep(0.1)
+    assert not subprocess.run(["pgrep", "-f", "sleep 61.25"], capture_output=True, check=False).stdout
+
+
+def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
+    """Samples come on multiples of the interval of the collector's clock, none lost, none twice."""
+    hand.order("source 0 1 4096 2000", "read /proc/uptime", "clock 30000000", "sample 100000000")
+    for _ in range(10):
+        hand.kind("S")
+    beats = [(frame.wall + 30_000_000) / 1e8 for frame in hand.frames if frame.kind == "S"]
+    assert [round(beat) - round(beats[0]) for beat in beats] == list(range(len(beats)))
+    assert all(abs(beat - round(beat)) < 0.5 for beat in beats)
+
+
+def test_a_slow_reader_costs_samples_never_time(hand: HandAgent) -> None:
+    """When nobody reads, samples are thinned and the gap is told; the agent's memory stays bounded."""
+    hand.order("source 0 1 262144 2000", "read /proc/kallsyms", "sample 100000000")
+    hand.kind("S")
+    time.sleep(3)
+    hand.order("stop")
+    end = hand.kind("E")
+    cost = dict(line.split("=") for line in end.payload.decode().split())
+    assert int(cost["samples"]) + int(cost["thinned"]) >= 25
+    assert int(cost["peak_kib"]) < 60_000
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_reads_the_same(shell: str) -> None:
+    """The same sources through Python and through each POSIX shell: the same statuses, pages and facts."""
+    steady = ["identity", "os_release", "version", "cpuinfo", "cmdline", "sysctl", "net_class", "block", "limits",
+              "clocksource", "thp", "cgroups", "mounts", "cgroup_limits", "cpu_topology"]  # fmt: skip
+    plan = Plan.of([catalogue.source(name) for name in steady])
+    facts = []
+    for argv in ([*PYTHON, "binary"], [*shell.split(), "-c", agent.remote_command("none")]):
+        with HandAgent(argv) as hand:
+            assert hand.process.stdin is not None
+            if argv[0] != PYTHON[0]:
+                hand.process.stdin.write(agent.stand_in())
+            hand.process.stdin.write(plan.orders() + b"go\tnow\n")
+            hand.kind("D", 60)
+            readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
+            facts.append({r.source.name: (r.status, r.parse() if r.has_pages else None) for r in readings})
+    assert facts[0].keys() == set(steady)
+    assert facts[1] == facts[0]
