@@ -173,8 +173,8 @@ def matches(pattern: str) -> "list[str]":
     return [path for path in found if os.path.lexists(path)]
 
 
-def cgroups() -> "list[str]":
-    """Directories of the agent's own cgroups, each followed by its ancestors up to the root."""
+def cgroups(own: bool) -> "list[str]":
+    """Directories of the agent's own cgroups, one in each hierarchy, or each with its ancestors up to the root."""
     found = []
     for line in slurp("/proc/self/cgroup", 65536).splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -184,11 +184,13 @@ def cgroups() -> "list[str]":
         if not roots:
             continue
         path = os.path.normpath("/" + path.lstrip("/"))
+        chain = []
         while path != "/":
             if os.path.isdir(roots[0] + path):  # inside a container the path may not be there
-                found.append(roots[0] + path)
+                chain.append(roots[0] + path)
             path = os.path.dirname(path)
-        found.append(roots[0])
+        chain.append(roots[0])
+        found += chain[:1] if own else chain
     return found
 
 
@@ -291,12 +293,13 @@ class Source:
         return any(ask[0] in ops for ask in self.asks)
 
     def paths(self, op: str) -> "Iterator[str]":
-        """The paths asked for, wildcards and `{cgroup}` filled in."""
+        """The paths asked for, wildcards, `{cgroup}` and `{own}` filled in."""
         for ask in self.asks:
             if ask[0] == op:
                 places = [ask[1]]
-                if "{cgroup}" in ask[1]:
-                    places = [ask[1].replace("{cgroup}", directory) for directory in cgroups()]
+                for word in ("{cgroup}", "{own}"):
+                    if word in ask[1]:
+                        places = [ask[1].replace(word, directory) for directory in cgroups(word == "{own}")]
                 for place in places:
                     for path in matches(place):
                         yield path
@@ -314,11 +317,12 @@ class Source:
     def sample(self, key: bool) -> "tuple[int, bytes]":
         """One sample: flags (1 the stream starts anew, 2 nothing changed) and its deflated pages.
 
-        Descriptors stay open; a file that went away is looked for again at every beat.
+        Descriptors stay open; files that appear are found when a stream starts anew.
         """
-        if key or not self.files:
+        if key:
             for path in self.paths("read"):
-                self.files.setdefault(path, None)
+                if path not in self.files and os.path.exists(path):
+                    self.files[path] = None
         pages = []
         for path, fd in self.files.items():
             try:

@@ -70,7 +70,7 @@ read_link() {
     if data=$(readlink "$1" 2>/dev/null); then page ok "$1" "$data"; else page absent "$1"; fi
 }
 
-# cgroups: directories of our own cgroups, each followed by its ancestors
+# cgroups [own]: directories of our own cgroups, each followed by its ancestors unless only our own are wanted
 cgroups() {
     while IFS=: read -r _ names path; do
         for name in "$names" $(echo "${names:-. unified}" | tr , ' '); do
@@ -79,7 +79,10 @@ cgroups() {
             root=${root%/}
             [ -e "$root/cgroup.procs" ] || continue
             while [ "$path" != / ] && [ -n "$path" ]; do
-                [ ! -d "$root$path" ] || echo "$root$path"
+                if [ -d "$root$path" ]; then
+                    echo "$root$path"
+                    [ -z "$1" ] || break 2
+                fi
                 path=${path%/*}
             done
             echo "$root"
@@ -93,6 +96,9 @@ each() {
     case $2 in
     *{cgroup}*)
         for directory in $(cgroups); do each "$1" "$directory${2#"{cgroup}"}"; done
+        ;;
+    *{own}*)
+        for directory in $(cgroups own); do each "$1" "$directory${2#"{own}"}"; done
         ;;
     *\**)
         for match in $2; do

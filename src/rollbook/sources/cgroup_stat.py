@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Annotated
 
 import msgspec
@@ -29,16 +28,10 @@ class CgroupStat(Record):
 
 
 def parse(pages: Pages) -> CgroupStat:
-    """Only the deepest directories count, one in each hierarchy: what lies above them holds the neighbours too."""
-    places = sorted({path.rpartition("/")[0] + "/" for path in pages})  # what lies below a place follows it
-    own = {
-        here for here, after in itertools.zip_longest(places, places[1:], fillvalue="") if not after.startswith(here)
-    }
+    """The files of one directory in each hierarchy."""
     stat = CgroupStat()
     for path, text in pages.items():
-        place, slash, file = path.rpartition("/")
-        if place + slash in own:
-            _add(stat, file, text.strip())
+        _add(stat, path.rpartition("/")[2], text.strip())
     return stat
 
 
@@ -77,4 +70,4 @@ def _io(stat: CgroupStat, device: str, *words: str) -> None:
             stat.io_requests[f"{device}.{name}"] = integer(value)
 
 
-SOURCE = Glob([f"{{cgroup}}/{name}" for name in FILES], parse, every=1)
+SOURCE = Glob([f"{{own}}/{name}" for name in FILES], parse, every=1)

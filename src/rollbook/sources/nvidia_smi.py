@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Command, Record, delta, gauge, info, key, same, unique
+from rollbook.sources.base import KIB, Command, Record, delta, gauge, info, key, same, unique
 from rollbook.sources.text import integer, number
 
 
@@ -85,6 +85,8 @@ def parse(text: str) -> list[Gpu]:
     if text.strip() == "No devices were found":
         return []
     rows = []
+    if len(text) > 128 * KIB:  # no field may be longer for the reader of CSV
+        raise ParseError("more text than any number of GPUs gives")
     for words in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(words) != len(QUERY):
             raise ParseError(", ".join(words)[:200])

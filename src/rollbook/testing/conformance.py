@@ -164,7 +164,12 @@ async def keeps_channels_apart(transport: Transport, host: Host) -> None:
 
 async def explains_early_ends(transport: Transport, host: Host) -> None:
     """What went wrong before the agent spoke is a TransportError with a reason in words, whatever was heard."""
-    for code, stderr, heard in ((1, "", b""), (255, "", b""), (127, "sh: x: not found\n", b""), (0, "", b"\xff\x00\x1b")):
+    for code, stderr, heard in (
+        (1, "", b""),
+        (255, "", b""),
+        (127, "sh: x: not found\n", b""),
+        (0, "", b"\xff\x00\x1b"),
+    ):
         error = transport.explain(host, Ending(code, stderr), heard)
         assert isinstance(error, TransportError), f"{error!r} is no TransportError"
         assert str(error).strip(), f"exit code {code} has no reason"

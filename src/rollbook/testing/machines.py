@@ -38,8 +38,10 @@ def linux(
             for cpu in range(cpus)
         ),
         "/proc/mounts": "/dev/sda1 / ext4 rw,relatime 0 0\nproc /proc proc rw,nosuid,nodev,noexec 0 0\n",
-        "/proc/diskstats": lambda seconds: f"   8       0 sda 1000 10 {int(80000 + 100 * seconds)} 500 "
-        f"2000 20 {int(160000 + 800 * seconds)} 900 0 1400 1400\n",
+        "/proc/diskstats": lambda seconds: (
+            f"   8       0 sda 1000 10 {int(80000 + 100 * seconds)} 500 "
+            f"2000 20 {int(160000 + 800 * seconds)} 900 0 1400 1400\n"
+        ),
         "/proc/net/dev": lambda seconds: (
             "Inter-|   Receive                                                |  Transmit\n"
             " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls "

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from typing import IO
 
 from rollbook.errors import AgentFailed
 
@@ -50,15 +51,17 @@ class Pipe:
         for file in (self._in, self._out, self._err):
             os.set_blocking(file.fileno(), False)
         self._stderr = bytearray()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
         asyncio.get_running_loop().add_reader(self._err.fileno(), self._hear)
 
     async def read(self) -> bytes:
-        """The next bytes; empty when the other side has closed."""
-        while True:
+        """The next bytes; empty when the other side has closed, or we have."""
+        while not self._out.closed:
             try:
                 return os.read(self._out.fileno(), READ_SIZE)
             except BlockingIOError:
-                await _ready(self._out.fileno(), write=False)
+                await self._ready(self._out.fileno(), write=False)
+        return b""
 
     async def write(self, data: bytes) -> None:
         """Send bytes; a process that is gone swallows them."""
@@ -67,11 +70,11 @@ class Pipe:
                 try:
                     data = data[os.write(self._in.fileno(), data) :]
                 except BlockingIOError:
-                    await _ready(self._in.fileno(), write=True)
+                    await self._ready(self._in.fileno(), write=True)
 
     async def close(self, grace: float = 0.0) -> Ending:
         """Close our side; after `grace` seconds SIGTERM, a second later SIGKILL. Gives how it ended."""
-        self._in.close()
+        self._release(self._in)
         with contextlib.suppress(TimeoutError):
             await self._gone(grace)
         if self._process.poll() is None:
@@ -81,7 +84,7 @@ class Pipe:
         self._kill(signal.SIGKILL)  # also helpers of the program, such as a ProxyCommand
         self._hear()
         asyncio.get_running_loop().remove_reader(self._err.fileno())
-        self._out.close()
+        self._release(self._out)
         self._err.close()
         return Ending(self._process.wait(), self._stderr.decode("utf-8", "replace"))
 
@@ -96,7 +99,7 @@ class Pipe:
                 await asyncio.to_thread(self._process.wait)
                 return
             try:
-                await _ready(fd, write=False)
+                await self._ready(fd, write=False)
             finally:
                 os.close(fd)
 
@@ -112,13 +115,23 @@ class Pipe:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
+    async def _ready(self, fd: int, *, write: bool) -> None:
+        """Wait until a descriptor can be read from, or written to, or is closed by us."""
+        loop = asyncio.get_running_loop()
+        self._waiting[fd] = ready = loop.create_future()
+        (loop.add_writer if write else loop.add_reader)(fd, ready.set_result, None)
+        try:
+            await ready
+        finally:
+            if self._waiting.pop(fd, None):
+                (loop.remove_writer if write else loop.remove_reader)(fd)
 
-async def _ready(fd: int, *, write: bool) -> None:
-    """Wait until a descriptor can be read from, or written to."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    (loop.add_writer if write else loop.add_reader)(fd, ready.set_result, None)
-    try:
-        await ready
-    finally:
-        (loop.remove_writer if write else loop.remove_reader)(fd)
+    def _release(self, file: IO[bytes]) -> None:
+        """Close a file and wake who waits for it. The next file opened, maybe another host's, gets its number."""
+        if not file.closed and (ready := self._waiting.pop(file.fileno(), None)):
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(file.fileno())
+            loop.remove_writer(file.fileno())
+            if not ready.done():
+                ready.set_result(None)
+        file.close()

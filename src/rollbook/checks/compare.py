@@ -1,0 +1,172 @@
+"""Where hosts of one group disagree, by the comparison that each fact declares.
+
+Only disagreements are built; whatever all hosts share is passed over at the speed of an equality test, so that a
+thousand hosts take a second.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rollbook.checks.model import Difference, Value
+from rollbook.checks.views import View, status_of
+from rollbook.record.hosts import HostRecord
+from rollbook.sources.base import Compare, same, same_set
+
+__all__ = ["differences", "duplicates", "in_band", "key_of", "odd_hosts"]
+
+Cells = Sequence[tuple[str, Any]]
+"""One value, record or table of each host, with the host's name."""
+
+
+def differences(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]:
+    """Every field of the view that the hosts disagree on. Hosts that could not tell are left out."""
+    cells = [(host.name, view.fact(host)) for host in hosts if status_of(host, view.source) != "unknown"]
+    if not view.declared.table:
+        yield from _records(view, cells)
+    elif view.identity:
+        yield from _by_identity(view, cells)
+    else:
+        yield from _by_key(view, cells)
+
+
+def _records(view: View, cells: Cells) -> Iterator[Difference]:
+    there = [(name, fact) for name, fact in cells if fact is not None]
+    if there and len(there) < len(cells):
+        yield from _field(view.name, "", same(), [(name, None if fact is None else "present") for name, fact in cells])
+    yield from _fields(view, "", there)
+
+
+def _fields(view: View, row: str, cells: Cells) -> Iterator[Difference]:
+    if _alike(cells):
+        return
+    for field, how in view.compared.items():
+        values = [(name, getattr(record, field)) for name, record in cells]
+        if _alike(values):
+            continue
+        if how.columns:
+            for column in sorted({column for _, columns in values for column in columns}):
+                found = [(name, columns.get(column)) for name, columns in values]
+                yield from _field(f"{view.name}.{field}.{column}", row, how, found)
+            continue
+        if view.tallies:
+            values = [(name, value if value is None else sorted(value)) for name, value in values]
+        yield from _field(f"{view.name}.{field}", row, view.rows.get(row, how), values)
+
+
+def _by_key(view: View, cells: Cells) -> Iterator[Difference]:
+    tables = [(name, {key_of(view, row): row for row in rows}) for name, rows in cells]
+    yield from _field(view.name, "", same_set(), [(name, sorted(table)) for name, table in tables])
+    for key in dict.fromkeys(key for _, table in tables for key in table):
+        yield from _fields(view, key, [(name, table[key]) for name, table in tables if key in table])
+
+
+def _by_identity(view: View, cells: Cells) -> Iterator[Difference]:
+    """First what there is; then, among the hosts that have what most have, how each kind of it is set."""
+    tables = [(name, _kinds(view, rows)) for name, rows in cells]
+    counts = [(name, {kind: len(rows) for kind, rows in table.items()}) for name, table in tables]
+    odd: set[str] = set()
+    for difference in _field(view.name, "", same(), counts):
+        odd.update(odd_hosts(difference))
+        yield difference
+    usual = [(name, table) for name, table in tables if name not in odd]
+    for kind in usual[0][1] if usual else ():
+        for field, how in view.compared.items():
+            values = [(name, _shared(table[kind], field)) for name, table in usual]
+            yield from _field(f"{view.name}.{field}", kind, how, values)
+
+
+def _kinds(view: View, rows: Sequence[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        words = (getattr(row, field) for field in view.identity)
+        found.setdefault(" ".join(str(word) for word in words if word is not None), []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _shared(rows: Sequence[Any], field: str) -> Any:
+    """The value that all rows of a kind have; the sorted values where they differ."""
+    first = getattr(rows[0], field)
+    if all(getattr(row, field) == first for row in rows):
+        return first
+    return sorted({_frozen(getattr(row, field)) for row in rows}, key=str)
+
+
+def _field(field: str, row: str, how: Compare, cells: Cells) -> Iterator[Difference]:
+    if not _alike(cells):
+        parts = _bands(how, cells) if how.mode == "band" else _parts(how, cells)
+        if len(parts) > 1:
+            yield Difference(field, parts, row, how.unit)
+
+
+def _parts(how: Compare, cells: Cells) -> list[Value]:
+    """Hosts by value, the value that most have first."""
+    parts: dict[Any, Value] = {}
+    for name, value in cells:
+        known = frozenset(value) if how.mode == "set" and value is not None else _frozen(value)
+        parts.setdefault(known, Value(value, [])).hosts.append(name)
+    return sorted(parts.values(), key=lambda part: -len(part.hosts))
+
+
+def _bands(how: Compare, cells: Cells) -> list[Value]:
+    """Those near the median, under the median, and the others by value."""
+    numbers = [value for _, value in cells if isinstance(value, int | float)]
+    if len(numbers) < len(cells):
+        # Disks of one kind may have several sizes, and a host may not know its own: then only equal is alike.
+        return _parts(same(), cells)
+    middle = statistics.median_low(numbers)
+    inside = [name for name, value in cells if in_band(value, middle, how.tolerance)]
+    outside = [(name, value) for name, value in cells if not in_band(value, middle, how.tolerance)]
+    return [Value(middle, inside), *_parts(how, outside)]
+
+
+def in_band(value: float, middle: float, tolerance: float) -> bool:
+    """Whether a number is within the fraction of another."""
+    return abs(value - middle) <= tolerance * abs(middle)
+
+
+def odd_hosts(difference: Difference) -> list[str]:
+    """Those that do not have what most have; all of them where no value is the most common."""
+    first, second, *_ = difference.values
+    unclear = len(first.hosts) == len(second.hosts)
+    return [name for value in difference.values[0 if unclear else 1 :] for name in value.hosts]
+
+
+def duplicates(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]:
+    """Every value that belongs to one host alone and is on several."""
+    for field in view.unique:
+        seen: dict[str, list[str]] = {}
+        for host in hosts:
+            for value in _own_values(view, host, field):
+                seen.setdefault(value, []).append(host.name)
+        for value, names in seen.items():
+            if len(names) > 1:
+                yield Difference(f"{view.name}.{field}", [Value(value, names)])
+
+
+def _own_values(view: View, host: HostRecord, field: str) -> set[str]:
+    fact = view.fact(host)
+    if fact is None:
+        return set()
+    found = [getattr(row, field) for row in fact] if view.declared.table else [getattr(fact, field)]
+    flat = (one for value in found for one in (value if isinstance(value, list) else [value]))
+    return {str(one) for one in flat if one is not None}
+
+
+def key_of(view: View, row: Any) -> str:
+    """The name of a row."""
+    return " ".join(str(getattr(row, key)) for key in view.keys)
+
+
+def _alike(cells: Cells) -> bool:
+    """Whether there is nothing to compare, or all are equal."""
+    return all(value == cells[0][1] for _, value in cells)
+
+
+def _frozen(value: Any) -> Any:
+    """Something that can be a key, equal for equal values."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _frozen(one)) for key, one in value.items()))
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
