@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from rollbook.errors import Refused, TransportError
 from rollbook.hosts import Host
-from rollbook.testing import Fake, FakeHost, Lab, check_transport, linux
+from rollbook.testing import Fake, FakeHost, Lab, check_transport, conformance, linux
 from rollbook.testing.conformance import (
     CHECKS,
     Check,
     ends_when_closed,
+    explains_early_ends,
     explains_what_it_cannot_reach,
     greets,
     keeps_channels_apart,
+    reads_a_plan,
     run_check,
 )
-from rollbook.transports.base import Ending, Transport
+from rollbook.testing.fake import FakeChannel
+from rollbook.transports.base import Ending
 from rollbook.transports.local import Local
 from rollbook.transports.ssh import Ssh
 
@@ -29,6 +31,10 @@ SCRIPT = {
     "node01": FakeHost(pages=linux("node01"), delay=0.01),
     "shell": FakeHost(pages=linux("shell"), python=None),
     "shut": FakeHost(fails=Refused("connection refused")),
+    "silent": FakeHost(silent=True),
+    "babbling": FakeHost(garbage=True),
+    "dying": FakeHost(pages=linux("dying"), dies_after=2),
+    "bare": FakeHost(),
 }
 
 
@@ -74,25 +80,57 @@ def test_what_cannot_be_reached(lab: Lab) -> None:
 
 
 class Deaf(Fake):
-    """A transport whose agents do not notice that their channel was closed."""
+    """Agents that do not notice that their channel was closed."""
 
-    async def open(self, host: Host) -> Transport:  # type: ignore[override] # a channel that is wrong on purpose
+    async def open(self, host: Host) -> FakeChannel:
+        """Open a channel that cannot end."""
         channel = await super().open(host)
         channel._orders.feed_eof = lambda: None  # type: ignore[method-assign]
-        return channel  # type: ignore[return-value]
+        return channel
 
 
-class Shared(Fake):
-    """A transport that gives one channel to all who ask."""
+class Crossed(Fake):
+    """Every second channel takes the orders of the one before it, and gives it its own."""
 
-    async def open(self, host: Host) -> Transport:  # type: ignore[override] # a channel that is wrong on purpose
-        self.one = getattr(self, "one", None) or await super().open(host)
-        return self.one  # type: ignore[return-value]
+    last: FakeChannel | None = None
+
+    async def open(self, host: Host) -> FakeChannel:
+        """Open a channel and cross it."""
+        channel = await super().open(host)
+        if self.last:
+            channel._orders, self.last._orders = self.last._orders, channel._orders
+        self.last = None if self.last else channel
+        return channel
 
 
 class Mute(Fake):
-    """A transport that finds no words."""
+    """No words for what went wrong."""
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
+        """Nothing to say."""
         del host, ending, heard
         return TransportError("")
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "host", "complaint"),
+    [
+        (ends_when_closed, Deaf, "node01", "the agent had to be ended"),
+        (keeps_channels_apart, Crossed, "node01", "a pong of another channel"),
+        (explains_early_ends, Mute, "node01", "has no reason"),
+        (explains_what_it_cannot_reach, Mute, "shut", "there is no reason"),
+        (explains_what_it_cannot_reach, Fake, "node01", "the host was reached"),
+        (greets, Fake, "shut", "refused, connection refused"),
+        (greets, Fake, "silent", "not over after 2 s"),
+        (greets, Fake, "babbling", "garbage"),
+        (reads_a_plan, Fake, "dying", "ended halfway, after 2 of 5"),
+        (reads_a_plan, Fake, "bare", "the readings are absent"),
+    ],
+)  # fmt: skip
+def test_the_checks_can_fail(
+    check: Check, wrong: type[Fake], host: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transport that breaks a promise is told which."""
+    monkeypatch.setattr(conformance, "SOON", 0.5)
+    with pytest.raises(AssertionError, match=complaint):
+        run_check(check, wrong(SCRIPT), Host(host), timeout=2 if host == "silent" else 30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.checks.model import Difference, Value
+from rollbook.checks.model import Difference
 from rollbook.hosts import fold
 
 __all__ = ["difference_text", "value_text"]
@@ -17,17 +17,12 @@ def difference_text(difference: Difference) -> str:
     """`eth0 mtu: 31 of 32: 9000; node17: 1500 bytes`. Of long lists only the parts that are not the same everywhere."""
     total = sum(len(value.hosts) for value in difference.values)
     texts = _texts([value.value for value in difference.values], difference.unit)
-    parts = [_part(value, text, total) for value, text in zip(difference.values, texts, strict=True)]
+    parts = [f"{fold(value.hosts)}: {text}" for value, text in zip(difference.values, texts, strict=True)]
     first, *rest = difference.values
     if rest and len(first.hosts) > len(rest[0].hosts):
         parts[0] = f"{len(first.hosts)} of {total}: {texts[0]}"
     field = difference.field.partition(".")[2] or difference.field
     return f"{' '.join(filter(None, (difference.row, field)))}: {'; '.join(parts)}"
-
-
-def _part(value: Value, text: str, total: int) -> str:
-    del total
-    return f"{fold(value.hosts)}: {text}"
 
 
 def _texts(values: Sequence[Any], unit: str) -> list[str]:

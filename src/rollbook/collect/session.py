@@ -10,14 +10,17 @@ from typing import Self
 from rollbook import agent
 from rollbook.collect.frames import Decoder, Frame
 from rollbook.collect.plan import Plan
-from rollbook.collect.readings import Reading, read_frame
+from rollbook.collect.readings import read_frame
+from rollbook.collect.visit import Visit
 from rollbook.errors import AgentFailed, ProtocolError
 from rollbook.hosts import Host
 from rollbook.record.hosts import Clock
 from rollbook.transports.base import Channel, Transport
 from rollbook.transports.pipe import Ending
 
-__all__ = ["Session"]
+__all__ = ["Listener", "Session", "facts_of"]
+
+Listener = Callable[[int, Frame], None]
 
 MOST_NOISE = 1 << 20  # what a login may print before the agent speaks
 PINGS = 8
@@ -26,22 +29,22 @@ PINGS = 8
 class Session:
     """Owns the channel to one agent. Use as `async with Session(...)`; whatever happens, the channel is closed.
 
-    `readings` grows as they arrive, so that what came before a failure is kept. `hello` and `goodbye` are what the
-    agent said of itself.
+    `visit` grows as frames arrive, so that what came before a failure is kept. `listener` is given every frame with
+    the time of its arrival, before anything is made of it.
     """
 
-    def __init__(self, host: Host, transport: Transport, plan: Plan) -> None:
+    def __init__(self, host: Host, transport: Transport, plan: Plan, listener: Listener | None = None) -> None:
         self.host, self.transport, self.plan = host, transport, plan
-        self.hello: dict[str, str] = {}
-        self.goodbye: dict[str, str] = {}
-        self.readings: list[Reading] = []
-        self.clock: Clock | None = None
+        self.visit = Visit(host, plan, transport.name)
         self.decoder = Decoder()
+        self.heard = time.monotonic()
+        self._listener = listener
         self._channel: Channel | None = None
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._phases: set[str] = set()
         self._pongs: dict[bytes, tuple[int, int]] = {}
+        self._pings = 0
         self._sent_shell = False
         self._ending: Ending | None = None
 
@@ -56,7 +59,7 @@ class Session:
     async def greet(self) -> None:
         """Send the plan and wait for the agent's hello."""
         await self._send(self.plan.orders())
-        await self._until(lambda: bool(self.hello))
+        await self._until(lambda: bool(self.visit.hello))
 
     async def read_all(self, phase: str) -> None:
         """Have every source of the plan read once; the readings are in `readings`."""
@@ -65,22 +68,42 @@ class Session:
 
     async def measure_clock(self, count: int = PINGS) -> Clock:
         """The host's clock against ours: the round trip that took least time bounds the error best."""
-        for number in range(count):
-            name = str(number).encode()
+        best: Clock | None = None
+        for _ in range(count):
+            self._pings += 1
+            name = str(self._pings).encode()
             sent = time.time_ns()
             await self._send(b"ping\t%s\n" % name)
             await self._until(lambda name=name: name in self._pongs)  # type: ignore[misc]
-            arrived, wall = self._pongs[name]
+            arrived, wall = self._pongs.pop(name)
             trip = arrived - sent
-            if self.clock is None or trip < self.clock.round_trip_ns:
-                self.clock = Clock((sent + arrived) // 2 - wall, trip // 2 + 1, trip)
-        assert self.clock is not None
-        return self.clock
+            if best is None or trip < best.round_trip_ns:
+                best = self.visit.clock = Clock((sent + arrived) // 2 - wall, trip // 2 + 1, trip)
+        assert best is not None
+        return best
+
+    async def sample(self, interval_ns: int) -> None:
+        """Have the sampled sources read on every beat from now on, on our clock as far as it is known."""
+        if self.visit.clock is not None:
+            await self._send(b"clock\t%d\n" % self.visit.clock.offset_ns)
+        await self._send(b"sample\t%d\n" % interval_ns)
+
+    async def correct(self, clock: Clock) -> None:
+        """Tell the agent how its clock stands, so that its beats stay on ours."""
+        await self._send(b"clock\t%d\n" % clock.offset_ns)
+
+    async def mark(self, name: str) -> None:
+        """Have an extra sample taken now."""
+        await self._send(f"mark\t{name}\n".encode())
+
+    async def lasting(self) -> None:
+        """Return only by raising why the agent is gone."""
+        await self._until(lambda: False)
 
     async def stop(self) -> None:
         """Let the agent say goodbye and leave."""
         await self._send(b"stop\n")
-        await self._until(lambda: bool(self.goodbye))
+        await self._until(lambda: bool(self.visit.goodbye))
         await self._close(grace=1.0)
 
     async def _close(self, grace: float) -> None:
@@ -108,11 +131,11 @@ class Session:
         self._pump.result()  # an error of our own making, such as too much noise
         await self._close(grace=2.0)
         assert self._ending is not None
-        if not self.hello:
+        if not self.visit.hello:
             raise self.transport.explain(self.host, self._ending, self.decoder.head)
         said = self._ending.stderr.strip().splitlines()
         raise AgentFailed(
-            f"the agent ended halfway, after {len(self.readings)} of {len(self.plan.sources)} sources"
+            f"the agent ended halfway, after {len(self.visit.readings)} of {len(self.plan.sources)} sources"
             + (f": {said[-1]}" if said else " (killed, or the connection broke)")
         )
 
@@ -134,33 +157,30 @@ class Session:
             await self._send(agent.stand_in() + self.plan.orders())
         if self.decoder.noise > MOST_NOISE:
             raise AgentFailed(
-                f"the host sends {'garbage' if self.hello else 'garbage instead of a greeting'}; "
+                f"the host sends {'garbage' if self.visit.hello else 'garbage instead of a greeting'}; "
                 "look at what its login files print for sessions without a terminal"
             )
 
     def _take(self, frame: Frame) -> None:
-        arrived = time.time_ns()
+        arrived, self.heard = time.time_ns(), time.monotonic()
+        if self._listener:
+            self._listener(arrived, frame)
         try:
-            if frame.kind == "H" and not self.hello:
-                self.hello = _facts(frame.payload)
+            if frame.kind == "H" and not self.visit.hello:
+                self.visit.hello = facts_of(frame.payload)
             elif frame.kind == "E":
-                self.goodbye = _facts(frame.payload) or {"sent": ""}
+                self.visit.goodbye = facts_of(frame.payload) or {"sent": ""}
             elif frame.kind == "P":
                 self._pongs.setdefault(frame.payload, (arrived, frame.wall))
             elif frame.kind == "D":
                 self._phases.add(frame.payload.decode("ascii", "replace"))
             elif frame.kind in "RZ":
-                self._keep(read_frame(frame, self.plan))
+                self.visit.keep(read_frame(frame, self.plan))
         except ProtocolError:
             self.decoder.damaged += 1
 
-    def _keep(self, reading: Reading) -> None:
-        # A host that repeats itself must not fill our memory.
-        if not any(r.source is reading.source and r.phase == reading.phase for r in self.readings):
-            self.readings.append(reading)
 
-
-def _facts(payload: bytes) -> dict[str, str]:
+def facts_of(payload: bytes) -> dict[str, str]:
     """`name=value` lines; values are cut at a length no honest agent reaches."""
     lines = payload[:8192].decode("utf-8", "backslashreplace").splitlines()
     return {name: value[:256] for name, _, value in (line.partition("=") for line in lines) if name}

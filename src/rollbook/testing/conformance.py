@@ -29,7 +29,7 @@ __all__ = ["CHECKS", "Check", "check_transport", "run_check"]
 
 Check = Callable[[Transport, Host], Awaitable[None]]
 
-SIDE_BY_SIDE = 12
+SIDE_BY_SIDE = 8  # an sshd as it is installed may turn away more than ten logins at once
 SOON = 5.0  # seconds in which an agent must notice that it is alone, and in which anything here must be over
 MISSING = "/proc/no-such-file-of-rollbook"
 
@@ -64,10 +64,10 @@ async def greets(transport: Transport, host: Host) -> None:
     """An opened channel brings the agent's hello."""
     async with Session(host, transport, Plan(())) as session:
         await session.greet()
-        missing = {"agent", "kind", "pid", "hostname"} - session.hello.keys()
+        missing = {"agent", "kind", "pid", "hostname"} - session.visit.hello.keys()
         assert not missing, f"the hello has no {', '.join(sorted(missing))}"
         await session.stop()
-        assert session.goodbye, "there was no goodbye"
+        assert session.visit.goodbye, "there was no goodbye"
 
 
 async def reads_a_plan(transport: Transport, host: Host) -> None:
@@ -78,9 +78,9 @@ async def reads_a_plan(transport: Transport, host: Host) -> None:
         await session.greet()
         await session.read_all("now")
         await session.stop()
-    statuses = [reading.status for reading in session.readings]
+    statuses = [reading.status for reading in session.visit.readings]
     assert statuses == ["ok"] * len(named) + ["absent"], f"the readings are {', '.join(statuses)}"
-    for reading in session.readings[:-1]:
+    for reading in session.visit.readings[:-1]:
         reading.parse()
     damage = session.decoder.lost + session.decoder.damaged
     assert not damage, f"{damage} frames are lost or damaged"
@@ -177,13 +177,14 @@ async def explains_early_ends(transport: Transport, host: Host) -> None:
 
 async def explains_what_it_cannot_reach(transport: Transport, host: Host) -> None:
     """A host that cannot be reached raises a TransportError with a reason in words."""
+    reason = None
     try:
         async with Session(host, transport, Plan(())) as session:
             await session.greet()
     except TransportError as error:
-        assert str(error).strip(), "there is no reason"
-    else:
-        raise AssertionError("the host was reached")
+        reason = str(error)
+    assert reason is not None, "the host was reached"
+    assert reason.strip(), "there is no reason"
 
 
 CHECKS: tuple[Check, ...] = (
@@ -207,7 +208,7 @@ class _Talk:
         self._transport, self._host = transport, host
         self._decoder = Decoder()
         self._frames: list[Frame] = []
-        self._closed = False
+        self._sent_shell = self._closed = False
 
     async def __aenter__(self) -> Self:
         self.channel = await self._transport.open(self._host)
@@ -229,7 +230,6 @@ class _Talk:
 
     async def until(self, kind: str) -> Frame:
         """The next frame of that kind; others are passed over."""
-        sent_shell = False
         while True:
             while self._frames:
                 if (frame := self._frames.pop(0)).kind == kind:
@@ -237,8 +237,8 @@ class _Talk:
             data = await self.channel.read()
             assert data, f"the channel ended before a frame of kind {kind}"
             self._frames = self._decoder.feed(data)
-            if self._decoder.needs_shell and not sent_shell:
-                sent_shell = True
+            if self._decoder.needs_shell and not self._sent_shell:
+                self._sent_shell = True
                 await self.channel.write(stand_in())
 
 

@@ -223,10 +223,9 @@ class FakeChannel:
         return int(mono * 1e9), time.time_ns() + int(self._script.ahead * 1e9)
 
     def _say(self, kind: str, payload: bytes = b"", tag: str = "") -> None:
-        carry = binary
         if self._script.python is None:
             tag = tag or "s"
-            carry = text(tag)
+        carry = text(tag) if tag else binary
         self._answers.feed_data(carry(kind.encode(), self._sent[tag], *self._clocks(), payload))
         self._sent[tag] += 1
 
@@ -264,8 +263,9 @@ def _varints(*values: int) -> bytes:
     """Numbers in seven bits a byte, the least first."""
     data = bytearray()
     for value in values:
-        while value > 127:
-            data.append(value & 127 | 128)
-            value >>= 7
-        data.append(value)
+        rest = value
+        while rest > 127:
+            data.append(rest & 127 | 128)
+            rest >>= 7
+        data.append(rest)
     return bytes(data)

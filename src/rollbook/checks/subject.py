@@ -1,0 +1,135 @@
+"""What rules look at: the hosts of one run at its start and end, its series, its metadata; or live hosts."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from rollbook.checks.groups import Group, form
+from rollbook.checks.views import status_of
+from rollbook.errors import RecordError
+from rollbook.record.document import Snapshot, read
+from rollbook.record.hosts import Clock, HostRecord
+from rollbook.record.run import Run, RunHosts, SeriesHost
+from rollbook.sources import catalogue
+from rollbook.sources.base import Record
+
+__all__ = ["Benchmark", "Ended", "Presence", "Subject", "Summary", "open_subject"]
+
+Presence = Literal["present", "absent", "unknown"]
+BENCHMARKS = ("training", "checkpointing", "vector_database", "kv_cache")
+R = TypeVar("R")
+
+
+class Ended:
+    """A need: the record of a run that was looked at again at its end."""
+
+
+class Benchmark:
+    """A need: the record of a run of MLPerf Storage's."""
+
+
+class Summary:
+    """A need: the summary that DLIO writes at the end of a run."""
+
+
+class Subject:
+    """One run, or one look at hosts, as rules see it. Nothing here changes once it is made."""
+
+    def __init__(
+        self,
+        hosts: RunHosts,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        path: Path | None = None,
+        named: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
+        self.interval = hosts.interval_seconds
+        self.run_seconds = (hosts.ended_ns - hosts.started_ns) / 1e9
+        self.metadata = metadata or {}
+        self.path = path
+        self._named = named or {}
+
+    @functools.cached_property
+    def groups(self) -> list[Group]:
+        """Like hosts together."""
+        return form(self.start, self._named)
+
+    @functools.cached_property
+    def telling(self) -> list[HostRecord]:
+        """The hosts that gave data at the start."""
+        return [host for host in self.start if host.gave_data]
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        """DLIO's summary of the run; empty where there is none that can be read."""
+        if self.path is None:
+            return {}
+        try:
+            found = json.loads((self.path / "summary.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def each(self, kind: type[R]) -> Iterator[tuple[HostRecord, R]]:
+        """Each host with its fact of that type, or with each of its rows of that type, at the start."""
+        name = _source_of(kind)
+        for host in self.telling:
+            fact = host.facts.get(name)
+            for one in fact if isinstance(fact, list) else [fact]:
+                if isinstance(one, kind):
+                    yield host, one
+
+    def pairs(self) -> Iterator[tuple[HostRecord, HostRecord]]:
+        """Each host that gave data at the start and at the end."""
+        after = {host.name: host for host in self.end if host.gave_data}
+        for host in self.telling:
+            if host.name in after:
+                yield host, after[host.name]
+
+    def presence(self, need: type) -> tuple[Presence, str]:
+        """Whether a rule that needs this can be asked, and why not."""
+        if issubclass(need, Record):
+            return self._fact_presence(_source_of(need))
+        if need is Clock:
+            known = any(host.clock for host in self.telling) or any(host.clocks for host in self.series)
+            return ("present", "") if known else ("unknown", "no clock was measured")
+        there, why = {
+            Ended: (bool(self.end), "the record has no end"),
+            SeriesHost: (bool(self.series), "the record has no series"),
+            Benchmark: (self.metadata.get("benchmark_type") in BENCHMARKS, "not a benchmark of MLPerf Storage"),
+            Summary: (bool(self.summary), "there is no summary of DLIO"),
+        }[need]
+        return ("present", "") if there else ("absent", why)
+
+    def _fact_presence(self, source: str) -> tuple[Presence, str]:
+        states = {status_of(host, source) for host in self.telling}
+        if "ok" in states:
+            return "present", ""
+        if states == {"absent"}:
+            return "absent", f"no host has {source}"
+        return "unknown", f"{source} was not read"
+
+
+@functools.cache
+def _sources_by_record() -> dict[type, str]:
+    return {source.record: source.name for source in catalogue.load()}
+
+
+def _source_of(record: type) -> str:
+    return _sources_by_record()[record]
+
+
+def open_subject(path: Path, named: Mapping[str, Sequence[str]] | None = None) -> Subject:
+    """A record's directory, or the one file that `rollbook snapshot -o NAME.json` writes."""
+    if path.is_dir():
+        run = Run.open(path)
+        return Subject(run.hosts, metadata=run.metadata, path=path, named=named)
+    if not path.exists():
+        raise RecordError(f"{path} does not exist")
+    snapshot = read(path, Snapshot)
+    return Subject(RunHosts(started_ns=0, ended_ns=0, start=snapshot.hosts), named=named)

@@ -1,0 +1,95 @@
+"""What one visit to a host gave, and the record that follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rollbook.collect.plan import Plan
+from rollbook.collect.readings import Reading, parsed
+from rollbook.errors import HostStatus
+from rollbook.hosts import Host
+from rollbook.record.hosts import Clock, Cost, HostRecord, ReadingStatus
+
+__all__ = ["Visit", "cost_of"]
+
+DEFECTS = ("timed-out", "truncated", "failed")  # of a reading: what was asked for is not there as it should be
+
+
+@dataclasses.dataclass
+class Visit:
+    """What was heard from the agent on one host: the same whether it came just now or is read from a journal.
+
+    `hello` and `goodbye` are what the agent said of itself, empty where it did not; `lost` counts missing frames.
+    """
+
+    host: Host
+    plan: Plan
+    method: str = ""
+    hello: dict[str, str] = dataclasses.field(default_factory=dict)
+    goodbye: dict[str, str] = dataclasses.field(default_factory=dict)
+    readings: list[Reading] = dataclasses.field(default_factory=list)
+    clock: Clock | None = None
+    lost: int = 0
+
+    def keep(self, reading: Reading) -> None:
+        """Add a reading; a host that repeats itself must not fill our memory."""
+        if not any(r.source is reading.source and r.phase == reading.phase for r in self.readings):
+            self.readings.append(reading)
+
+    def record(self, phase: str, status: HostStatus = "complete", reason: str = "") -> HostRecord:
+        """The host's record of one phase. A visit that went well so far may still turn out partial."""
+        hello = self.hello
+        record = HostRecord(name=self.host.name, status=status, user=self.host.user, slots=self.host.slots)
+        if hello:
+            record.method = self.method
+            record.agent = f"python {hello.get('python', '')}" if hello.get("kind") == "python" else "sh"
+            record.hostname = hello.get("hostname") or None
+            record.machine_id = hello.get("machine_id") or None
+            record.boot_id = hello.get("boot_id") or None
+            record.uid = _whole(hello.get("uid"))
+        record.clock, record.lost_frames = self.clock, self.lost
+        record.cost = cost_of(self.goodbye) if self.goodbye else None
+        readings = [reading for reading in self.readings if reading.phase == phase]
+        defects = [defect for reading in readings if (defect := _add(record, reading))]
+        record.status, record.reason = _verdict(record, status, reason, defects, len(self.plan.sources))
+        return record
+
+
+def cost_of(goodbye: dict[str, str]) -> Cost:
+    """What the agent said it cost."""
+    peak, cpu = _whole(goodbye.get("peak_kib")), goodbye.get("cpu", "")
+    return Cost(
+        float(cpu) if cpu.replace(".", "", 1).isdecimal() and len(cpu) < 19 else None,
+        peak * 1024 if peak is not None else None,
+        _whole(goodbye.get("sent")),
+        _whole(goodbye.get("stuck")),
+    )
+
+
+def _add(record: HostRecord, reading: Reading) -> str | None:
+    """Put a reading's fact and status into the record; gives the defect if it is not as it should be."""
+    fact, why = parsed(reading)
+    name, status = reading.source.name, reading.status
+    # A program of the host that ran and said no, such as one whose service is off, has given its answer.
+    declined = status == "failed" and reading.source.runs_program
+    if fact is not None:
+        record.facts[name] = fact
+    elif status == "ok":
+        status = "failed"
+    record.readings[name] = ReadingStatus(status, round(reading.seconds, 6), why or reading.note)
+    return f"{name} {status}" if status in DEFECTS and not declined else None
+
+
+def _verdict(record: HostRecord, status: HostStatus, reason: str, bad: list[str], asked: int) -> tuple[HostStatus, str]:
+    """The host's status in the end: partial where some, but not all, of what was asked is there."""
+    missing = asked - len(record.readings)
+    if status != "complete":
+        return ("partial", f"{reason}; {missing} of {asked} sources missing") if record.facts else (status, reason)
+    if not bad and not missing:
+        return "complete", ""
+    named = ", ".join([*bad[:5], *(["…"] if len(bad) > 5 else []), *(["the rest lost on the way"] if missing else [])])
+    return "partial", f"{len(bad) + missing} of {asked} sources missing: {named}"
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 19 else None
