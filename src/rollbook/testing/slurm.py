@@ -84,7 +84,8 @@ class SlurmLab:
     def __enter__(self) -> Self:
         if lacking := self.missing():
             raise LabCannot(f"no Slurm without {', '.join(lacking)}")
-        self.directory = Path(tempfile.mkdtemp(prefix="rollbook-slurm-"))
+        # Lab hosts have a /tmp of their own, and share this.
+        self.directory = Path(tempfile.mkdtemp(prefix="rollbook-slurm-", dir="/var/tmp"))
         self.directory.chmod(0o755)
         self.environ = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SRUN_", "SALLOC_"))}
         self.environ["SLURM_CONF"] = str(self.directory / "slurm.conf")
@@ -150,7 +151,7 @@ class SlurmLab:
             for option, name in (("log-file", "log"), ("seed-file", "seed"), ("pid-file", "pid"))
         }
         options = [f"--{option}={path}" for option, path in files.items()]
-        # --force: a directory below /tmp is writable for others, which munged would not have.
+        # --force: a directory below /var/tmp is writable for others, which munged would not have.
         self._daemon("munged", [_found("munged"), "--foreground", "--force", "--num-threads=2", *options])
         self._until(socket_path.exists, "munged")
         Path(self.environ["SLURM_CONF"]).write_text(self._config())

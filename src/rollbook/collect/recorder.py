@@ -1,0 +1,109 @@
+"""A recording: one stream per host into one journal, from before the run until after it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from rollbook.collect.plan import Plan
+from rollbook.collect.stream import HostStream, Share
+from rollbook.errors import RecordError
+from rollbook.hosts import Host
+from rollbook.series.journal import Journal
+from rollbook.transports.base import Transport
+
+__all__ = ["Recorder"]
+
+FLUSH_EVERY, SYNC_EVERY = 0.5, 2.0  # seconds; what a killed collector, and what a power cut, may cost
+
+
+class Recorder:
+    """Use as `async with Recorder(...)`; then `ready`, `mark`, `event`, and `end` before leaving.
+
+    The journal is written every half second and synced every two. When the disk is full the recording ends, `broken`
+    says so, and whatever runs beside it goes on; what was written stays good.
+    """
+
+    def __init__(
+        self,
+        raw: Path,
+        hosts: Sequence[Host],
+        route: Callable[[Host], Transport],
+        plan: Plan,
+        *,
+        interval: float,
+        about: dict[str, Any],
+        timeout: float = 60.0,
+        fanout: int = 64,
+    ) -> None:
+        self.hosts, self.route, self.plan = list(hosts), route, plan
+        self.interval_ns, self.timeout, self.fanout = round(interval * 1e9), timeout, fanout
+        self.broken = ""
+        self.streams: list[HostStream] = []
+        begin = {
+            "event": "begin",
+            "hosts": [host.name for host in hosts],
+            "sources": [source.name for source in plan.sources],
+            "interval_ns": self.interval_ns,
+            "started_ns": time.time_ns(),
+            **about,
+        }
+        self.journal = Journal(raw, begin)
+        self._writer: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        logins = asyncio.Semaphore(self.fanout)
+        self.streams = [
+            HostStream(Share(number, self.plan, self.journal, self.interval_ns, self.timeout, logins), host, self.route)
+            for number, host in enumerate(self.hosts)
+        ]
+        self._writer = asyncio.create_task(self._write())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._writer is not None
+        await self.end(facts=False, seconds=0.0)
+        self._writer.cancel()
+        await asyncio.wait([self._writer])
+        with contextlib.suppress(RecordError):
+            self.journal.close()
+
+    async def ready(self) -> None:
+        """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
+        await asyncio.gather(*(stream.ready.wait() for stream in self.streams))
+
+    async def mark(self, name: str) -> None:
+        """Start a phase: noted in the journal, and sampled at once on every host."""
+        self.event("phase", name=name)
+        await asyncio.gather(*(stream.mark(name) for stream in self.streams))
+
+    def event(self, event: str, **more: object) -> None:
+        """Note something about the run."""
+        if not self.broken:
+            self.journal.event({"event": event, **more})
+
+    async def end(self, *, facts: bool, seconds: float | None = None) -> None:
+        """End all streams, with fresh end facts if wanted."""
+        limit = self.timeout if seconds is None else seconds
+        streams, self.streams = self.streams, []
+        await asyncio.gather(*(stream.end(facts=facts and not self.broken, seconds=limit) for stream in streams))
+        if streams:
+            self.event("end")
+
+    async def _write(self) -> None:
+        synced = time.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(FLUSH_EVERY)
+                self.journal.flush()
+                if time.monotonic() - synced > SYNC_EVERY:
+                    synced = time.monotonic()
+                    # A slow disk must not hold up the streams.
+                    await asyncio.to_thread(self.journal.sync)
+        except RecordError as error:
+            self.broken = str(error)
+            await self.end(facts=False, seconds=0.0)
