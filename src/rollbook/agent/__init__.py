@@ -7,7 +7,7 @@ import functools
 import zlib
 from importlib import resources
 
-__all__ = ["BOOTSTRAP", "NEED_SHELL", "payload", "remote_command", "stand_in"]
+__all__ = ["BOOTSTRAP", "NEED_SHELL", "TOKEN", "launched_argv", "packed", "payload", "remote_command", "stand_in"]
 
 # No single quote, backslash, dollar or exclamation mark: it passes through any login shell unchanged. A Python
 # older than 3.6 hands over to the program named after the agent's own arguments.
@@ -17,13 +17,28 @@ BOOTSTRAP = (
 )
 NEED_SHELL = b"@rb1 need-sh"
 """What a host without Python says; the collector then sends the stand-in."""
+TOKEN = "ROLLBOOK_TOKEN"  # noqa: S105 - the name of the variable, not the token
+"""The variable in which a launched agent finds the token that it shares with the collector."""
+
+
+def packed(data: bytes) -> str:
+    """Anything as one argument that passes through every launcher: deflated, base64."""
+    return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
 @functools.cache
 def payload() -> str:
-    """The agent as one argument: deflated, base64."""
-    text = resources.files(__package__).joinpath("agent.py").read_bytes()
-    return base64.b64encode(zlib.compress(text, 9)).decode()
+    """The agent as one argument."""
+    return packed(resources.files(__package__).joinpath("agent.py").read_bytes())
+
+
+def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
+    """What a launcher starts on every host: the agent with its way `back`, and its orders where that is closed.
+
+    A host without Python is then a program that failed, not one that could not be started: some launchers give up
+    on all hosts for the latter.
+    """
+    return ["/usr/bin/env", python or "python3", "-I", "-S", "-c", BOOTSTRAP, payload(), f"connect:{back}", packed(script)]
 
 
 @functools.cache

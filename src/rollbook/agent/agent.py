@@ -2,7 +2,9 @@
 
 It is sent as text in argv and run by `python3 -I -S -c`, by hand as `python3 agent.py CARRIER`. Standard library
 only, Python 3.6 or later, no import of the rest of Rollbook; imports are few because each host pays for them. It
-takes orders as lines on stdin and answers with frames on stdout:
+takes orders as lines on stdin and answers with frames on stdout; started by a launcher of many, it connects back to
+the collector and uses that connection for both, or where no way leads back, it takes its orders from argv and sends
+lines on the stdout that it shares with the other agents:
 
     orders    source ID EVERY LIMIT MILLISECONDS   begins a source of the plan; its asks follow, one a line:
                 read PATH | link PATH | run ARGV | space | env PREFIX...        (fields are parted by tabs)
@@ -11,12 +13,14 @@ takes orders as lines on stdin and answers with frames on stdout:
               clock NANOSECONDS     what to add to this host's clock to get the collector's
               mark NAME         take an extra sample now
               ping TEXT         answer at once, with both clocks
+              then              in argv: go on with the next order when every phase is done
+              wait              in argv: go on with the next order on SIGUSR1
               stop              say goodbye and end
 
     frames    H hello   R reading   Z reading, deflated   D phase done   S sample   G gap   P pong   B beat   E end
 
 Whatever may block is touched only by a sacrificial child in its own process group. A child that does not die is
-abandoned and counted, never waited for. The agent ends when stdin closes, on SIGTERM and on SIGHUP.
+abandoned and counted, never waited for. The agent ends when stdin closes, on SIGTERM, on SIGHUP and with its launcher.
 """
 
 import errno
@@ -42,6 +46,7 @@ QUIET = 5.0  # seconds of silence after which a beat is sent
 RING = 4 << 20  # bytes that may wait to be sent before samples are thinned out
 RUNNING = 4  # sources with programs read side by side
 FILES = 8192  # files one wildcard may match
+CONNECT = 5.0  # seconds to find a way back to the collector
 KEY_BEATS = 60  # after so many beats the deflate streams start anew, so that any minute decodes alone
 PATH = ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 STATUS = {
@@ -112,31 +117,90 @@ def text(tag: str) -> "Carrier":
 
 
 class Out:
-    """Frames on their way to the collector. Writing never blocks; what does not fit waits."""
+    """Frames on their way to the collector. Writing never blocks; what does not fit waits.
 
-    def __init__(self, fd: int, carrier: "Carrier") -> None:
-        self.fd, self.carrier = fd, carrier
-        self.waiting, self.seq, self.sent, self.last = bytearray(), 0, 0, time.monotonic()
-        if not os.isatty(fd):  # a terminal is shared with the shell
+    With a pace, one line leaves every so many seconds, because a launcher may cut the lines of those who write faster
+    than it reads; frames that need no order among them are kept, to be sent once more at the end.
+    """
+
+    def __init__(self, fd: int, carrier: "Carrier", pace: float = 0.0) -> None:
+        self.fd, self.carrier, self.pace, self.due = fd, carrier, pace, 0.0
+        self.waiting, self.kept, self.seq, self.sent, self.last = bytearray(), bytearray(), 0, 0, time.monotonic()
+        if pace or not os.isatty(fd):  # a terminal is shared with the shell, unless a launcher gave it
             os.set_blocking(fd, False)
 
     def frame(self, kind: bytes, payload: bytes = b"", clocks: "Clocks | None" = None) -> None:
         mono, wall = clocks or now()
-        self.waiting += self.carrier(kind, self.seq, mono, wall, payload)
+        data = self.carrier(kind, self.seq, mono, wall, payload)
+        self.waiting += data
+        if self.pace and kind in b"HRZDE" and len(self.kept) + len(data) < RING:
+            self.kept += data
         self.seq += 1
         self.last = time.monotonic()
         self.flush()
 
     def flush(self) -> None:
-        while self.waiting:
+        while self.waiting and time.monotonic() >= self.due:
+            size = 1 << 16
+            if self.pace:
+                size = self.waiting.rfind(b"\n", 0, LINE) + 1
+                self.due = time.monotonic() + self.pace
             try:
-                done = os.write(self.fd, bytes(self.waiting[: 1 << 16]))
+                done = os.write(self.fd, bytes(self.waiting[:size]))
             except BlockingIOError:
                 return
             except OSError:
                 os._exit(1)  # nobody listens any more
             self.sent += done
             del self.waiting[:done]
+
+
+def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool:
+    """Make stdin and stdout a connection to the collector; false where no way leads there.
+
+    All addresses are tried at once, for some may swallow packets. Both sides prove that they know the token and
+    neither sends it: whoever else answers at one of the addresses can give no orders.
+    """
+    import hmac
+    import socket
+
+    def proof(*words: bytes) -> bytes:
+        return hmac.new(token, b" ".join(words), "sha256").hexdigest().encode()
+
+    def agreed(sock: "socket.socket") -> bool:
+        sock.settimeout(3)
+        file = sock.makefile("rwb", 0)  # unbuffered: what follows the last line are orders
+        theirs = file.readline(100).strip()
+        ours = os.urandom(16).hex().encode()
+        file.write(b" ".join((b"rollbook", who, ours, proof(b"agent", theirs, ours, who))) + b"\n")
+        return hmac.compare_digest(file.readline(100).strip(), proof(b"collector", theirs, ours))
+
+    until = time.monotonic() + CONNECT
+    while token and addresses and time.monotonic() < until:
+        poll, tried = select.poll(), {}
+        for address in addresses:
+            sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+            sock.setblocking(False)
+            sock.connect_ex((address, port))
+            poll.register(sock, select.POLLOUT)
+            tried[sock.fileno()] = sock
+        while tried and time.monotonic() < until:
+            for fd, _ in poll.poll(100):
+                sock = tried.pop(fd)
+                poll.unregister(fd)
+                try:
+                    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) and agreed(sock):
+                        # Unanswered beats end an agent whose collector is gone without a word.
+                        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30000)
+                        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                        os.dup2(fd, 0)
+                        os.dup2(fd, 1)
+                        return True
+                except OSError:
+                    pass
+                sock.close()
+        time.sleep(os.urandom(1)[0] / 500)  # not all at once again
+    return False
 
 
 # ---------------------------------------------------------------- reading
@@ -286,8 +350,8 @@ class Source:
         self.id, self.every, self.limit, self.seconds = ident, int(every), int(limit), int(milliseconds) / 1000
         self.asks = []  # type: list[list[str]]
         self.files = {}  # type: dict[str, int | None]
-        self.stream = zlib.compressobj(6, zlib.DEFLATED, -15)
-        self.before = None  # type: bytes | None
+        self.stream = None  # type: zlib._Compress | None
+        self.before = b""
 
     def does(self, *ops: str) -> bool:
         return any(ask[0] in ops for ask in self.asks)
@@ -339,8 +403,8 @@ class Source:
                 self.files[path] = None
                 pages.append(page(path, failed(error)))
         body = b"".join(pages)
-        if key:
-            self.stream, self.before = zlib.compressobj(6, zlib.DEFLATED, -15), None
+        if key or not self.stream:
+            self.stream = zlib.compressobj(6, zlib.DEFLATED, -15)
         elif body == self.before:
             return 2, b""
         self.before = body
@@ -479,7 +543,7 @@ class Walk(Child):
         items: "list[object]",
         work: "Callable[[object], bytes]",
         seconds: "Callable[[object], float]",
-        done: "Callable[[object, str, bytes, Clocks], None]",
+        done: "Callable[[object, str, bytes, Clocks, int], None]",
         until: float = float("inf"),
     ) -> None:
         self.items, self.one, self.seconds, self.done, self.until = items, work, seconds, done, until
@@ -490,20 +554,21 @@ class Walk(Child):
         for item in self.items:
             clocks = now()
             data = self.one(item)
-            data = struct.pack("=IQQ", len(data), *clocks) + data
+            took = (now()[0] - clocks[0]) // 1000
+            data = struct.pack("=IIQQ", len(data), took, *clocks) + data
             while data:
                 data = data[os.write(out, data) :]
         os._exit(0)
 
     def progress(self) -> None:
-        while len(self.out) >= 20:
-            length, mono, wall = struct.unpack_from("=IQQ", self.out)
-            if len(self.out) < 20 + length:
+        while len(self.out) >= 24:
+            length, took, mono, wall = struct.unpack_from("=IIQQ", self.out)
+            if len(self.out) < 24 + length:
                 return
             item = self.items.pop(0)
-            data = bytes(self.out[20 : 20 + length])
-            del self.out[: 20 + length]
-            self.done(item, "-", data, (mono, wall))
+            data = bytes(self.out[24 : 24 + length])
+            del self.out[: 24 + length]
+            self.done(item, "-", data, (mono, wall), took)
             if self.items:
                 self.deadline = time.monotonic() + self.seconds(self.items[0])
 
@@ -511,10 +576,11 @@ class Walk(Child):
         if not self.items:
             return
         # The child hangs or died at its current item: name it, go on with the next in a fresh child.
-        self.done(self.items.pop(0), "timed-out" if timed_out else "failed", b"", now())
+        since = time.monotonic() - self.deadline + self.seconds(self.items[0])
+        self.done(self.items.pop(0), "timed-out" if timed_out else "failed", b"", now(), int(since * 1e6))
         if time.monotonic() > self.until:
             while self.items:
-                self.done(self.items.pop(0), "timed-out", b"", now())
+                self.done(self.items.pop(0), "timed-out", b"", now(), 0)
         elif self.items:
             Walk(self.agent, self.items, self.one, self.seconds, self.done, self.until)
 
@@ -537,7 +603,7 @@ class Reading:
         if not self.pending:
             self.finish()
 
-    def mount(self, path: str, status: str, data: bytes, _clocks: "Clocks") -> None:
+    def mount(self, path: str, status: str, data: bytes, _clocks: "Clocks", _took: int) -> None:
         self.add(data or page(path, status), status)
 
     def add(self, part: bytes, status: str) -> None:
@@ -550,19 +616,22 @@ class Reading:
 
     def finish(self) -> None:
         self.agent.running -= 1
-        self.agent.reading(self.source, self.phase, b"".join(self.parts), self.clocks, self.status, self.note)
+        took = (now()[0] - self.clocks[0]) // 1000
+        self.agent.reading(self.source, self.phase, b"".join(self.parts), self.clocks, took, self.status, self.note)
 
 
 # ---------------------------------------------------------------- the agent
 
 
 class Agent:
-    """One loop over stdin, stdout and the children's pipes."""
+    """One loop over stdin, stdout and the children's pipes. `about` is what a launcher said of its agents."""
 
-    def __init__(self, carrier: "Carrier", orders: str) -> None:
-        self.out, self.poll = Out(1, carrier), select.poll()
-        self.poll.register(0, select.POLLIN)
-        self.orders = orders.encode()
+    def __init__(self, out: Out, orders: bytes, about: "list[tuple[str, object]]") -> None:
+        self.out, self.poll, self.orders, self.about = out, select.poll(), orders, about
+        self.launcher = os.getppid() if about else 0
+        self.hold, self.called = "", False
+        if not out.pace:
+            self.poll.register(0, select.POLLIN)
         self.sources, self.children = [], []  # type: list[Source], list[Child]
         self.waiting, self.phases, self.dying = [], [], []  # type: list[tuple[Source, str]], list[str], list[int]
         self.running = self.interval = self.offset = self.next = 0
@@ -583,7 +652,7 @@ class Agent:
             ("machine_id", slurp("/etc/machine-id")),
             ("boot_id", slurp("/proc/sys/kernel/random/boot_id")),
             ("hz", os.sysconf("SC_CLK_TCK")),
-        ]
+        ] + self.about
         self.out.frame(b"H", lines_of(facts))
 
     def goodbye(self) -> None:
@@ -601,10 +670,9 @@ class Agent:
         self.out.frame(b"E", lines_of(facts))
 
     def reading(
-        self, source: "Source", phase: str, pages: bytes, clocks: "Clocks", status: str = "-", note: str = ""
+        self, source: "Source", phase: str, pages: bytes, clocks: "Clocks", took: int, status: str, note: str = ""
     ) -> None:
-        micros = (now()[0] - clocks[0]) // 1000
-        head = "%s %s %s %d %s\n" % (source.id, phase, status, micros, note.replace("\n", " "))
+        head = "%s %s %s %d %s\n" % (source.id, phase, status, took, note.replace("\n", " "))
         payload = head.encode("utf-8", "surrogateescape") + pages
         small = zlib.compress(payload, 6)
         if len(small) < len(payload):
@@ -631,6 +699,8 @@ class Agent:
             self.schedule()
         elif word == "mark":
             self.take()
+        elif word in ("then", "wait"):
+            self.hold = word
         elif word == "stop":
             self.ending = True
 
@@ -639,8 +709,8 @@ class Agent:
         plain = [source for source in self.sources if not source.does("run", "space")]
         self.waiting += [(source, phase) for source in self.sources if source not in plain]
 
-        def done(source: "Source", status: str, pages: bytes, clocks: "Clocks") -> None:
-            self.reading(source, phase, pages, clocks, status)
+        def done(source: "Source", status: str, pages: bytes, clocks: "Clocks", took: int) -> None:
+            self.reading(source, phase, pages, clocks, took, status)
 
         if plain:
             seconds = lambda source: source.seconds  # noqa: E731
@@ -703,9 +773,17 @@ class Agent:
         except KeyError:
             pass  # not yet watched
 
+    def held(self) -> bool:
+        """Whether the next order has to wait."""
+        return bool(self.phases) if self.hold == "then" else self.hold == "wait" and not self.called
+
     def seconds_left(self) -> float:
         """Until something is due."""
         due = [self.out.last + QUIET] + [child.deadline for child in self.children]
+        if self.launcher:
+            due.append(time.monotonic() + 0.9)
+            if self.out.waiting and self.out.pace:
+                due.append(self.out.due)
         left = min(due) - time.monotonic()
         if self.interval:
             left = min(left, (self.next - now()[1]) / 1e9)
@@ -716,13 +794,19 @@ class Agent:
     def run(self) -> None:
         self.hello()
         while True:
-            while b"\n" in self.orders:
+            while b"\n" in self.orders and not self.held():
+                self.hold = ""
                 line, _, self.orders = self.orders.partition(b"\n")
                 self.obey(line.decode("utf-8", "surrogateescape"))
             self.step()
             if self.ending:
                 self.end()
-            self.poll.register(1, select.POLLOUT if self.out.waiting else 0)
+            if self.hold and not self.held():
+                continue
+            if self.launcher and os.getppid() != self.launcher:
+                self.end(said=False)
+            due = self.out.waiting and time.monotonic() >= self.out.due
+            self.poll.register(1, select.POLLOUT if due else 0)
             for child in self.children:
                 for fd in child.fds:
                     # A slow collector must not make us hold a host's output in memory.
@@ -741,7 +825,10 @@ class Agent:
 
     def event(self, fd: int, event: int) -> None:
         if fd == 0:
-            piece = os.read(0, 1 << 16)
+            try:
+                piece = os.read(0, 1 << 16)
+            except OSError:  # a connection that broke
+                piece = b""
             if not piece:
                 self.end(said=False)
             self.orders += piece
@@ -755,22 +842,50 @@ class Agent:
                     child.readable(fd)
 
     def end(self, said: bool = True) -> None:
-        """End within a second, whatever children or the collector do."""
+        """End within a second, whatever children or the collector do; lines that leave at a pace get their time."""
         for child in self.children:
             child.kill()
         if said:
             self.goodbye()
-            until = time.monotonic() + 1
+            self.out.waiting += self.out.kept
+            until = time.monotonic() + (60 if self.out.pace else 1)
             while self.out.waiting and time.monotonic() < until:
                 select.select([], [1], [], 0.1)
+                time.sleep(max(0.0, self.out.due - time.monotonic()))
                 self.out.flush()
         os._exit(0)
 
 
+def launched(spec: str, orders: str) -> Agent:
+    """An agent that a launcher started: `PORT/VARIABLE/VARIABLE/MILLISECONDS/ADDRESS,…`.
+
+    The variables hold its rank and its node's name; a line leaves every so many milliseconds where it has to share
+    the launcher's stdout, and its orders are then those of argv, packed like the agent itself.
+    """
+    from binascii import a2b_base64
+
+    port, rank, node, pace, addresses = spec.split("/")
+    rank, node = os.environ.get(rank) or "-", os.environ.get(node) or "-"
+    who = "%s %s %s" % (rank, node, os.uname().nodename)
+    about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
+    token = os.environ.pop("ROLLBOOK_TOKEN", "").encode()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if connect(int(port), [address for address in addresses.split(",") if address], token, who.encode()):
+        return Agent(Out(1, binary), b"", about)
+    out = Out(1, text(str(os.getpid()) if rank == "-" else rank), int(pace) / 1000)
+    agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
+    signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "called", True))
+    return agent
+
+
 def main(argv: "list[str]") -> None:
-    """Run until told to stop: argv is the carrier (`binary`, `text` or `text:TAG`) and, if any, first orders."""
-    carrier, _, tag = (argv[0] if argv else "text").partition(":")
-    agent = Agent(binary if carrier == "binary" else text(tag or "0"), "".join(argv[1:2]))
+    """Run until told to stop: argv is the carrier (`binary`, `text`, `text:TAG`, `connect:…`) and first orders."""
+    carrier, _, rest = (argv[0] if argv else "text").partition(":")
+    orders = "".join(argv[1:2])
+    if carrier == "connect":
+        agent = launched(rest, orders)
+    else:
+        agent = Agent(Out(1, binary if carrier == "binary" else text(rest or "0")), orders.encode(), [])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: agent.end(said=False))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

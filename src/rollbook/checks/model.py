@@ -13,6 +13,7 @@ from rollbook import __version__
 
 __all__ = [
     "CannotTell",
+    "Change",
     "Difference",
     "Finding",
     "Findings",
@@ -54,6 +55,17 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: str = ""
 
 
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One field that was one thing and then another; null where there was none. `mode` is how it compares."""
+
+    field: str
+    before: Any
+    after: Any
+    row: str = ""
+    unit: str = ""
+    mode: str = "same"
+
+
 class Silenced(msgspec.Struct, frozen=True):
     """Why a finding does not count, and until when."""
 
@@ -72,6 +84,7 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     severity: Severity | None = None
     group: str = ""
     differences: list[Difference] = []
+    changes: list[Change] = []
     evidence: dict[str, Any] = {}
     advice: str = ""
     silenced: Silenced | None = None

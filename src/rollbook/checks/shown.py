@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.checks.model import Difference
+from rollbook.checks.model import Change, Difference
 from rollbook.hosts import fold
 
-__all__ = ["difference_text", "value_text"]
+__all__ = ["change_text", "difference_text", "value_text"]
 
 LONGEST = 160
 
@@ -23,6 +23,15 @@ def difference_text(difference: Difference) -> str:
         parts[0] = f"{len(first.hosts)} of {total}: {texts[0]}"
     field = difference.field.partition(".")[2] or difference.field
     return f"{' '.join(filter(None, (difference.row, field)))}: {'; '.join(parts)}"
+
+
+def change_text(change: Change) -> str:
+    """`eth2 operstate: up -> down`; of a count that rose, by how much."""
+    field = change.field if not change.row else f"{change.row} {change.field.partition('.')[2] or change.field}"
+    if change.mode == "delta" and isinstance(change.before, int) and isinstance(change.after, int):
+        return f"{field}: {change.after - change.before} more"
+    old, new = _texts([change.before, change.after], change.unit)
+    return f"{field}: {old} -> {new}"
 
 
 def _texts(values: Sequence[Any], unit: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import random
 import time
@@ -59,6 +60,7 @@ async def gather(
 
     async def one(host: Host) -> HostRecord:
         attempts: list[str] = []
+        refused: HostRecord | None = None
         deadline: float | None = None
         wait = FIRST_WAIT
         while True:
@@ -69,13 +71,17 @@ async def gather(
                     deadline = time.monotonic() + timeout
                     progress.begun(host)
                 record, busy = await look_at(host, route(host), plan, deadline - time.monotonic(), stop)
+            if refused and record.status == "timed-out" and not record.agent:
+                record = refused  # too little time was left for this try: the answer before it stands
             pause = wait * random.uniform(0.5, 1.5)  # noqa: S311 - spreads logins, guards nothing
             if not busy or time.monotonic() + pause > deadline:
                 record.attempts = attempts
                 progress.done(record)
                 return record
             attempts.append(record.reason)
-            await asyncio.wait([asyncio.ensure_future(stop.wait())], timeout=pause)
+            refused = record
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
             wait = min(2 * wait, LONGEST_WAIT)
 
     return list(await asyncio.gather(*(one(host) for host in hosts)))

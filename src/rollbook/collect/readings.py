@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import zlib
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 from rollbook.collect.frames import Frame
@@ -12,10 +14,13 @@ from rollbook.collect.plan import Plan
 from rollbook.errors import ParseError, ProtocolError
 from rollbook.sources.base import Source
 
-__all__ = ["Reading", "Status", "parsed", "read_frame"]
+__all__ = ["READABLE", "Reading", "Status", "parsed", "read_frame", "split_pages"]
 
 Status = Literal["ok", "absent", "denied", "timed-out", "truncated", "failed", "skipped"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+KNOWN: dict[bytes, Status] = {status.encode(): status for status in STATUSES}
+READABLE: tuple[Status, ...] = ("ok", "truncated")
+"""Pages of these statuses have text."""
 LARGEST = 16 << 20
 # What a reading is called when its pages differ: an honest defect first, then what there is.
 WORST: tuple[Status, ...] = ("timed-out", "truncated", "ok", "failed", "denied", "skipped", "absent")
@@ -36,7 +41,7 @@ class Reading:
 
     def pages(self) -> dict[str, str]:
         """The text that was read, by path; pages that are absent or unreadable have no entry."""
-        return {path: text for path, (status, text) in _pages(self.raw).items() if status in ("ok", "truncated")}
+        return {path: text for path, (status, text) in _pages(self.raw).items() if status in READABLE}
 
     def parse(self) -> Any:
         """The typed record; raises `ParseError`. Must not be asked of a reading without a page."""
@@ -45,7 +50,7 @@ class Reading:
     @property
     def has_pages(self) -> bool:
         """Whether there is anything to parse."""
-        return any(status in ("ok", "truncated") for status, _ in _pages(self.raw).values())
+        return any(status in READABLE for status, _ in _pages(self.raw).values())
 
 
 def read_frame(frame: Frame, plan: Plan) -> Reading:
@@ -84,25 +89,27 @@ def _inflated(data: bytes) -> bytes:
     return text
 
 
-def _pages(body: bytes) -> dict[str, tuple[Status, str]]:
-    """Pages are `STATUS LENGTH PATH`, a newline, and LENGTH bytes."""
-    pages: dict[str, tuple[Status, str]] = {}
+def split_pages(body: bytes) -> Iterator[tuple[str, Status, bytes]]:
+    """Path, status and bytes of each page: `STATUS LENGTH PATH`, a newline, and LENGTH bytes."""
     at = 0
     while at < len(body):
         end = body.find(b"\n", at)
         words = body[at:end].split(b" ", 2) if end >= 0 else []
-        status = words[0].decode("ascii", "replace") if words else ""
-        if len(words) != 3 or status not in STATUSES or not words[1].isdigit() or len(words[1]) > 9:
+        if len(words) != 3 or words[0] not in KNOWN or not words[1].isdigit() or len(words[1]) > 9:
             raise ProtocolError("a page without a header")
-        length = int(words[1])
-        if end + 1 + length > len(body):
+        at = end + 1 + int(words[1])
+        if at > len(body):
             raise ProtocolError("a page that is cut")
-        path = re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else m[1], words[2]).decode(
-            "utf-8", "backslashreplace"
-        )
-        pages[path] = (status, body[end + 1 : end + 1 + length].decode("utf-8", "backslashreplace"))
-        at = end + 1 + length
-    return pages
+        yield _path(words[2]), KNOWN[words[0]], body[end + 1 : at]
+
+
+@functools.lru_cache(maxsize=4096)
+def _path(name: bytes) -> str:
+    return re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else m[1], name).decode("utf-8", "backslashreplace")
+
+
+def _pages(body: bytes) -> dict[str, tuple[Status, str]]:
+    return {path: (status, data.decode("utf-8", "backslashreplace")) for path, status, data in split_pages(body)}
 
 
 def parsed(reading: Reading) -> tuple[Any, str]:

@@ -35,7 +35,7 @@ class Recorder:
         route: Callable[[Host], Transport],
         plan: Plan,
         *,
-        interval: float,
+        interval: float,  # seconds; 0 for facts alone
         about: dict[str, Any],
         timeout: float = 60.0,
         fanout: int = 64,
@@ -83,7 +83,7 @@ class Recorder:
 
     def event(self, event: str, **more: object) -> None:
         """Note something about the run."""
-        if not self.broken:
+        with contextlib.suppress(RecordError):
             self.journal.event({"event": event, **more})
 
     async def end(self, *, facts: bool, seconds: float | None = None) -> None:

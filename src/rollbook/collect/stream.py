@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from rollbook.collect.frames import Frame
 from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
-from rollbook.errors import TimedOut, TransportError
+from rollbook.errors import RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
 from rollbook.series.journal import Journal
 from rollbook.transports.base import Transport
@@ -99,7 +99,8 @@ class HostStream:
                 await self._clock(session, 2 * CLOCK_PINGS)
                 if not self.ready.is_set():
                     await session.read_all("start")
-            await session.sample(self.share.interval_ns)
+            if self.share.interval_ns:
+                await session.sample(self.share.interval_ns)
             self._session, self.state, self.reason = session, "sampling", ""
             self.ready.set()
             watching = asyncio.create_task(self._watch(session))
@@ -129,11 +130,11 @@ class HostStream:
         await session.correct(clock)
 
     def _heard(self, arrived: int, frame: Frame) -> None:
-        if frame.kind not in "PB":
-            self.share.journal.frame(self.share.number, arrived, frame)
+        self.share.journal.frame(self.share.number, arrived, frame)
 
     def _event(self, event: str, **more: object) -> None:
-        self.share.journal.event({"event": event, **more}, host=self.share.number)
+        with contextlib.suppress(RecordError):
+            self.share.journal.event({"event": event, **more}, host=self.share.number)
 
 
 @contextlib.asynccontextmanager

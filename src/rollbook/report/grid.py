@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
-__all__ = ["ABSENT", "Axis", "Grid", "Row", "median"]
+__all__ = ["ABSENT", "Axis", "Grid", "Row", "median", "present"]
 
 ABSENT = math.nan
 """A cell without a sample. Absent is not zero."""
@@ -79,9 +79,14 @@ class Grid:
     @property
     def extent(self) -> tuple[float, float] | None:
         """The least and the greatest sample; None where there is none."""
-        lows = [value for line in self.low for value in line if value == value]  # noqa: PLR0124 - not a number
-        highs = [value for line in self.high for value in line if value == value]  # noqa: PLR0124 - not a number
+        lows = [min(known) for known in map(present, self.low) if known]
+        highs = [max(known) for known in map(present, self.high) if known]
         return (min(lows), max(highs)) if lows else None
+
+
+def present(values: Iterable[float]) -> list[float]:
+    """The values that are there."""
+    return [value for value in values if not math.isnan(value)]
 
 
 def median(ordered: Sequence[float]) -> float:

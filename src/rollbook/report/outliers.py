@@ -9,10 +9,11 @@ do: a single spike moves no median, which is what keeps the result stable under 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from rollbook.report.grid import median
+from rollbook.report.grid import ABSENT, median, present
 
 __all__ = ["FEWEST_ROWS", "Judge", "Stretch", "against_peers", "over_time"]
 
@@ -63,7 +64,7 @@ def against_peers(lines: Sequence[Sequence[float]], judge: Judge) -> list[Stretc
     if len(lines) < FEWEST_ROWS:
         return []
     middles, noises = _across(lines)
-    known = sorted(noise for noise in noises if noise == noise)  # noqa: PLR0124 - not a number
+    known = sorted(present(noises))
     if not known:
         return []
     usual_noise = median(known)
@@ -82,11 +83,10 @@ def against_peers(lines: Sequence[Sequence[float]], judge: Judge) -> list[Stretc
 
 def over_time(row: int, line: Sequence[float], judge: Judge) -> list[Stretch]:
     """The strongest stretch in which a row stood out from its own median over the run, if any."""
-    present = sorted(value for value in line if value == value)  # noqa: PLR0124 - not a number
-    if len(present) < 4 * WINDOW:
+    known = sorted(present(line))
+    if len(known) < 4 * WINDOW:
         return []
-    middle = median(present)
-    noise = TO_SIGMA * median(sorted(abs(value - middle) for value in present))
+    middle, noise = _middle_and_noise(known)
     scale = max(noise, judge.floor, RELATIVE * abs(middle))
     offs = [(value - middle) / scale for value in line]
     return _strongest(row, line, [middle] * len(line), offs, judge.direction, 0)
@@ -94,17 +94,14 @@ def over_time(row: int, line: Sequence[float], judge: Judge) -> list[Stretch]:
 
 def _across(lines: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
     """The median of each bucket over all rows, and the noise around it."""
-    middles, noises = [], []
-    for column in zip(*lines, strict=True):
-        present = sorted(value for value in column if value == value)  # noqa: PLR0124 - not a number
-        if len(present) < FEWEST_ROWS:
-            middles.append(float("nan"))
-            noises.append(float("nan"))
-            continue
-        middle = median(present)
-        middles.append(middle)
-        noises.append(TO_SIGMA * median(sorted(abs(value - middle) for value in present)))
-    return middles, noises
+    columns = (sorted(present(column)) for column in zip(*lines, strict=True))
+    pairs = [_middle_and_noise(known) if len(known) >= FEWEST_ROWS else (ABSENT, ABSENT) for known in columns]
+    return [middle for middle, _ in pairs], [noise for _, noise in pairs]
+
+
+def _middle_and_noise(known: Sequence[float]) -> tuple[float, float]:
+    middle = median(known)
+    return middle, TO_SIGMA * median(sorted(abs(value - middle) for value in known))
 
 
 def _strongest(
@@ -118,7 +115,7 @@ def _strongest(
     found = []
     for sign in {"high": (1,), "low": (-1,), "both": (1, -1)}[direction]:
         for first, last in _stretches([sign * off for off in offs]):
-            span = [at for at in range(first, last + 1) if offs[at] == offs[at]]  # noqa: PLR0124 - not a number
+            span = [at for at in range(first, last + 1) if not math.isnan(offs[at])]
             value, usual, off = (median(sorted(known[at] for at in span)) for known in (line, middles, offs))
             found.append(Stretch(row, first, last, value, usual, peers, off))
     return sorted(found, key=lambda stretch: -stretch.strength)[:1]

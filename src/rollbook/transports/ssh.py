@@ -40,11 +40,6 @@ MEANINGS: tuple[tuple[str, type[TransportError], str], ...] = (
         "host key not accepted; log in once by hand, or give --ssh-option StrictHostKeyChecking=accept-new",
     ),
     (
-        r"Not allowed at this time|MaxStartups|exchange_identification: |Connection (closed|reset) by \S+ port",
-        Busy,
-        "sshd closed the connection before login; too many logins at once (MaxStartups), a firewall, or hosts.deny",
-    ),
-    (
         r"Permission denied|Too many authentication failures|no mutual signature",
         Refused,
         "key rejected; check that your public key is in the host's authorized_keys, and the user name",
@@ -56,8 +51,19 @@ MEANINGS: tuple[tuple[str, type[TransportError], str], ...] = (
         TimedOut,
         "the connection timed out; is the host up, does a firewall drop packets?",
     ),
-    (r"account is currently not available", Refused, "the account may not log in"),
+    # After the others: where a jump host is what failed, ssh says this as well.
+    (
+        r"Not allowed at this time|MaxStartups|exchange_identification: |Connection (closed|reset) by \S+ port",
+        Busy,
+        "sshd closed the connection before login; too many logins at once (MaxStartups), a firewall, or hosts.deny",
+    ),
     (r"Bad configuration option|Bad owner or permissions|line \d+: ", AgentFailed, "ssh rejects its configuration"),
+)
+
+# What the host says after the login, in place of the agent's greeting (nologin(8), sshd(8)).
+SENT_AWAY: tuple[tuple[str, str], ...] = (
+    (r"account is currently not available", "the account may not log in"),
+    (r"password (has|is) expired|Password change required", "the account's password has expired; log in once by hand"),
 )
 
 
@@ -99,7 +105,9 @@ class Ssh(PipeTransport):
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """What ssh said on stderr, in words a person can act on."""
         if ending.code != 255:
-            return super().explain(host, ending, heard)
+            said = ending.stderr + heard.decode("utf-8", "replace")
+            reason = next((words for pattern, words in SENT_AWAY if re.search(pattern, said)), None)
+            return Refused(reason) if reason else super().explain(host, ending, heard)
         for pattern, kind, meaning in MEANINGS:
             if found := re.search(pattern, ending.stderr):
                 said = ending.stderr[ending.stderr.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()

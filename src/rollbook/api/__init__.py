@@ -1,0 +1,1 @@
+"""The verbs of the command line as functions: what the commands themselves are made of."""

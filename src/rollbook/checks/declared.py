@@ -1,0 +1,184 @@
+"""Rules that are rows of a table: what the facts themselves declare, under ids that people know.
+
+Four kinds: `mismatch` (hosts of a group differ), `duplicate` (hosts share what is one host's own), `rose` (a count of
+errors rose over the run), `changed` (start and end differ). Each field belongs to the rule with the pattern that fits
+it best; the pattern `*` takes what no other does.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from rollbook.checks.changes import changes
+from rollbook.checks.compare import differences, duplicates, odd_hosts
+from rollbook.checks.model import CannotTell, Change, Difference, Finding, NotApplicable, Severity
+from rollbook.checks.rule import SECTIONS, Manual, Rule
+from rollbook.checks.shown import change_text, difference_text, value_text
+from rollbook.checks.subject import Ended, Subject
+from rollbook.checks.views import status_of, views
+from rollbook.hosts import fold
+
+__all__ = ["FILES", "Row", "rows", "rules"]
+
+FILES = ("cpu", "memory", "system", "network", "storage", "accelerators", "identity", "run")
+# Set by the kernel itself as it runs, or judged by a rule of its own.
+IGNORED = {
+    "sysctl.settings.kernel.perf_event_max_sample_rate": "lowered by the kernel whenever sampling takes too long",
+    "identity.boot_id": "the rule host-rebooted looks at it",
+}
+Kind = Literal["mismatch", "duplicate", "rose", "changed"]
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule of the table, as its file declares it."""
+
+    kind: Kind
+    severity: Severity
+    fields: list[str]
+    what: str
+    why: str
+    example: str
+    fix: str
+    reference: str
+
+    @property
+    def views(self) -> list[str]:
+        """The views whose fields it watches; none for a rule that takes what is left."""
+        return list(dict.fromkeys(field.partition(".")[0] for field in self.fields if field != "*"))
+
+
+@functools.cache
+def rows() -> dict[str, Row]:
+    """All declared rules by id."""
+    found: dict[str, Row] = {}
+    for file in FILES:
+        text = resources.files("rollbook.checks").joinpath("declared", f"{file}.toml").read_bytes()
+        found |= msgspec.toml.decode(text, type=dict[str, Row])
+    return found
+
+
+@functools.cache
+def rule_for(kind: Kind, field: str) -> str:
+    """The id of the rule that watches a field: an exact name first, then the longest pattern that fits."""
+    patterns = [(pattern, name) for name, row in rows().items() if row.kind == kind for pattern in row.fields]
+    fitting = [(p == field, len(p), name) for p, name in patterns if fnmatch.fnmatchcase(field, p)]
+    return max(fitting)[2]
+
+
+def rules() -> list[Rule]:
+    """The declared rules, ready to be asked."""
+    return [_rule(name, row) for name, row in rows().items()]
+
+
+def _rule(name: str, row: Row) -> Rule:
+    check = {"mismatch": _mismatches, "duplicate": _duplicates, "rose": _changes, "changed": _changes}[row.kind]
+    manual = Manual(row.what, **{section: getattr(row, section) for section in SECTIONS})
+    needs = (Ended,) if row.kind in ("rose", "changed") else ()
+    return Rule(name, row.severity, needs, functools.partial(check, name, row), manual)
+
+
+def _mismatches(name: str, row: Row, run: Subject) -> Iterator[Finding]:
+    """One finding for each set of odd hosts, with all fields in which these differ from their group."""
+    if not any(len(group.hosts) > 1 for group in run.groups):
+        raise NotApplicable("no two hosts are of one group")
+    found = _by_rule(run)["mismatch"].get(name, [])
+    for (group, hosts), parts in itertools.groupby(
+        sorted(found, key=lambda one: (one[0], one[1])), key=lambda one: (one[0], one[1])
+    ):
+        told = [difference for _, _, difference in parts]
+        yield Finding(
+            message=_with_more(difference_text(told[0]), len(told)), hosts=list(hosts), group=group, differences=told
+        )
+    if not found:
+        _must_be_known(row, run)
+
+
+def _duplicates(name: str, row: Row, run: Subject) -> Iterator[Finding]:
+    if len(run.telling) < 2:
+        raise NotApplicable("there is one host only")
+    found = _by_rule(run)["duplicate"].get(name, [])
+    for _, hosts, difference in found:
+        field = difference.field.partition(".")[2]
+        yield Finding(
+            message=f"{field} {value_text(difference.values[0].value)}: {fold(hosts)}",
+            hosts=list(hosts),
+            differences=[difference],
+        )
+    if not found:
+        _must_be_known(row, run)
+
+
+def _changes(name: str, row: Row, run: Subject) -> Iterator[Finding]:
+    """Hosts on which the very same changed are one finding."""
+    alike: dict[tuple[str, ...], list[tuple[str, list[Change]]]] = {}
+    for host, told in _changed(run).get((row.kind, name), {}).items():
+        alike.setdefault(tuple(map(change_text, told)), []).append((host, told))
+    for texts, hosts in alike.items():
+        names = [host for host, _ in hosts]
+        yield Finding(message=f"{_with_more(texts[0], len(texts))} ({fold(names)})", hosts=names, changes=hosts[0][1])
+    if not alike:
+        _must_be_known(row, run)
+
+
+def _with_more(text: str, count: int) -> str:
+    return text if count == 1 else f"{text}, and {count - 1} more"
+
+
+def _must_be_known(row: Row, run: Subject) -> None:
+    """Nothing was found: is that because all is well, because no host has such a thing, or because none was read?"""
+    sources = {view.source for view in views() if view.name in row.views}
+    if not sources:  # a rule for what is left: passes where anything was read
+        return
+    silent = [h.name for h in run.telling if all(status_of(h, source) == "unknown" for source in sources)]
+    if silent:
+        raise CannotTell(f"{', '.join(sorted(sources))} not read on {fold(silent)}")
+    if not any(status_of(host, source) == "ok" for host in run.telling for source in sources):
+        raise NotApplicable(f"no host has {', '.join(sorted(sources))}")
+
+
+Told = tuple[str, tuple[str, ...], Difference]
+_Sorted = dict[Kind, dict[str, list[Told]]]
+
+
+@functools.lru_cache(maxsize=1)
+def _by_rule(run: Subject) -> _Sorted:
+    """Every difference and duplicate of the run, by kind and rule; found once for all rules."""
+    found: _Sorted = {"mismatch": {}, "duplicate": {}}
+
+    def keep(kind: Kind, group: str, told: Iterable[Difference]) -> None:
+        for difference in told:
+            if difference.field not in IGNORED or kind == "duplicate":
+                hosts = difference.values[0].hosts if kind == "duplicate" else odd_hosts(difference)
+                rule = rule_for(kind, difference.field)
+                found[kind].setdefault(rule, []).append((group, tuple(hosts), difference))
+
+    for view in views():
+        keep("duplicate", "", duplicates(view, run.telling))
+        for group in run.groups:
+            keep("mismatch", group.name, differences(view, group.hosts))
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _changed(run: Subject) -> dict[tuple[Kind, str], dict[str, list[Change]]]:
+    """What changed on each host over the run, by kind and rule; counts only where they rose."""
+    found: dict[tuple[Kind, str], dict[str, list[Change]]] = {}
+    for before, after in run.pairs():
+        for change in changes(before, after):
+            kind: Kind = "rose" if change.mode == "delta" else "changed"
+            if change.field in IGNORED or (kind == "rose" and not _rose(change)):
+                continue
+            found.setdefault((kind, rule_for(kind, change.field)), {}).setdefault(before.name, []).append(change)
+    return found
+
+
+def _rose(change: Change) -> bool:
+    """A count that is lower began anew with a boot or a driver, which other rules see."""
+    return isinstance(change.before, int) and isinstance(change.after, int) and change.after > change.before

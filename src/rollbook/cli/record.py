@@ -1,0 +1,40 @@
+"""`rollbook record`: a series without a command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from rollbook.api.recording import Settings, record_for
+from rollbook.cli.output import stderr
+from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.recording import recording_options, show_end
+
+__all__ = ["command"]
+
+
+@click.command("record")
+@recording_options
+@click.option("--duration", type=click.FloatRange(0.1), metavar="SECONDS", help="End after so long.")
+@reach_options
+def command(
+    reach: Reach,
+    *,
+    results: Path,
+    interval: float,
+    max_samples: int,
+    drop_raw: bool,
+    report: bool,
+    duration: float | None,
+) -> None:
+    """Record all hosts until Ctrl-C or for --duration: start snapshot, series, end snapshot, tables."""
+    settings = Settings(
+        reach.hosts, reach.options, reach.fanout, results, "record", interval, max_samples, drop_raw, report
+    )
+    if duration is None:
+        stderr().print("recording; Ctrl-C ends it")
+    ended = record_for(settings, duration)
+    show_end(ended)
+    sys.exit(ended.run.coverage.exit_code)

@@ -1,0 +1,87 @@
+"""`rollbook run`: a command, and the record of every host before, during and after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rollbook.adapters import load
+from rollbook.api.recording import Settings, run_command
+from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.recording import recording_options, show_end
+
+__all__ = ["command"]
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@recording_options
+@click.option(
+    "--type",
+    "kind",
+    default="generic",
+    show_default=True,
+    metavar="NAME",
+    help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 3 or 4 when the command was fine but hosts were missing.")
+@click.option("--skip-timeseries", is_flag=True, help="Take snapshots only, no series.")
+@click.option(
+    "--collect-cluster-info/--skip-cluster-collection",
+    "collect",
+    default=True,
+    help="Ask the hosts; without, only the arguments say what the cluster is.",
+)
+@click.option(
+    "--cluster-collection-timeout",
+    type=click.FloatRange(0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for each host to log in and give its facts.",
+)
+@click.option("--client-host-memory-in-gb", type=float, metavar="GB", help="Declared memory of each client host.")
+@click.option("--num-client-hosts", type=click.IntRange(1), metavar="N", help="Declared number of client hosts.")
+@click.option("--exec-type", type=click.Choice(["mpi", "docker"]), help="Kept in the record's args.")
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
+@reach_options
+def command(
+    reach: Reach,
+    *,
+    argv: tuple[str, ...],
+    results: Path,
+    interval: float,
+    max_samples: int,
+    drop_raw: bool,
+    report: bool,
+    kind: str,
+    strict: bool,
+    skip_timeseries: bool,
+    collect: bool,
+    cluster_collection_timeout: float,
+    **declared: Any,
+) -> None:
+    """Run COMMAND with a record of all hosts: snapshot, series, command, snapshot, tables, page.
+
+    The command keeps its stdin, terminal, signals and exit code; its output is shown and logged. Ctrl-C reaches the
+    command first, then the record is finished; a second Ctrl-C skips the end snapshot.
+    """
+    load(kind)
+    settings = Settings(
+        reach.hosts if collect else [],
+        dataclasses.replace(reach.options, timeout=min(reach.options.timeout, cluster_collection_timeout)),
+        reach.fanout,
+        results,
+        kind,
+        0.0 if skip_timeseries else interval,
+        max_samples,
+        drop_raw,
+        report,
+        {**declared, "hosts": [host.name for host in reach.hosts], "skip_timeseries": skip_timeseries},
+    )
+    ended = run_command(settings, list(argv))
+    show_end(ended)
+    sys.exit(ended.run.coverage.exit_code if strict and ended.code == 0 else ended.code)

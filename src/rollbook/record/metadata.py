@@ -1,0 +1,69 @@
+"""`<type>_<stamp>_metadata.json`: the run in the keys that MLPerf Storage's readers look for, and ours beside them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from rollbook.adapters.base import Outcome
+from rollbook.record.cluster import ClusterInformation
+from rollbook.record.hosts import HostRecord
+from rollbook.record.run import RunHosts
+
+__all__ = ["iso", "metadata", "snapshots"]
+
+
+def iso(at_ns: int) -> str:
+    """Nanoseconds since the epoch as `YYYY-MM-DDTHH:MM:SSZ`."""
+    return dt.datetime.fromtimestamp(at_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def snapshots(start: Sequence[HostRecord], end: Sequence[HostRecord]) -> dict[str, Any]:
+    """The start and end of the run as `cluster_snapshots`; a side that gave nothing is null, never the other one."""
+    sides = {
+        name: ClusterInformation.of(records) if any(record.gave_data for record in records) else None
+        for name, records in (("start", start), ("end", end))
+    }
+    methods = sorted({side.collection_method for side in sides.values() if side is not None})
+    return {**sides, "collection_method": "+".join(methods) or "unknown"}
+
+
+def metadata(
+    *, stamp: str, result_dir: str, argv: Sequence[str], args: dict[str, Any], hosts: RunHosts, outcome: Outcome
+) -> dict[str, Any]:
+    """All keys of one run. What is not known is left out or null, never invented."""
+    cluster = snapshots(hosts.start, hosts.end)
+    sampled = [host for host in hosts.series if host.samples]
+    return {
+        "benchmark_type": outcome.benchmark_type,
+        "model": outcome.model,
+        "command": outcome.command,
+        "run_datetime": stamp,
+        "num_processes": outcome.num_processes,
+        "accelerator": outcome.accelerator,
+        "result_dir": result_dir,
+        "parameters": outcome.parameters,
+        "override_parameters": outcome.override_parameters,
+        "system_info": cluster["start"],
+        "cluster_information": cluster["start"],
+        "cluster_snapshots": cluster,
+        "timeseries_data": {
+            "file": f"{outcome.benchmark_type}_{stamp}_timeseries.json",
+            "num_samples": sum(host.samples for host in sampled),
+            "interval_seconds": hosts.interval_seconds,
+            "hosts_collected": [host.name for host in sampled],
+        }
+        if sampled
+        else None,
+        "runtime": (hosts.ended_ns - hosts.started_ns) / 1e9,
+        "executed_command": " ".join(argv),
+        "command_output_files": [{"command": " ".join(argv), "stdout": "stdout.log", "stderr": "stderr.log"}],
+        "args": args,
+        "invocation_start_time": iso(hosts.started_ns),
+        "invocation_end_time": iso(hosts.ended_ns),
+        "metrics": outcome.metrics,
+        "result_files": outcome.result_files,
+        "notes": outcome.notes,
+        "phases": hosts.phases,
+    }

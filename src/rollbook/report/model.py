@@ -1,0 +1,197 @@
+"""What the page is given, as one JSON document; `web/src/model.ts` says the same in TypeScript.
+
+Times are milliseconds since 1970 on the collector's clock. Hosts are named by their place in `hosts`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from rollbook import __version__
+from rollbook.report.pack import Packed
+
+__all__ = [
+    "Change",
+    "Chart",
+    "CommandShown",
+    "CostShown",
+    "Devices",
+    "FactShown",
+    "FindingShown",
+    "HostShown",
+    "Mark",
+    "OutlierShown",
+    "PageData",
+    "Verdict",
+]
+
+Level = Literal["good", "warn", "bad"]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The run in one line, and why."""
+
+    level: Level
+    headline: str
+    reasons: list[str]
+
+
+class CommandShown(msgspec.Struct, frozen=True):
+    """The command of the run: as typed, how it ended, when it ran."""
+
+    text: str
+    code: int | None = None
+    start: float | None = None
+    end: float | None = None
+
+
+class GapShown(msgspec.Struct, frozen=True):
+    """A stretch without samples."""
+
+    start: float
+    end: float
+    why: str
+
+
+class HostShown(msgspec.Struct, frozen=True, kw_only=True):
+    """One host asked for; None is unknown."""
+
+    name: str
+    status: str
+    reason: str = ""
+    method: str = ""
+    samples: int | None = None
+    late: int | None = None
+    missed: int | None = None
+    boots: int = 0
+    gaps: list[GapShown] = []
+    clock_offset_ms: float | None = None
+    clock_bound_ms: float | None = None
+    cpu_share: float | None = None
+    cpu_seconds: float | None = None
+    memory_bytes: int | None = None
+    sent_bytes: int | None = None
+
+
+class FindingShown(msgspec.Struct, frozen=True):
+    """One thing a rule found. Hosts that are not of this run are left out of `hosts`, not of `where`."""
+
+    id: str
+    severity: str
+    message: str
+    where: str
+    hosts: list[int]
+    details: list[str]
+    evidence: dict[str, Any]
+    advice: str
+    silenced: str
+
+
+class OutlierShown(msgspec.Struct, frozen=True):
+    """One host or device that stood out, in words, and where to look."""
+
+    host: int
+    device: str
+    metric: str
+    text: str
+    start: float
+    end: float
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Something to mark on the time line; `host` is None for the whole run."""
+
+    kind: Literal["command", "phase", "gap", "reconnect", "reboot", "outlier"]
+    start: float
+    end: float
+    text: str
+    host: int | None = None
+
+
+class Devices(msgspec.Struct, frozen=True):
+    """The devices of a chart: the place of each row's host, its name, and the cells on an axis of their own."""
+
+    hosts: list[int]
+    names: list[str]
+    start: float
+    bucket: float
+    packed: Packed
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric: hosts over time, and their devices where it has any."""
+
+    id: str
+    title: str
+    unit: str
+    group: str
+    about: str
+    scarce: bool
+    ceiling: float | None
+    telling: int | None
+    hosts: list[int]
+    start: float
+    bucket: float
+    beats: int
+    packed: Packed
+    devices: Devices | None
+
+
+class FactShown(msgspec.Struct, frozen=True):
+    """A fact and who has which value; `values` are pairs of text and folded host names, the most common first."""
+
+    source: str
+    row: str
+    field: str
+    values: list[tuple[str, str]]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A fact that was another at the end than at the start, and where."""
+
+    source: str
+    row: str
+    field: str
+    before: str
+    after: str
+    where: str
+
+
+class CostShown(msgspec.Struct, frozen=True):
+    """What looking cost on the hosts: median and worst of those that could tell."""
+
+    told: int
+    cpu_share: float | None
+    worst_share: float | None
+    worst_host: str
+    memory_bytes: float | None
+    sent_bytes: float | None
+
+
+class PageData(msgspec.Struct, kw_only=True):
+    """Everything on the page."""
+
+    schema: str = "rollbook.page/1"
+    rollbook: str = __version__
+    title: str
+    created: float
+    start: float
+    end: float
+    interval: float | None
+    verdict: Verdict
+    command: CommandShown | None
+    coverage: dict[str, int]
+    hosts: list[HostShown]
+    findings: list[FindingShown]
+    checks: dict[str, int] | None
+    outliers: list[OutlierShown]
+    cost: CostShown | None
+    marks: list[Mark]
+    charts: list[Chart]
+    differing: list[FactShown]
+    equal: list[FactShown]
+    changes: list[Change]
+    compared: str
+    notes: list[str]

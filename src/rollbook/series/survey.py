@@ -1,0 +1,181 @@
+"""One pass over a journal: where each host's samples lie, when they were taken, and how the run went.
+
+The pass checks every entry, and keeps twenty bytes of each sample; their content is read later, host by host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from array import array
+from pathlib import Path
+from typing import Any
+
+from rollbook.collect.frames import Frame
+from rollbook.collect.plan import Plan
+from rollbook.errors import RecordError
+from rollbook.record.hosts import Clock
+from rollbook.record.run import ClockPoint, Phase
+from rollbook.series.clocks import Timeline
+from rollbook.series.journal import RUN, Entry, read
+from rollbook.sources import catalogue
+
+__all__ = ["HostLog", "Survey", "survey"]
+
+MOST_READINGS = 4096  # of facts, per host: a host that repeats itself must not fill our memory
+
+
+@dataclasses.dataclass
+class HostLog:
+    """What the journal has of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
+
+    `restarts` are the samples before which frames are missing, `connections` those that come first on a connection:
+    deflate streams begin anew at both. `thinned` are those before which the agent left out some.
+    """
+
+    name: str
+    places: array[int] = dataclasses.field(default_factory=lambda: array("Q"))
+    sizes: array[int] = dataclasses.field(default_factory=lambda: array("I"))
+    walls: array[int] = dataclasses.field(default_factory=lambda: array("q"))
+    restarts: set[int] = dataclasses.field(default_factory=set)
+    connections: list[int] = dataclasses.field(default_factory=list)
+    thinned: set[int] = dataclasses.field(default_factory=set)
+    timeline: Timeline = dataclasses.field(default_factory=Timeline)
+    clocks: list[ClockPoint] = dataclasses.field(default_factory=list)
+    hellos: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    method: str = ""
+    losses: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    goodbye: bytes = b""
+    readings: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    lost_frames: int = 0
+    _seq: int = -1
+    _round: tuple[int, int] = (-1, 0)
+
+    def times(self) -> array[int]:
+        """When the samples were taken, on the collector's clock."""
+        return self.timeline.times(self.walls, self.connections)
+
+    @property
+    def boots(self) -> list[str]:
+        """The boot ids of the connections, repeated ones once."""
+        return list(dict.fromkeys(hello["boot_id"] for hello in self.hellos if hello.get("boot_id")))
+
+    def event(self, event: dict[str, Any], at_ns: int) -> None:
+        """Take what the collector noted about this host."""
+        match event.get("event"):
+            case "clock":
+                offset = int(event["offset_ns"])
+                self.timeline.measured(at_ns, offset)
+                clock = Clock(offset, int(event["bound_ns"]), int(event["round_trip_ns"]))
+                self.clocks.append(ClockPoint(at_ns, clock))
+            case "connected":
+                self.timeline.connect()
+                self.connections.append(len(self.places))
+                self.hellos.append({str(name): str(value) for name, value in event["hello"].items()})
+                self.method, self._seq, self._round = str(event.get("method", "")), -1, (-1, 0)
+            case "lost":
+                self.losses.append({**event, "at_ns": at_ns})
+
+    def frame(self, frame: Frame, entry: Entry, plan: Plan) -> None:
+        """Take a frame of this host."""
+        steady = self.timeline.steady(frame.mono, frame.wall, entry.arrived_ns)
+        place, size = entry.segment << 32 | entry.offset, len(entry.payload)
+        if frame.kind == "S":
+            # Its deflate streams need every sample before it; any frame that is missing may have been one.
+            if frame.seq != self._seq + 1 and self._seq >= 0:
+                self.restarts.add(len(self.places))
+                self.lost_frames += max(0, frame.seq - self._seq - 1)
+            self._sample(place, size, steady)
+        elif frame.kind == "G":
+            self.thinned.add(len(self.places))
+        elif frame.kind == "E":
+            self.goodbye = frame.payload
+        elif frame.kind in "RZ":
+            number, phase = _header(frame)
+            if phase == "sample" and number < len(plan.sources):
+                # The stand-in sends a frame for each source; they are one sample, taken when the first was.
+                last, taken = self._round
+                taken = steady if number <= last or last < 0 else taken
+                self._round = (number, taken)
+                self._sample(place, size, taken)
+            elif len(self.readings) < MOST_READINGS:
+                self.readings.append((place, size))
+        self._seq = frame.seq
+
+    def _sample(self, place: int, size: int, wall: int) -> None:
+        self.places.append(place)
+        self.sizes.append(size)
+        self.walls.append(wall)
+
+
+@dataclasses.dataclass
+class Survey:
+    """What a journal holds."""
+
+    directory: Path
+    begin: dict[str, Any]
+    hosts: list[HostLog]
+    phases: list[Phase]
+    started_ns: int
+    ended_ns: int
+    damaged: int
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the run. A source that this version does not know stops nothing: its samples are passed over."""
+        return plan_of(self.begin)
+
+    @property
+    def interval_ns(self) -> int:
+        """The interval asked for; 0 where nothing was sampled."""
+        return int(self.begin.get("interval_ns") or 0)
+
+
+def plan_of(begin: dict[str, Any]) -> Plan:
+    """The plan that a `begin` event names."""
+    return Plan(tuple(catalogue.source(name) for name in begin["sources"]))
+
+
+def survey(directory: Path) -> Survey:
+    """Read all of a journal once; raises `RecordError` where there is none."""
+    reader = read(directory)
+    begin: dict[str, Any] | None = None
+    hosts: list[HostLog] = []
+    marks: list[tuple[int, str]] = []
+    first = last = 0
+    plan = Plan(())
+    for entry in reader:
+        event = entry.event
+        if begin is None:
+            if event is None or event.get("event") != "begin":
+                continue  # its host numbers mean nothing yet
+            begin, first = event, int(event.get("started_ns", entry.arrived_ns))
+            hosts = [HostLog(str(name)) for name in event["hosts"]]
+            plan = plan_of(event)
+        last = max(last, entry.arrived_ns)
+        if event is not None and entry.host == RUN:
+            if event.get("event") == "phase":
+                marks.append((entry.arrived_ns, str(event.get("name", ""))))
+        elif event is not None and entry.host < len(hosts):
+            hosts[entry.host].event(event, entry.arrived_ns)
+        elif entry.host < len(hosts) and (frame := entry.frame) is not None:
+            hosts[entry.host].frame(frame, entry, plan)
+    if begin is None:
+        raise RecordError(f"{directory} has no journal that can be read")
+    edges = [at for at, _ in marks[1:]] + [last]
+    phases = [Phase(name, at, end) for (at, name), end in zip(marks, edges, strict=False)]
+    return Survey(directory, begin, hosts, phases, first, last, reader.damaged)
+
+
+def _header(frame: Frame) -> tuple[int, str]:
+    """Source number and phase of a reading, from its first bytes."""
+    head = frame.payload[:80]
+    if frame.kind == "Z":
+        try:
+            head = zlib.decompressobj().decompress(frame.payload, 80)
+        except zlib.error:
+            return 0, ""
+    words = head.split(b" ", 2)
+    if len(words) < 3 or not words[0].isdigit() or len(words[0]) > 9:
+        return 0, ""
+    return int(words[0]), words[1].decode("ascii", "replace")

@@ -1,0 +1,77 @@
+"""The stdout that all agents of a launcher share: lines told apart by their tags.
+
+Launchers mix the lines of their agents, add warnings of their own, and some cut lines when an agent writes faster
+than it is read (Open MPI 4; srun those over 1,024 bytes). A line is taken from its marker to its end or to the next
+marker, and goes to its agent's stream as it is: whether it is whole, the frames' checksums say there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from rollbook.collect.frames import Decoder
+from rollbook.collect.session import facts_of
+from rollbook.transports.listener import Who
+
+__all__ = ["Merged"]
+
+LINE = re.compile(rb"@rb1 ([0-9]{1,10}) [^\n@]*")
+LONGEST = 64 * 1024  # of a line without an end; no agent's is that long
+EARLY = 8 << 20  # what is kept of an agent that has not said yet who it is
+WORDS = 16 * 1024
+
+
+class Merged:
+    """Bytes of the launcher in; `came` is told of each agent once, with a function that takes what is to be read.
+
+    `words` keeps the last of what belongs to no agent.
+    """
+
+    def __init__(self, came: Callable[[str, Who], Callable[[bytes], None]]) -> None:
+        self._came = came
+        self._takers: dict[bytes, Callable[[bytes], None]] = {}
+        self._early: dict[bytes, tuple[Decoder, bytearray]] = {}
+        self._rest = b""
+        self._words = bytearray()
+
+    @property
+    def words(self) -> str:
+        """What the launcher itself, or anything else, printed."""
+        return self._words.decode("utf-8", "replace")
+
+    def feed(self, data: bytes) -> None:
+        """Take what the launcher printed."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            end = 0
+            for found in LINE.finditer(line):
+                self._say(line[end : found.start()])
+                end = found.end()
+                self._take(found[1], found[0] + b"\n")
+            self._say(line[end:].rstrip(b"\r") + b"\n")
+
+    def _say(self, noise: bytes) -> None:
+        if noise.strip():
+            self._words += noise
+            del self._words[:-WORDS]
+
+    def _take(self, tag: bytes, line: bytes) -> None:
+        if tag in self._takers:
+            self._takers[tag](line)
+            return
+        decoder, kept = self._early.setdefault(tag, (Decoder(), bytearray()))
+        kept += line
+        for frame in decoder.feed(line):
+            if frame.kind == "H":
+                hello = facts_of(frame.payload)
+                rank, node = hello.get("rank", ""), hello.get("node", "-")
+                who = Who(int(rank) if rank.isdecimal() else None, node.strip("-"), hello.get("hostname", ""))
+                self._takers[tag] = self._came(tag.decode(), who)
+                self._takers[tag](bytes(kept))
+                del self._early[tag]
+                return
+        del kept[:-EARLY]

@@ -1,0 +1,59 @@
+// Elements from data. Text from hosts only ever becomes a text node: nothing here parses markup.
+
+type Child = Node | string | number | null | undefined | false;
+
+export type Attributes = Record<string, string | number | boolean | null | undefined>;
+
+/** Characters that would be invisible or turn the text around, shown as a replacement character. */
+export function visible(text: string): string {
+  return text.replace(/[\t\n\r]+/g, " ").replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Cn}\p{Zl}\p{Zp}]/gu, "\ufffd");
+}
+
+/** An element with attributes and children; false and null attributes are left out. */
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith("on") || name === "style") throw new Error(`${name} does not go through an attribute`);
+    element.setAttribute(name, value === true ? "" : visible(String(value)));
+  }
+  add(element, ...children);
+  return element;
+}
+
+export function add(parent: Node, ...children: Child[]): void {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    parent.appendChild(child instanceof Node ? child : document.createTextNode(visible(String(child))));
+  }
+}
+
+/** A button that does something and says what. */
+export function button(label: string, attributes: Attributes, act: () => void): HTMLButtonElement {
+  const element = h("button", { type: "button", ...attributes }, label);
+  element.addEventListener("click", act);
+  return element;
+}
+
+/** A table with a heading row; cells are text or elements. */
+export function table(caption: string, headings: string[], rows: Child[][]): HTMLTableElement {
+  const head = h("tr");
+  for (const heading of headings) add(head, h("th", { scope: "col" }, heading));
+  const body = h("tbody");
+  for (const row of rows) {
+    const line = h("tr");
+    row.forEach((cell, at) => add(line, at === 0 ? h("th", { scope: "row" }, cell) : h("td", {}, cell)));
+    add(body, line);
+  }
+  return h("table", {}, h("caption", { class: "unseen" }, caption), h("thead", {}, head), body);
+}
+
+export function byId(id: string): HTMLElement {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`no element #${id}`);
+  return found;
+}

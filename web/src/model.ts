@@ -1,0 +1,139 @@
+// What the page is given; `src/rollbook/report/model.py` says the same in Python, and more about each field.
+// Times are milliseconds since 1970 on the collector's clock. Hosts are named by their place in `hosts`.
+
+export interface Packed {
+  rows: number;
+  buckets: number;
+  planes: number;
+  low: number;
+  step: number;
+  rooted: boolean;
+  data: string;
+}
+
+export interface Gap {
+  start: number;
+  end: number;
+  why: string;
+}
+
+export interface Host {
+  name: string;
+  status: string;
+  reason: string;
+  method: string;
+  samples: number | null;
+  late: number | null;
+  missed: number | null;
+  boots: number;
+  gaps: Gap[];
+  clock_offset_ms: number | null;
+  clock_bound_ms: number | null;
+  cpu_share: number | null;
+  cpu_seconds: number | null;
+  memory_bytes: number | null;
+  sent_bytes: number | null;
+}
+
+export interface Finding {
+  id: string;
+  severity: string;
+  message: string;
+  where: string;
+  hosts: number[];
+  details: string[];
+  evidence: Record<string, unknown>;
+  advice: string;
+  silenced: string;
+}
+
+export interface Outlier {
+  host: number;
+  device: string;
+  metric: string;
+  text: string;
+  start: number;
+  end: number;
+}
+
+export interface Mark {
+  kind: "command" | "phase" | "gap" | "reconnect" | "reboot" | "outlier";
+  start: number;
+  end: number;
+  text: string;
+  host: number | null;
+}
+
+export interface Devices {
+  hosts: number[];
+  names: string[];
+  start: number;
+  bucket: number;
+  packed: Packed;
+}
+
+export interface Chart {
+  id: string;
+  title: string;
+  unit: string;
+  group: string;
+  about: string;
+  scarce: boolean;
+  ceiling: number | null;
+  telling: number | null;
+  hosts: number[];
+  start: number;
+  bucket: number;
+  beats: number;
+  packed: Packed;
+  devices: Devices | null;
+}
+
+export interface Fact {
+  source: string;
+  row: string;
+  field: string;
+  values: [text: string, where: string][];
+}
+
+export interface Change {
+  source: string;
+  row: string;
+  field: string;
+  before: string;
+  after: string;
+  where: string;
+}
+
+export interface Cost {
+  told: number;
+  cpu_share: number | null;
+  worst_share: number | null;
+  worst_host: string;
+  memory_bytes: number | null;
+  sent_bytes: number | null;
+}
+
+export interface Page {
+  rollbook: string;
+  title: string;
+  created: number;
+  start: number;
+  end: number;
+  interval: number | null;
+  verdict: { level: "good" | "warn" | "bad"; headline: string; reasons: string[] };
+  command: { text: string; code: number | null; start: number | null; end: number | null } | null;
+  coverage: Record<string, number>;
+  hosts: Host[];
+  findings: Finding[];
+  checks: Record<string, number> | null;
+  outliers: Outlier[];
+  cost: Cost | null;
+  marks: Mark[];
+  charts: Chart[];
+  differing: Fact[];
+  equal: Fact[];
+  changes: Change[];
+  compared: string;
+  notes: string[];
+}
