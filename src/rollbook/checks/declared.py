@@ -22,7 +22,7 @@ from rollbook.checks.model import CannotTell, Change, Difference, Finding, NotAp
 from rollbook.checks.rule import SECTIONS, Manual, Rule
 from rollbook.checks.shown import change_text, difference_text, value_text
 from rollbook.checks.subject import Ended, Subject
-from rollbook.checks.views import status_of, views
+from rollbook.checks.views import views
 from rollbook.hosts import fold
 
 __all__ = ["FILES", "Row", "rows", "rules"]
@@ -132,15 +132,17 @@ def _with_more(text: str, count: int) -> str:
 
 
 def _must_be_known(row: Row, run: Subject) -> None:
-    """Nothing was found: is that because all is well, because no host has such a thing, or because none was read?"""
-    sources = {view.source for view in views() if view.name in row.views}
+    """Nothing was found; tell whether all is well, no host has such a thing, or some could not be asked."""
+    sources = sorted({view.source for view in views() if view.name in row.views})
     if not sources:  # a rule for what is left: passes where anything was read
         return
-    silent = [h.name for h in run.telling if all(status_of(h, source) == "unknown" for source in sources)]
+    states = {source: run.states(source) for source in sources}
+    told = [source for source in sources if states[source].ok]
+    silent = {host for source in told or sources for host in states[source].unknown}
     if silent:
-        raise CannotTell(f"{', '.join(sorted(sources))} not read on {fold(silent)}")
-    if not any(status_of(host, source) == "ok" for host in run.telling for source in sources):
-        raise NotApplicable(f"no host has {', '.join(sorted(sources))}")
+        raise CannotTell(f"{', '.join(told or sources)} not read on {fold(silent)}")
+    if not told:
+        raise NotApplicable(f"no host has {', '.join(sources)}")
 
 
 Told = tuple[str, tuple[str, ...], Difference]

@@ -6,8 +6,9 @@ import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, form
 from rollbook.checks.views import status_of
 from rollbook.errors import RecordError
@@ -17,7 +18,17 @@ from rollbook.record.run import Run, RunHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Record
 
-__all__ = ["Benchmark", "Ended", "Presence", "Subject", "Summary", "open_subject"]
+__all__ = [
+    "Baseline",
+    "Benchmark",
+    "Description",
+    "Ended",
+    "Presence",
+    "States",
+    "Subject",
+    "Summary",
+    "open_subject",
+]
 
 Presence = Literal["present", "absent", "unknown"]
 BENCHMARKS = ("training", "checkpointing", "vector_database", "kv_cache")
@@ -36,6 +47,21 @@ class Summary:
     """A need: the summary that DLIO writes at the end of a run."""
 
 
+class Baseline:
+    """A need: a record that the user gave to compare with."""
+
+
+class Description:
+    """A need: the description of the system under test."""
+
+
+class States(NamedTuple):
+    """How a source was read: on how many hosts well, and on which not."""
+
+    ok: int
+    unknown: list[str]
+
+
 class Subject:
     """One run, or one look at hosts, as rules see it. Nothing here changes once it is made."""
 
@@ -46,13 +72,18 @@ class Subject:
         metadata: Mapping[str, Any] | None = None,
         path: Path | None = None,
         named: Mapping[str, Sequence[str]] | None = None,
+        baseline: Subject | None = None,
+        expectations: Sequence[Expectation] = (),
+        description: Mapping[str, Any] | None = None,
     ) -> None:
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
         self.interval = hosts.interval_seconds
         self.run_seconds = (hosts.ended_ns - hosts.started_ns) / 1e9
         self.metadata = metadata or {}
         self.path = path
+        self.baseline, self.expectations, self.description = baseline, expectations, description
         self._named = named or {}
+        self._states: dict[str, States] = {}
 
     @functools.cached_property
     def groups(self) -> list[Group]:
@@ -103,16 +134,27 @@ class Subject:
             SeriesHost: (bool(self.series), "the record has no series"),
             Benchmark: (self.metadata.get("benchmark_type") in BENCHMARKS, "not a benchmark of MLPerf Storage"),
             Summary: (bool(self.summary), "there is no summary of DLIO"),
+            Baseline: (self.baseline is not None, "no baseline was given"),
+            Expectation: (bool(self.expectations), "no expectations were given"),
+            Description: (self.description is not None, "no description of the system was given"),
         }[need]
         return ("present", "") if there else ("absent", why)
 
     def _fact_presence(self, source: str) -> tuple[Presence, str]:
-        states = {status_of(host, source) for host in self.telling}
-        if "ok" in states:
+        states = self.states(source)
+        if states.ok:
             return "present", ""
-        if states == {"absent"}:
-            return "absent", f"no host has {source}"
-        return "unknown", f"{source} was not read"
+        if states.unknown or not self.telling:
+            return "unknown", f"{source} was not read"
+        return "absent", f"no host has {source}"
+
+    def states(self, source: str) -> States:
+        """How many hosts gave the source at the start, and which could not tell."""
+        if source not in self._states:
+            found = [(host.name, status_of(host, source)) for host in self.telling]
+            unknown = [name for name, state in found if state == "unknown"]
+            self._states[source] = States(sum(state == "ok" for _, state in found), unknown)
+        return self._states[source]
 
 
 @functools.cache
@@ -124,12 +166,12 @@ def _source_of(record: type) -> str:
     return _sources_by_record()[record]
 
 
-def open_subject(path: Path, named: Mapping[str, Sequence[str]] | None = None) -> Subject:
+def open_subject(path: Path, **options: Any) -> Subject:
     """A record's directory, or the one file that `rollbook snapshot -o NAME.json` writes."""
     if path.is_dir():
         run = Run.open(path)
-        return Subject(run.hosts, metadata=run.metadata, path=path, named=named)
+        return Subject(run.hosts, metadata=run.metadata, path=path, **options)
     if not path.exists():
         raise RecordError(f"{path} does not exist")
     snapshot = read(path, Snapshot)
-    return Subject(RunHosts(started_ns=0, ended_ns=0, start=snapshot.hosts), named=named)
+    return Subject(RunHosts(started_ns=0, ended_ns=0, start=snapshot.hosts), **options)

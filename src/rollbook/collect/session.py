@@ -46,6 +46,7 @@ class Session:
         self._pongs: dict[bytes, tuple[int, int]] = {}
         self._pings = 0
         self._sent_shell = False
+        self._closing = asyncio.Lock()
         self._ending: Ending | None = None
 
     async def __aenter__(self) -> Self:
@@ -107,8 +108,9 @@ class Session:
         await self._close(grace=1.0)
 
     async def _close(self, grace: float) -> None:
-        if self._channel is not None and self._ending is None:
-            self._ending = await self._channel.close(grace)
+        async with self._closing:
+            if self._channel is not None and self._ending is None:
+                self._ending = await self._channel.close(grace)
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.wait([self._pump])
@@ -134,10 +136,9 @@ class Session:
         if not self.visit.hello:
             raise self.transport.explain(self.host, self._ending, self.decoder.head)
         said = self._ending.stderr.strip().splitlines()
-        raise AgentFailed(
-            f"the agent ended halfway, after {len(self.visit.readings)} of {len(self.plan.sources)} sources"
-            + (f": {said[-1]}" if said else " (killed, or the connection broke)")
-        )
+        read, asked = len(self.visit.readings), len(self.plan.sources)
+        halfway = f"the agent ended halfway, after {read} of {asked} sources" if read < asked else "the agent is gone"
+        raise AgentFailed(halfway + (f": {said[-1]}" if said else " (killed, or the connection broke)"))
 
     async def _receive(self, channel: Channel) -> None:
         try:

@@ -47,6 +47,7 @@ class HostStream:
         self.share, self.host, self.route = share, host, route
         self.state, self.reason = "connecting", ""
         self.ready = asyncio.Event()
+        self._leaving = False
         self._session: Session | None = None
         self._task = asyncio.create_task(self._keep())
 
@@ -57,8 +58,8 @@ class HostStream:
 
     async def end(self, *, facts: bool, seconds: float) -> None:
         """Read the end facts, let the agent go, and stop; whatever the host does, within the time given."""
-        session = self._session
-        if session is not None and self.state == "sampling":
+        session, self._leaving = self._session, True
+        if session is not None:
             with contextlib.suppress(TransportError, TimeoutError):
                 async with asyncio.timeout(seconds):
                     if facts:
@@ -76,6 +77,8 @@ class HostStream:
             try:
                 await self._visit()
             except TransportError as error:
+                if self._leaving:
+                    return
                 self.state, self.reason = "lost", str(error)
                 self._event("lost", reason=self.reason, status=error.status)
             finally:

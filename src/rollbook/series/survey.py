@@ -19,9 +19,11 @@ from rollbook.record.run import ClockPoint, Phase
 from rollbook.series.clocks import Timeline
 from rollbook.series.journal import RUN, Entry, read
 from rollbook.sources import catalogue
+from rollbook.sources.base import Source
 
 __all__ = ["HostLog", "Survey", "survey"]
 
+LATEST = (1 << 62) - 1  # no honest clock is past it, and sums with offsets still fit
 MOST_READINGS = 4096  # of facts, per host: a host that repeats itself must not fill our memory
 
 
@@ -48,6 +50,7 @@ class HostLog:
     goodbye: bytes = b""
     readings: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     lost_frames: int = 0
+    _greeted: bool = False
     _seq: int = -1
     _round: tuple[int, int] = (-1, 0)
 
@@ -69,15 +72,20 @@ class HostLog:
                 clock = Clock(offset, int(event["bound_ns"]), int(event["round_trip_ns"]))
                 self.clocks.append(ClockPoint(at_ns, clock))
             case "connected":
-                self.timeline.connect()
-                self.connections.append(len(self.places))
+                if not self._greeted:  # its hello is damaged
+                    self._connect()
                 self.hellos.append({str(name): str(value) for name, value in event["hello"].items()})
-                self.method, self._seq, self._round = str(event.get("method", "")), -1, (-1, 0)
+                self.method, self._greeted = str(event.get("method", "")), False
             case "lost":
                 self.losses.append({**event, "at_ns": at_ns})
 
     def frame(self, frame: Frame, entry: Entry, plan: Plan) -> None:
         """Take a frame of this host."""
+        if frame.mono | frame.wall > LATEST:
+            return
+        if frame.kind == "H":
+            self._connect()
+            self._greeted = True
         steady = self.timeline.steady(frame.mono, frame.wall, entry.arrived_ns)
         place, size = entry.segment << 32 | entry.offset, len(entry.payload)
         if frame.kind == "S":
@@ -102,6 +110,11 @@ class HostLog:
                 self.readings.append((place, size))
         self._seq = frame.seq
 
+    def _connect(self) -> None:
+        self.timeline.connect()
+        self.connections.append(len(self.places))
+        self._seq, self._round = -1, (-1, 0)
+
     def _sample(self, place: int, size: int, wall: int) -> None:
         self.places.append(place)
         self.sizes.append(size)
@@ -122,7 +135,7 @@ class Survey:
 
     @property
     def plan(self) -> Plan:
-        """The plan of the run. A source that this version does not know stops nothing: its samples are passed over."""
+        """The plan of the run."""
         return plan_of(self.begin)
 
     @property
@@ -132,8 +145,13 @@ class Survey:
 
 
 def plan_of(begin: dict[str, Any]) -> Plan:
-    """The plan that a `begin` event names."""
-    return Plan(tuple(catalogue.source(name) for name in begin["sources"]))
+    """The plan that a `begin` event names; a source that this version does not know has a place in it but no data."""
+    return Plan(
+        tuple(
+            catalogue.source(name) if name in catalogue.NAMES else Source((), lambda _: None, None, name=name)
+            for name in begin["sources"]
+        )
+    )
 
 
 def survey(directory: Path) -> Survey:

@@ -1,0 +1,111 @@
+"""What a site expects of its hosts, written down in a file.
+
+    [[expect]]
+    field = "net_class.mtu"     # source.field, or source.field.column
+    row = "eth[02]"             # optional: rows of a table by name; * ? [] are wildcards
+    hosts = "node[01-32]"       # optional: a nodeset
+    equals = 9000               # one of: equals, one_of, at_least, at_most, matches
+    reason = "jumbo frames on the storage network"
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.checks.compare import key_of
+from rollbook.checks.views import View
+from rollbook.errors import UsageError
+from rollbook.hosts import expand
+from rollbook.record.hosts import HostRecord
+from rollbook.sources import catalogue
+
+__all__ = ["Expectation", "read_expectations"]
+
+
+class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One expectation; of the ways to say it exactly one is given."""
+
+    field: str
+    row: str | None = None
+    hosts: str | None = None
+    reason: str = ""
+    equals: Any = None
+    one_of: list[Any] | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    matches: str | None = None
+
+    def said(self) -> str:
+        """What is expected, in words."""
+        ways = {name: getattr(self, name) for name in WAYS}
+        ((way, value),) = ((way, value) for way, value in ways.items() if value is not None)
+        return str(value) if way == "equals" else f"{way.replace('_', ' ')} {value}"
+
+    def met(self, value: Any) -> bool:
+        """Whether a value is as expected; an absent one never is."""
+        if value is None:
+            return False
+        if self.matches is not None:
+            return re.fullmatch(self.matches, str(value)) is not None
+        if self.at_least is not None or self.at_most is not None:
+            low, high = self.at_least, self.at_most
+            return isinstance(value, int | float) and (low is None or value >= low) and (high is None or value <= high)
+        return value in self.one_of if self.one_of is not None else value == self.equals
+
+    def concerns(self, host: str) -> bool:
+        """Whether it is about this host."""
+        return self.hosts is None or host in expand(self.hosts)
+
+    def values(self, host: HostRecord) -> Iterator[tuple[str, Any]]:
+        """The values of the field on a host, with the names of their rows; one that is absent is None."""
+        source, field, column = (*self.field.split(".", 2), "")[:3]
+        fact = host.facts.get(source)
+        if not catalogue.source(source).table:
+            yield "", _one(fact, field, column)
+            return
+        view = View(source, source)
+        rows = [(key_of(view, row), row) for row in fact or []]
+        fitting = [(key, row) for key, row in rows if self.row is None or fnmatch.fnmatchcase(key, self.row)]
+        if not fitting and self.row is not None:
+            yield self.row, None
+        for key, row in fitting:
+            yield key, _one(row, field, column)
+
+
+WAYS = ("equals", "one_of", "at_least", "at_most", "matches")
+
+
+def _one(fact: Any, field: str, column: str) -> Any:
+    value = getattr(fact, field, None)
+    return value.get(column) if column and isinstance(value, dict) else value
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    expect: list[Expectation]
+
+
+def read_expectations(path: Path) -> list[Expectation]:
+    """The expectations of a file; raises `UsageError` that names what cannot be used."""
+    try:
+        found = msgspec.toml.decode(path.read_bytes(), type=_File).expect
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{path}: {error}") from error
+    for one in found:
+        given = [way for way in WAYS if getattr(one, way) is not None]
+        if len(given) != 1:
+            raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(WAYS)}")
+        source, _, field = one.field.partition(".")
+        known = source in catalogue.NAMES and field.partition(".")[0] in catalogue.source(source).record.__struct_fields__
+        if not known:
+            raise UsageError(f"{path}: no source has a field called {one.field}")
+        if one.hosts is not None:
+            expand(one.hosts)
+    return found

@@ -1,0 +1,42 @@
+"""A host is not what it was in the baseline.
+
+Why: A cluster that passed once drifts: updates, repairs and hand-made changes. What changed since the last good run is
+the first suspect when the next one is slow.
+Example: net_class eth0 mtu: 9000 -> 1500 (node17)
+Fix: Bring the host back, or take a new baseline if the change is meant.
+Reference: rollbook check --baseline
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.changes import changes
+from rollbook.checks.model import CannotTell, Change, Finding
+from rollbook.checks.shown import change_text
+from rollbook.checks.subject import Baseline, Subject
+from rollbook.hosts import fold
+
+ID, SEVERITY, NEEDS = "baseline-drift", "fail", (Baseline,)
+COMPARED = ("same", "band", "set")
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """Each host against itself in the baseline; hosts with the same changes together."""
+    assert run.baseline is not None, "NEEDS says so"
+    was = {host.name: host for host in run.baseline.telling}
+    alike: dict[tuple[str, ...], list[str]] = {}
+    told: dict[tuple[str, ...], list[Change]] = {}
+    for host in run.telling:
+        if host.name in was:
+            found = [change for change in changes(was[host.name], host) if change.mode in COMPARED]
+            texts = tuple(map(change_text, found))
+            if texts:
+                alike.setdefault(texts, []).append(host.name)
+                told[texts] = found
+    for texts, names in alike.items():
+        more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
+        yield Finding(message=f"{texts[0]}{more} ({fold(names)})", hosts=names, changes=told[texts])
+    new = [host.name for host in run.telling if host.name not in was]
+    if new:
+        raise CannotTell(f"not in the baseline: {fold(new)}")

@@ -1,0 +1,43 @@
+"""A host booted during the run.
+
+Why: Its processes were gone for minutes, its page cache is empty, its counters began anew.
+Example: boot id 5d0c… at the start, 91ab… at the end (node17)
+Fix: Find the cause (last -x, the BMC's log, kdump) and run again.
+Reference: proc_sys_kernel(5), random/boot_id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.model import CannotTell, Finding
+from rollbook.checks.subject import Ended, Subject
+from rollbook.record.hosts import HostRecord
+from rollbook.sources.identity import Identity
+
+ID, SEVERITY, NEEDS = "host-rebooted", "fail", (Ended,)
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """Boot ids of start, series and end: more than one is a boot."""
+    after = {host.name: host for host in run.end if host.gave_data}
+    between = {host.name: host.boot_ids for host in run.series}
+    silent = []
+    for host in run.telling:
+        known = [_boot_id(host), *between.get(host.name, []), _boot_id(after[host.name]) if host.name in after else None]
+        seen = list(dict.fromkeys(boot for boot in known if boot))
+        if len(seen) > 1:
+            yield Finding(
+                message=f"boot id {seen[0]} at first, then {seen[-1]} ({host.name})",
+                hosts=[host.name],
+                evidence={"boot_ids": seen},
+            )
+        elif not seen:
+            silent.append(host.name)
+    if silent:
+        raise CannotTell(f"no boot id of {', '.join(silent[:5])}")
+
+
+def _boot_id(host: HostRecord) -> str | None:
+    identity = host.facts.get("identity")
+    return identity.boot_id if isinstance(identity, Identity) and identity.boot_id else host.boot_id

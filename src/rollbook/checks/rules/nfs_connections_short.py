@@ -1,0 +1,29 @@
+"""An NFS mount has fewer connections than it asked for.
+
+Why: nconnect takes effect only with the first mount from a server; a later one shares the connections there are.
+Example: /data: 1 connection, nconnect=16 (node[01-32])
+Fix: Unmount everything from that server, then mount with nconnect first.
+Reference: nfs(5), nconnect
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.model import Finding
+from rollbook.checks.subject import Subject
+from rollbook.hosts import fold
+from rollbook.sources.nfs import NfsMount
+
+ID, SEVERITY, NEEDS = "nfs-connections-short", "warn", (NfsMount,)
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """Mounts with fewer connections than `nconnect`, like ones together."""
+    found: dict[str, list[str]] = {}
+    for host, mount in run.each(NfsMount):
+        if mount.nconnect is not None and mount.connections < mount.nconnect:
+            connections = "1 connection" if mount.connections == 1 else f"{mount.connections} connections"
+            found.setdefault(f"{mount.mount_point}: {connections}, nconnect={mount.nconnect}", []).append(host.name)
+    for text, names in found.items():
+        yield Finding(message=f"{text} ({fold(names)})", hosts=names)

@@ -1,0 +1,35 @@
+"""Looking at a host took more than a twentieth of one of its CPUs.
+
+Why: The measurement must not change what is measured.
+Example: 0.071 of one CPU over the run (node17)
+Fix: Lengthen the interval, or leave out sources; a host with very many disks, interfaces or mounts costs more.
+Reference: hosts.json, cpu_share
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.model import CannotTell, Finding
+from rollbook.checks.subject import Subject
+from rollbook.hosts import fold
+from rollbook.record.run import SeriesHost
+
+ID, SEVERITY, NEEDS = "observer-cost", "warn", (SeriesHost,)
+MOST = 0.05
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """The agent's own CPU time over the time it ran."""
+    silent = []
+    for host in run.series:
+        if host.cpu_share is None:
+            silent.append(host.name)
+        elif host.cpu_share > MOST:
+            yield Finding(
+                message=f"{host.cpu_share:.3f} of one CPU over the run ({host.name})",
+                hosts=[host.name],
+                evidence={"cpu_share": host.cpu_share},
+            )
+    if silent:
+        raise CannotTell(f"no cost known of {fold(silent)}")

@@ -1,0 +1,40 @@
+"""Samples of a host are missing from the series.
+
+Why: What happened in the gap cannot be told, and averages over the run are wrong for that host.
+Example: 512 of 600 samples, 1 gap: connection lost for 88 s (node17)
+Fix: Look at the gap's reason. Lost connections point to the network, missed beats to an overloaded host.
+Reference: hosts.json, series
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.model import Finding
+from rollbook.checks.subject import Subject
+from rollbook.record.run import SeriesHost
+
+ID, SEVERITY, NEEDS = "series-incomplete", "warn", (SeriesHost,)
+MISSED = 0.05  # of the beats; a few late ones are normal on a busy host
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """Hosts with gaps, without an end, or with more than a twentieth of the beats missed."""
+    for host in run.series:
+        asked = host.samples + host.missed
+        if host.status == "complete" and not host.gaps and host.missed <= MISSED * asked and host.samples:
+            continue
+        parts = [f"{host.samples} of {asked} samples"]
+        if host.gaps:
+            longest = max(host.gaps, key=lambda gap: gap.end_ns - gap.start_ns)
+            seconds = (longest.end_ns - longest.start_ns) / 1e9
+            gaps = f"{len(host.gaps)} gap{'s' if len(host.gaps) > 1 else ''}"
+            parts.append(f"{gaps}, the longest {seconds:.0f} s: {longest.why}")
+        if host.status != "complete":
+            parts.append(f"{host.status}: {host.reason}")
+        yield Finding(
+            message=f"{', '.join(parts)} ({host.name})",
+            hosts=[host.name],
+            severity=None if host.samples else "fail",
+            evidence={"samples": host.samples, "missed": host.missed, "late": host.late, "gaps": len(host.gaps)},
+        )

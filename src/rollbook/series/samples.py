@@ -1,0 +1,138 @@
+"""From a journal's frames to samples: the text of each source at each beat, on the collector's clock.
+
+A sample frame holds, for each source, five LEB128 numbers (place in the plan, flags, start in µs after the frame's
+clock, duration in µs, length) and the deflated pages. Each source is one deflate stream, begun anew at key beats; a
+source whose stream is broken gives nothing until then, never a wrong text.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rollbook.collect.readings import read_frame
+from rollbook.errors import ProtocolError, RecordError
+from rollbook.series.journal import frame_of, segments
+from rollbook.series.survey import HostLog, Survey
+
+__all__ = ["HostSamples", "Sample", "Segments"]
+
+KEY, UNCHANGED = 1, 2
+FLUSHED = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent leaves out
+LARGEST = 16 << 20
+LATEST_START = 1 << 40  # µs after the beat
+
+
+class Sample(NamedTuple):
+    """One source at one beat: its pages as they came, or None where they are those of the sample before."""
+
+    source: int
+    ts: int
+    mono: int
+    body: bytes | None
+
+
+class Segments:
+    """The open segments of a journal, for reading single entries."""
+
+    def __init__(self, survey: Survey) -> None:
+        self._fds = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in segments(survey.directory)]
+
+    def payload(self, place: int, size: int) -> bytes:
+        """The payload of the entry at that place."""
+        data = os.pread(self._fds[place >> 32], size, place & 0xFFFFFFFF)
+        if len(data) != size:
+            raise RecordError("the journal became shorter while it was read")
+        return data
+
+    def close(self) -> None:
+        """Close all."""
+        for fd in self._fds:
+            os.close(fd)
+
+
+class HostSamples:
+    """Iterates over the samples of one host. `lost` counts those that could not be inflated, or had to wait.
+
+    `connection` is the number of the connection that the current sample came by.
+    """
+
+    def __init__(self, survey: Survey, host: HostLog, files: Segments) -> None:
+        self._host, self._files, self._plan = host, files, survey.plan
+        self._inflaters: dict[int, zlib._Decompress] = {}
+        self.lost = self.connection = 0
+
+    def __iter__(self) -> Iterator[Sample]:
+        host = self._host
+        begins = iter([*host.connections, len(host.places)])
+        begin = next(begins)
+        for index, (place, size, ts) in enumerate(zip(host.places, host.sizes, host.times(), strict=True)):
+            while index >= begin:
+                self.connection, begin = self.connection + 1, next(begins)
+                self._inflaters.clear()
+            if index in host.restarts:
+                self._inflaters.clear()
+            frame = frame_of(self._files.payload(place, size))
+            assert frame is not None
+            try:
+                if frame.kind == "S":
+                    yield from self._beat(frame.payload, ts, frame.mono)
+                else:
+                    reading = read_frame(frame, self._plan)
+                    number = self._plan.sources.index(reading.source)
+                    yield Sample(number, ts, frame.mono, reading.raw)
+            except ProtocolError:
+                self.lost += 1
+                self._inflaters.clear()
+
+    def _beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
+        at, end = 0, len(payload)
+        inflaters = self._inflaters
+        while at < end:
+            numbers = []
+            try:
+                for _ in range(5):
+                    value = payload[at]
+                    at += 1
+                    if value > 127:
+                        value, at = _varint(payload, at - 1)
+                    numbers.append(value)
+            except IndexError:
+                raise ProtocolError("a sample that is cut") from None
+            source, flags, start, _, length = numbers
+            data = payload[at : at + length]
+            at += length
+            if flags & KEY:
+                inflaters[source] = zlib.decompressobj(-15)
+            inflater = inflaters.get(source)
+            if len(data) != length or start > LATEST_START:
+                raise ProtocolError("a sample that is cut")
+            if inflater is None or source >= len(self._plan.sources):
+                self.lost += 1
+            elif flags & UNCHANGED:
+                yield Sample(source, ts, mono + start * 1000, None)
+            else:
+                try:
+                    body = inflater.decompress(data + FLUSHED, LARGEST)
+                    if inflater.unconsumed_tail:
+                        raise ProtocolError("a sample that is too large")
+                except (zlib.error, ProtocolError):
+                    del inflaters[source]
+                    self.lost += 1
+                    continue
+                yield Sample(source, ts, mono + start * 1000, body)
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = payload[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ProtocolError("a number that does not end")

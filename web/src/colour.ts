@@ -1,0 +1,49 @@
+// Colours of the theme, and the ramp of the heat maps: it only ever gets darker (lighter in the dark), so that it can
+// be read without seeing hues and on paper.
+
+export type Colour = [red: number, green: number, blue: number];
+
+const LIGHT: Colour[] = [
+  [238, 243, 249],
+  [189, 215, 236],
+  [120, 176, 219],
+  [58, 124, 186],
+  [62, 66, 140],
+  [74, 20, 84],
+];
+const DARK: Colour[] = [
+  [26, 33, 44],
+  [29, 62, 98],
+  [31, 104, 148],
+  [56, 156, 176],
+  [150, 208, 154],
+  [253, 240, 160],
+];
+
+export function isDark(): boolean {
+  const chosen = document.documentElement.dataset["theme"];
+  if (chosen) return chosen === "dark";
+  return matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** 256 colours from little to much. */
+export function ramp(dark: boolean): Colour[] {
+  const stops = dark ? DARK : LIGHT;
+  return Array.from({ length: 256 }, (_, at) => {
+    const place = (at / 255) * (stops.length - 1);
+    const first = Math.min(stops.length - 2, Math.floor(place));
+    const [from, to] = [stops[first]!, stops[first + 1]!];
+    const part = place - first;
+    return from.map((channel, index) => Math.round(channel + (to[index]! - channel) * part)) as Colour;
+  });
+}
+
+/** A colour of the style sheet. */
+export function theme(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/** Colours for a few lines that must be told apart. */
+export function lineColours(): string[] {
+  return [1, 2, 3, 4, 5, 6, 7, 8].map((at) => theme(`line-${at}`));
+}

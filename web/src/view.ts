@@ -1,0 +1,127 @@
+// What all charts share: the stretch of time shown, the cursor, the hosts chosen. Charts listen and draw themselves.
+
+import type { Page } from "./model.ts";
+
+export type Topic = "range" | "cursor" | "hosts" | "selected" | "theme";
+
+export interface Cursor {
+  time: number;
+  host: number | null;
+}
+
+/** Whether a name holds every word of the filter; `*` in a word stands for anything. */
+export function matches(name: string, filter: string): boolean {
+  const lower = name.toLowerCase();
+  return filter
+    .toLowerCase()
+    .split(/[\s,]+/)
+    .filter((word) => word !== "")
+    .every((word) => pattern(word).test(lower));
+}
+
+function pattern(word: string): RegExp {
+  const parts = word.split("*").map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
+  // Without a star a word may stand anywhere; with one it is the whole name.
+  return new RegExp(parts.length === 1 ? parts[0]! : `^${parts.join(".*")}$`);
+}
+
+/** A part of a whole, moved inside it and never shorter than `least`. */
+export function within(range: [number, number], whole: [number, number], least: number): [number, number] {
+  const length = Math.min(Math.max(range[1] - range[0], least), whole[1] - whole[0]);
+  const start = Math.min(Math.max(range[0], whole[0]), whole[1] - length);
+  return [start, start + length];
+}
+
+export class View {
+  readonly page: Page;
+  readonly whole: [number, number];
+  range: [number, number];
+  cursor: Cursor | null = null;
+  selected: number | null = null;
+  /** The hosts to show, by their places, in order. */
+  hosts: number[];
+  private filter = "";
+  private status: string | null = null;
+  private order: "name" | "unusual" = "name";
+  private readonly listeners = new Map<Topic, Set<() => void>>();
+
+  constructor(page: Page) {
+    this.page = page;
+    this.whole = [page.start, Math.max(page.end, page.start + 1000)];
+    this.range = this.whole;
+    this.hosts = page.hosts.map((_, at) => at);
+  }
+
+  on(topic: Topic, listen: () => void): () => void {
+    const listeners = this.listeners.get(topic) ?? new Set();
+    this.listeners.set(topic, listeners.add(listen));
+    return () => listeners.delete(listen);
+  }
+
+  tell(topic: Topic): void {
+    this.listeners.get(topic)?.forEach((listen) => listen());
+  }
+
+  get zoomed(): boolean {
+    return this.range[0] !== this.whole[0] || this.range[1] !== this.whole[1];
+  }
+
+  zoom(range: [number, number]): void {
+    const least = Math.max(1000, 5000 * (this.page.interval ?? 0));
+    this.range = within(range, this.whole, least);
+    this.tell("range");
+  }
+
+  /** Zoom by a factor around a moment; above 1 shows more. */
+  scale(factor: number, around = this.cursor?.time ?? (this.range[0] + this.range[1]) / 2): void {
+    this.zoom([around - (around - this.range[0]) * factor, around + (this.range[1] - around) * factor]);
+  }
+
+  /** Move by a share of what is shown. */
+  pan(share: number): void {
+    const by = share * (this.range[1] - this.range[0]);
+    this.zoom([this.range[0] + by, this.range[1] + by]);
+  }
+
+  point(cursor: Cursor | null): void {
+    this.cursor = cursor;
+    this.tell("cursor");
+  }
+
+  select(host: number | null): void {
+    if (host === this.selected) return;
+    this.selected = host;
+    this.tell("selected");
+  }
+
+  /** Select the host so many places further down the list. */
+  step(by: number): void {
+    if (this.hosts.length === 0) return;
+    const at = this.selected === null ? -1 : this.hosts.indexOf(this.selected);
+    const next = at < 0 ? (by > 0 ? 0 : this.hosts.length - 1) : at + by;
+    this.select(this.hosts[Math.min(this.hosts.length - 1, Math.max(0, next))]!);
+  }
+
+  choose(choice: { filter?: string; status?: string | null; order?: "name" | "unusual" }): void {
+    this.filter = choice.filter ?? this.filter;
+    this.status = choice.status === undefined ? this.status : choice.status;
+    this.order = choice.order ?? this.order;
+    const hosts = this.page.hosts
+      .map((_, at) => at)
+      .filter((at) => matches(this.page.hosts[at]!.name, this.filter))
+      .filter((at) => this.status === null || this.page.hosts[at]!.status === this.status);
+    if (this.order === "unusual") {
+      const rank = new Map<number, number>();
+      this.page.outliers.forEach((outlier, at) => rank.has(outlier.host) || rank.set(outlier.host, at));
+      const place = (host: number): number =>
+        rank.get(host) ?? this.page.outliers.length + (this.page.hosts[host]!.status === "complete" ? 1 : 0);
+      hosts.sort((one, other) => place(one) - place(other) || one - other);
+    }
+    this.hosts = hosts;
+    this.tell("hosts");
+  }
+
+  get chosenStatus(): string | null {
+    return this.status;
+  }
+}
