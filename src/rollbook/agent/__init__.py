@@ -38,7 +38,17 @@ def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
     A host without Python is then a program that failed, not one that could not be started: some launchers give up
     on all hosts for the latter.
     """
-    return ["/usr/bin/env", python or "python3", "-I", "-S", "-c", BOOTSTRAP, payload(), f"connect:{back}", packed(script)]
+    return [
+        "/usr/bin/env",
+        python or "python3",
+        "-I",
+        "-S",
+        "-c",
+        BOOTSTRAP,
+        payload(),
+        f"connect:{back}",
+        packed(script),
+    ]
 
 
 @functools.cache

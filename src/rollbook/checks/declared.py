@@ -137,7 +137,7 @@ def _must_be_known(row: Row, run: Subject) -> None:
     if not sources:  # a rule for what is left: passes where anything was read
         return
     states = {source: run.states(source) for source in sources}
-    told = [source for source in sources if states[source].ok]
+    told = [source for source in sources if states[source].there]
     silent = {host for source in told or sources for host in states[source].unknown}
     if silent:
         raise CannotTell(f"{', '.join(told or sources)} not read on {fold(silent)}")

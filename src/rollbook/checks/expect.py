@@ -1,11 +1,11 @@
 """What a site expects of its hosts, written down in a file.
 
-    [[expect]]
-    field = "net_class.mtu"     # source.field, or source.field.column
-    row = "eth[02]"             # optional: rows of a table by name; * ? [] are wildcards
-    hosts = "node[01-32]"       # optional: a nodeset
-    equals = 9000               # one of: equals, one_of, at_least, at_most, matches
-    reason = "jumbo frames on the storage network"
+[[expect]]
+field = "net_class.mtu"     # source.field, or source.field.column
+row = "eth[02]"             # optional: rows of a table by name; * ? [] are wildcards
+hosts = "node[01-32]"       # optional: a nodeset
+equals = 9000               # one of: equals, one_of, at_least, at_most, matches
+reason = "jumbo frames on the storage network"
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def read_expectations(path: Path) -> list[Expectation]:
         if len(given) != 1:
             raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(WAYS)}")
         source, _, field = one.field.partition(".")
-        known = source in catalogue.NAMES and field.partition(".")[0] in catalogue.source(source).record.__struct_fields__
+        known = (
+            source in catalogue.NAMES and field.partition(".")[0] in catalogue.source(source).record.__struct_fields__
+        )
         if not known:
             raise UsageError(f"{path}: no source has a field called {one.field}")
         if one.hosts is not None:

@@ -56,9 +56,9 @@ class Description:
 
 
 class States(NamedTuple):
-    """How a source was read: on how many hosts well, and on which not."""
+    """How a source was read: how many hosts have something there, and which could not tell."""
 
-    ok: int
+    there: int
     unknown: list[str]
 
 
@@ -142,18 +142,19 @@ class Subject:
 
     def _fact_presence(self, source: str) -> tuple[Presence, str]:
         states = self.states(source)
-        if states.ok:
+        if states.there:
             return "present", ""
         if states.unknown or not self.telling:
             return "unknown", f"{source} was not read"
         return "absent", f"no host has {source}"
 
     def states(self, source: str) -> States:
-        """How many hosts gave the source at the start, and which could not tell."""
+        """How many hosts have what the source reads, at the start, and which could not tell."""
         if source not in self._states:
-            found = [(host.name, status_of(host, source)) for host in self.telling]
-            unknown = [name for name, state in found if state == "unknown"]
-            self._states[source] = States(sum(state == "ok" for _, state in found), unknown)
+            unknown = [host.name for host in self.telling if status_of(host, source) == "unknown"]
+            # A table without rows says that the host has no such thing.
+            there = sum(host.facts.get(source) not in (None, []) for host in self.telling)
+            self._states[source] = States(there, unknown)
         return self._states[source]
 
 

@@ -16,6 +16,10 @@ __all__ = ["COMMANDS", "Commands", "cli", "main"]
 COMMANDS = {
     "hosts": "Who would be asked, and can they be reached.",
     "snapshot": "Facts of every host, now.",
+    "check": "Rules over a record or live hosts.",
+    "diff": "Two records, two hosts, or start against end.",
+    "describe": "The MLPerf Storage system description, as far as it can be measured.",
+    "verify": "Manifest, hashes, signature of a record or bundle.",
 }
 
 

@@ -129,6 +129,8 @@ class HostStream:
 
     async def _clock(self, session: Session, pings: int) -> None:
         clock = await session.measure_clock(pings)
+        if clock is None:
+            return
         self._event("clock", offset_ns=clock.offset_ns, bound_ns=clock.bound_ns, round_trip_ns=clock.round_trip_ns)
         await session.correct(clock)
 

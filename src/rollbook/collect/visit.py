@@ -9,6 +9,7 @@ from rollbook.collect.readings import Reading, parsed
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host
 from rollbook.record.hosts import Clock, Cost, HostRecord, ReadingStatus
+from rollbook.record.sharing import shared
 
 __all__ = ["Visit", "cost_of"]
 
@@ -73,7 +74,7 @@ def _add(record: HostRecord, reading: Reading) -> str | None:
     # A program of the host that ran and said no, such as one whose service is off, has given its answer.
     declined = status == "failed" and reading.source.runs_program
     if fact is not None:
-        record.facts[name] = fact
+        record.facts[name] = shared(fact)
     elif status == "ok":
         status = "failed"
     record.readings[name] = ReadingStatus(status, round(reading.seconds, 6), why or reading.note)

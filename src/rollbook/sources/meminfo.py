@@ -40,4 +40,4 @@ def parse(text: str) -> MemInfo:
     )
 
 
-SOURCE = File("/proc/meminfo", parse, every=1)
+SOURCE = File("/proc/meminfo", parse, every=1, lines=("MemTotal:", "SwapTotal:", "HugePages_Total:", "Hugepagesize:"))

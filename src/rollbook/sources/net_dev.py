@@ -42,4 +42,4 @@ def parse(text: str) -> list[Interface]:
     return rows
 
 
-SOURCE = File("/proc/net/dev", parse, every=1)
+SOURCE = File("/proc/net/dev", parse, every=1, lines=("Inter-", " face"))

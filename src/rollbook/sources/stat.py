@@ -45,4 +45,4 @@ def parse(text: str) -> list[Cpu]:
     return rows
 
 
-SOURCE = File("/proc/stat", parse, every=1)
+SOURCE = File("/proc/stat", parse, every=1, lines=("cpu ",))

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 
 from rollbook.collect.frames import Decoder
-from rollbook.collect.session import facts_of
 from rollbook.transports.listener import Who
 
 __all__ = ["Merged"]
@@ -67,7 +66,8 @@ class Merged:
         kept += line
         for frame in decoder.feed(line):
             if frame.kind == "H":
-                hello = facts_of(frame.payload)
+                lines = frame.payload.decode("utf-8", "replace").splitlines()
+                hello = {name: value for name, _, value in (line.partition("=") for line in lines)}
                 rank, node = hello.get("rank", ""), hello.get("node", "-")
                 who = Who(int(rank) if rank.isdecimal() else None, node.strip("-"), hello.get("hostname", ""))
                 self._takers[tag] = self._came(tag.decode(), who)

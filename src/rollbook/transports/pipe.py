@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import dataclasses
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from rollbook.errors import AgentFailed
@@ -21,6 +22,7 @@ __all__ = ["Ending", "Pipe"]
 
 STDERR_KEPT = 16 * 1024
 READ_SIZE = 256 * 1024
+PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +34,12 @@ class Ending:
 
 
 class Pipe:
-    """The channel to a child process in a session of its own: Ctrl-C belongs to us, we end children in order."""
+    """The channel to a child process in a session of its own: Ctrl-C belongs to us, we end children in order.
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    Most programs end when their stdin does; one that does not is to be `mortal`, and the kernel ends it with us.
+    """
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str] | None = None, *, mortal: bool = False) -> None:
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -43,6 +48,8 @@ class Pipe:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
+                env=environ,
+                preexec_fn=_end_with_parent if mortal else None,  # noqa: PLW1509 - one system call, no lock
             )
         except OSError as error:
             raise AgentFailed(f"cannot run {argv[0]}: {error.strerror}") from error
@@ -53,6 +60,20 @@ class Pipe:
         self._stderr = bytearray()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         asyncio.get_running_loop().add_reader(self._err.fileno(), self._hear)
+
+    @property
+    def stderr(self) -> str:
+        """The last of what the process wrote to stderr so far."""
+        return self._stderr.decode("utf-8", "replace")
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, None while the process runs."""
+        return self._process.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, not to its helpers."""
+        self._process.send_signal(number)
 
     async def read(self) -> bytes:
         """The next bytes; empty when the other side has closed, or we have."""
@@ -76,20 +97,20 @@ class Pipe:
         """Close our side; after `grace` seconds SIGTERM, a second later SIGKILL. Gives how it ended."""
         self._release(self._in)
         with contextlib.suppress(TimeoutError):
-            await self._gone(grace)
+            await self.gone(grace)
         if self._process.poll() is None:
             self._kill(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                await self._gone(1.0)
+                await self.gone(1.0)
         self._kill(signal.SIGKILL)  # also helpers of the program, such as a ProxyCommand
         self._hear()
         asyncio.get_running_loop().remove_reader(self._err.fileno())
         self._release(self._out)
         self._err.close()
-        return Ending(self._process.wait(), self._stderr.decode("utf-8", "replace"))
+        return Ending(self._process.wait(), self.stderr)
 
-    async def _gone(self, seconds: float) -> None:
-        """Wait until the process has ended, at most so long."""
+    async def gone(self, seconds: float | None = None) -> None:
+        """Wait until the process has ended; raises `TimeoutError` after so many seconds."""
         if self._process.poll() is not None:
             return
         async with asyncio.timeout(seconds):
@@ -135,3 +156,8 @@ class Pipe:
             if not ready.done():
                 ready.set_result(None)
         file.close()
+
+
+def _end_with_parent() -> None:
+    """In a fresh child: have the kernel send SIGTERM when its parent dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -24,7 +24,11 @@ def check(run: Subject) -> Iterator[Finding]:
     between = {host.name: host.boot_ids for host in run.series}
     silent = []
     for host in run.telling:
-        known = [_boot_id(host), *between.get(host.name, []), _boot_id(after[host.name]) if host.name in after else None]
+        known = [
+            _boot_id(host),
+            *between.get(host.name, []),
+            _boot_id(after[host.name]) if host.name in after else None,
+        ]
         seen = list(dict.fromkeys(boot for boot in known if boot))
         if len(seen) > 1:
             yield Finding(

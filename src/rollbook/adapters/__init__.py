@@ -1,0 +1,32 @@
+"""Benchmarks known by name: where their results lie, and what goes into a record's parameters and metrics."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+
+from rollbook.adapters.base import Adapter, Outcome, Ran
+from rollbook.errors import UsageError
+
+__all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "load"]
+
+NAMES = ("generic", "fio", "dlio", "training", "checkpointing", "vector_database", "kv_cache")
+"""The built-in adapters: each is the `ADAPTER` of the module of its name."""
+
+GROUP = "rollbook.adapters"
+"""The entry point group of adapters from other packages: the word for `--type` and an object like `ADAPTER`."""
+
+
+def load(name: str) -> Adapter:
+    """The adapter of that name. Installed packages are looked through only for a name that is not built in."""
+    if name in NAMES:
+        adapter: Adapter = importlib.import_module(f"rollbook.adapters.{name}").ADAPTER
+        return adapter
+    plugged = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    if name not in plugged:
+        raise UsageError(f"no benchmark is called {name!r}; there are: {', '.join((*NAMES, *sorted(plugged)))}")
+    try:
+        found: Adapter = plugged[name].load()
+    except Exception as error:  # noqa: BLE001 - whatever a plug-in does when imported
+        raise UsageError(f"the adapter {name!r} ({plugged[name].value}) cannot be loaded: {error!r}") from error
+    return found

@@ -1,0 +1,62 @@
+"""What a command line says: options, the launcher's processes, Hydra's overrides."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+__all__ = ["option", "options", "overrides", "processes", "shown", "words_after"]
+
+_LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun"}
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
+
+
+def shown(word: str) -> str:
+    """A word of a command line as text that can be stored: bytes that are not UTF-8 are replaced."""
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def option(argv: Sequence[str], *names: str) -> str | None:
+    """The value of the last of these options, as `--name value` or `--name=value`; None where there is none."""
+    value = None
+    for word, following in itertools.zip_longest(argv, argv[1:]):
+        name, equals, after = word.partition("=")
+        if name in names:
+            value = after if equals else following
+    return value
+
+
+def options(argv: Sequence[str]) -> dict[str, str | bool]:
+    """All long options by name with underscores; one without a value is true."""
+    found: dict[str, str | bool] = {}
+    for word, following in itertools.zip_longest(argv, argv[1:]):
+        if not word.startswith("--") or word == "--":
+            continue
+        name, equals, after = word[2:].partition("=")
+        alone = following is None or following.startswith("--")
+        found[shown(name).replace("-", "_")] = shown(after) if equals else alone or shown(following)
+    return found
+
+
+def overrides(argv: Sequence[str]) -> dict[str, str]:
+    """Hydra's `key=value`, `+key=value` and `++key=value`, by dotted key."""
+    found = (_OVERRIDE.fullmatch(shown(word)) for word in argv)
+    return {match[1]: match[2] for match in found if match}
+
+
+def processes(argv: Sequence[str]) -> int | None:
+    """How many processes a parallel launcher at the front of the command line was told to start."""
+    if not argv or PurePath(argv[0]).name not in _LAUNCHERS:
+        return None
+    count = option(argv, "-n", "-np", "--np", "--n", "--ntasks")
+    return int(count) if count and re.fullmatch(r"[1-9]\d{0,8}", count, re.ASCII) else None
+
+
+def words_after(argv: Sequence[str], program: str) -> list[str]:
+    """The words after the program of that name or module; all of them where the line does not name it."""
+    for at, word in enumerate(argv):
+        if PurePath(word).name.partition(".")[0] == program:
+            return list(argv[at + 1 :])
+    return list(argv)

@@ -1,0 +1,34 @@
+"""The data set of a training run is too small to count.
+
+Why: It must last for 500 steps of every accelerator and be five times the memory of all clients, else the page cache
+is measured and not the storage.
+Example: 714000 files, 1071000 needed: 5 × 19278.0 GiB measured / 114660 bytes a sample = …
+Fix: Generate the missing files. Declared, limited and measured memory stand side by side in the evidence: where they
+disagree, the declaration was wrong.
+Reference: MLPerf Storage rules 3.1.2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.dataset import dataset_size
+from rollbook.checks.mlperf import Issue, Validation, finding, memory_of, parameter, whole
+from rollbook.checks.model import Finding, NotApplicable
+from rollbook.checks.subject import Benchmark, Subject
+
+ID, SEVERITY, NEEDS = "mlperf-dataset-size", "fail", (Benchmark,)
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """Files of the run against files needed, with every number that leads there."""
+    if run.metadata.get("benchmark_type") != "training":
+        raise NotApplicable("not a training run")
+    memory = memory_of(run)
+    needed = dataset_size(run, memory)
+    name = "dataset.num_files_train"
+    files = whole(parameter(run.metadata, name) or run.summary.get("num_files_train"), name)
+    if files < needed.files:
+        lines = [*needed.explained(), f"memory of {memory.hosts} clients: {memory.said()}"]
+        text = f"{files} files, {needed.files} needed: {'; '.join(lines)}"
+        yield finding(Issue(Validation.INVALID, text, name, needed.files, files), explained=lines)

@@ -1,0 +1,56 @@
+"""The description of the system does not fit the run.
+
+Why: Reviewers compare it with the summary: the number of clients must be the same, and each client's memory within a
+tenth of the described one.
+Example: 15 clients described, 16 in the run
+Fix: Correct the description; `rollbook describe` writes the clients as they were measured.
+Reference: MLPerf Storage rules 2.1.9
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding
+from rollbook.checks.model import CannotTell, Finding
+from rollbook.checks.subject import Description, Subject
+from rollbook.sources.meminfo import MemInfo
+
+ID, SEVERITY, NEEDS = "mlperf-description", "fail", (Description, MemInfo)
+TOLERANCE = 0.1
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """Clients by number and memory, and several hosts only where the system is made for several."""
+    system = (run.description or {}).get("system_under_test")
+    if not isinstance(system, Mapping) or not isinstance(system.get("clients"), list):
+        raise CannotTell("the description has no system_under_test.clients")
+    clients = system["clients"]
+    hosts = len(run.telling)
+    described = sum(client.get("quantity") or 0 for client in clients if isinstance(client, Mapping))
+    if described != hosts:
+        text = f"{described} clients described, {hosts} in the run"
+        yield finding(Issue(Validation.INVALID, text, "clients.quantity", hosts, described))
+    if len(clients) == 1:
+        yield from _memory(run, _at(clients[0], "chassis", "memory_capacity"))
+    if _at(system, "solution", "capabilities", "multi_host") is False and hosts > 1:
+        text = f"the system is described for a single host, {hosts} were used"
+        yield finding(Issue(Validation.INVALID, text, "capabilities.multi_host", True, False))
+
+
+def _memory(run: Subject, capacity: Any) -> Iterator[Finding]:
+    if not isinstance(capacity, int | float) or capacity <= 0:
+        raise CannotTell("the description has no clients[0].chassis.memory_capacity")
+    for host, memory in run.each(MemInfo):
+        measured = memory.total_kib * 1024 / GIB
+        if abs(measured - capacity) > TOLERANCE * capacity:
+            text = f"{capacity} GiB described, {measured:.1f} GiB measured ({host.name})"
+            issue = Issue(Validation.INVALID, text, "chassis.memory_capacity", capacity, round(measured, 1))
+            yield finding(issue, [host.name])
+
+
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,78 @@
+"""Too long a time passed between writing checkpoints and reading them.
+
+Why: The reading run must start within 30 s of the end of the writing one, so that nothing is prepared in between. A
+gap below zero is no gap but clocks that disagree.
+Example: 226.0 s between writing (20260801_101500) and reading, at most 30 s
+Fix: Start the reading run from the same script; where launching takes longer, say so in the submission.
+Reference: MLPerf Storage rules 4.7.1
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rollbook.checks.mlperf import Issue, Validation, finding, parameter
+from rollbook.checks.model import CannotTell, Finding, NotApplicable
+from rollbook.checks.subject import Benchmark, Subject
+
+ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
+MOST = 30.0
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """The end of the latest run beside this one that only wrote, against the start of this one, which only reads."""
+    if run.metadata.get("benchmark_type") != "checkpointing" or not only(run.metadata, "read"):
+        raise NotApplicable("not a run that only reads checkpoints")
+    wrote = _writing_run(run)
+    if wrote is None:
+        raise CannotTell("no run that only writes checkpoints lies beside this one")
+    ended, began = _time(wrote, "invocation_end_time"), _time(run.metadata, "invocation_start_time")
+    gap = (began - ended).total_seconds()
+    skew = max((abs(host.clock.offset_ns) for host in run.telling if host.clock), default=0) / 1e9
+    between = f"{gap:.1f} s between writing ({wrote.get('run_datetime')}) and reading"
+    if gap < 0:
+        text = f"{between}: the clocks of the launching hosts disagree by {-gap:.1f} s or more"
+        yield finding(Issue(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap), clock_skew=skew)
+    elif gap > MOST:
+        known = f"; clocks of the hosts differ by up to {skew:.3f} s" if skew else ""
+        text = f"{between}, at most {MOST:.0f} s{known}"
+        yield finding(
+            Issue(Validation.INVALID, text, "invocation_start_time", f"<= {MOST:.0f} s", gap), clock_skew=skew
+        )
+
+
+def only(metadata: Mapping[str, Any], what: str) -> bool:
+    """Whether a checkpointing run does nothing but `read` or `write`."""
+    other = "write" if what == "read" else "read"
+    return bool(parameter(metadata, f"checkpoint.num_checkpoints_{what}")) and not parameter(
+        metadata, f"checkpoint.num_checkpoints_{other}"
+    )
+
+
+def _writing_run(run: Subject) -> Mapping[str, Any] | None:
+    if run.path is None:
+        return None
+    found = [_metadata(path) for path in run.path.parent.glob("*/*_metadata.json") if path.parent != run.path]
+    before = str(run.metadata.get("run_datetime") or "")
+    wrote = [data for data in found if only(data, "write") and str(data.get("run_datetime") or "") <= before]
+    return max(wrote, key=lambda data: str(data.get("run_datetime")), default=None)
+
+
+def _metadata(path: Path) -> Mapping[str, Any]:
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _time(metadata: Mapping[str, Any], name: str) -> dt.datetime:
+    try:
+        time = dt.datetime.fromisoformat(str(metadata.get(name)))
+    except ValueError:
+        raise CannotTell(f"{metadata.get('run_datetime')} does not say {name}") from None
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

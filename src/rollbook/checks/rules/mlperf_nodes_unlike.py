@@ -1,0 +1,32 @@
+"""Clients of a benchmark differ widely in memory or cores.
+
+Why: The weakest sets the pace, and rules that use an average are then right for nobody.
+Example: memory from 256.0 GiB (node17) to 512.0 GiB (node01): 2.0 times
+Fix: Use clients of one kind.
+Reference: MLPerf Storage rules 3.3.7
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding
+from rollbook.checks.model import Finding
+from rollbook.checks.subject import Benchmark, Subject
+from rollbook.sources.cpuinfo import CpuInfo
+from rollbook.sources.meminfo import MemInfo
+
+ID, SEVERITY, NEEDS = "mlperf-nodes-unlike", "warn", (Benchmark, MemInfo, CpuInfo)
+WIDE = 1.5  # largest over smallest
+
+
+def check(run: Subject) -> Iterator[Finding]:
+    """The largest client against the smallest."""
+    memory = {host.name: info.total_kib * 1024 / GIB for host, info in run.each(MemInfo)}
+    cores = {host.name: float(cpu.physical_cores or cpu.logical_cpus) for host, cpu in run.each(CpuInfo)}
+    for what, values, form in (("memory", memory, "{:.1f} GiB"), ("cores", cores, "{:.0f}")):
+        low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+        if values[low] > 0 and values[high] / values[low] > WIDE:
+            least, most = form.format(values[low]), form.format(values[high])
+            text = f"{what} from {least} ({low}) to {most} ({high}): {values[high] / values[low]:.1f} times"
+            yield finding(Issue(Validation.CLOSED, text, what, f"<= {WIDE} times", text, "warning"), [low])

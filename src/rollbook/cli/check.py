@@ -1,0 +1,149 @@
+"""`rollbook check`: rules over a record or over live hosts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from rollbook.checks import engine
+from rollbook.checks.expect import read_expectations
+from rollbook.checks.groups import named_groups
+from rollbook.checks.model import Finding, Findings, Severity
+from rollbook.checks.shown import change_text, difference_text
+from rollbook.checks.silence import read_silences
+from rollbook.checks.subject import Subject, open_subject
+from rollbook.cli.live import gather_live
+from rollbook.cli.output import clean, coverage_line, failures, stderr
+from rollbook.cli.reach import Reach, reach_options
+from rollbook.collect.plan import Plan
+from rollbook.hosts import fold
+from rollbook.record.document import encode
+from rollbook.record.hosts import Coverage
+from rollbook.record.run import RunHosts
+from rollbook.record.yaml import read_yaml
+from rollbook.sources import catalogue
+
+__all__ = ["command"]
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+MARKS = {"fail": "red", "warn": "yellow"}
+MOST_LINES = 12  # fields shown of one finding; the document has all
+
+
+@click.command("check")
+@click.argument("record", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--fail-on",
+    type=click.Choice(["warn", "fail"]),
+    default="fail",
+    show_default=True,
+    help="Exit with 1 for findings of this severity or worse.",
+)
+@click.option("--baseline", type=click.Path(exists=True, path_type=Path), metavar="RECORD", help="Compare with it.")
+@click.option("--expect", type=FILE, metavar="FILE", help="What the site expects (TOML).")
+@click.option("--silence", type=FILE, metavar="FILE", help="Findings to live with, each with reason and end (TOML).")
+@click.option("--description", type=FILE, metavar="FILE", help="System description to check the run against (YAML).")
+@click.option("--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts with each other.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
+@click.option("--list", "listed", is_flag=True, help="List all rules.")
+@reach_options
+def command(
+    reach: Reach,
+    *,
+    record: Path | None,
+    fail_on: Severity,
+    baseline: Path | None,
+    expect: Path | None,
+    silence: Path | None,
+    description: Path | None,
+    groups: tuple[str, ...],
+    as_json: bool,
+    explain: str | None,
+    listed: bool,
+) -> None:
+    """Check a RECORD, a snapshot file, or without one live hosts: are they alike, is the run valid, would it count.
+
+    A rule that cannot see what it needs is counted as could-not-tell; it never passes.
+    """
+    if explain or listed:
+        _explain([engine.rule(explain)] if explain else list(engine.rules()), whole=explain is not None)
+        return
+    silences = read_silences(silence, [one.id for one in engine.rules()]) if silence else []
+    options = {
+        "named": named_groups(groups),
+        "baseline": open_subject(baseline) if baseline else None,
+        "expectations": read_expectations(expect) if expect else (),
+        "description": read_yaml(description) if description else None,
+    }
+    interrupted, coverage = False, None
+    if record is not None:
+        run = open_subject(record, **options)
+    else:
+        run, interrupted = _live(reach, options)
+        coverage = Coverage.of(run.start)
+    findings = engine.check(run, silences)
+    if as_json:
+        click.echo(encode(findings), nl=False)
+    else:
+        _show(findings)
+        if coverage:
+            failures(run.start)
+            stderr().print(coverage_line(coverage))
+    sys.exit(130 if interrupted else _code(findings, fail_on, coverage))
+
+
+def _live(reach: Reach, options: dict[str, Any]) -> tuple[Subject, bool]:
+    records, interrupted = gather_live(reach, Plan.of(catalogue.load()))
+    return Subject(RunHosts(started_ns=0, ended_ns=0, start=records), **options), interrupted
+
+
+def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:
+    """Nobody reached says more than what was found; findings say more than some hosts missing."""
+    reached = coverage.exit_code if coverage else 0
+    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached
+
+
+def _explain(rules: list[engine.Rule], *, whole: bool) -> None:
+    for rule in rules:
+        if whole:
+            click.echo(f"{rule.id} ({rule.severity})\n\n{rule.manual}")
+        else:
+            click.echo(f"{rule.id:<32}{rule.severity:<6}{rule.manual.what}")
+
+
+def _show(findings: Findings) -> None:
+    console = stderr()
+    for result in findings.rules:
+        for finding in result.findings:
+            _show_finding(result.id, finding)
+    told = [result for result in findings.rules if result.outcome == "could-not-tell"]
+    for result in told:
+        console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
+    for note in findings.notes:
+        console.print(Text(clean(note), "dim"), soft_wrap=True)
+    if findings.verdict:
+        click.echo(f"MLPerf Storage: {findings.verdict}")
+    hosts = sum(len(group.hosts) for group in findings.groups)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in findings.outcomes.items())
+    console.print(f"{len(findings.rules)} rules over {hosts} hosts in {len(findings.groups)} groups: {counts}")
+
+
+def _show_finding(rule: str, finding: Finding) -> None:
+    severity = finding.severity or "fail"
+    mark = "silenced" if finding.silenced else severity
+    group = f" [{clean(finding.group)}]" if finding.group not in ("", "all") else ""
+    click.echo(click.style(f"{mark:<9}", MARKS.get(mark)) + f"{rule}  {clean(fold(finding.hosts))}{group}")
+    lines = [*map(difference_text, finding.differences), *map(change_text, finding.changes)] or [finding.message]
+    for line in lines[:MOST_LINES]:
+        click.echo(f"         {clean(line)}")
+    if len(lines) > MOST_LINES:
+        click.echo(f"         and {len(lines) - MOST_LINES} more")
+    if finding.silenced:
+        click.echo(f"         until {finding.silenced.until}: {clean(finding.silenced.reason)}")
+    else:
+        click.echo(f"         Fix: {clean(finding.advice)}")

@@ -1,0 +1,26 @@
+"""Equal texts stored once: the hosts of a cluster say mostly the same, and a thousand of them must fit in memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+__all__ = ["shared"]
+
+
+def shared(fact: Any) -> Any:
+    """The same fact, with every text in it replaced by the one copy that all facts use. Takes the fact over."""
+    if type(fact) is str:
+        return sys.intern(fact)
+    if isinstance(fact, msgspec.Struct):
+        for name in fact.__struct_fields__:
+            value = getattr(fact, name)
+            if isinstance(value, str | list | dict | msgspec.Struct):
+                setattr(fact, name, shared(value))
+    elif isinstance(fact, list):
+        fact[:] = map(shared, fact)
+    elif isinstance(fact, dict):
+        return {shared(name): shared(value) for name, value in fact.items()}
+    return fact

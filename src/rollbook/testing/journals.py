@@ -1,0 +1,169 @@
+"""Journals for tests and benches: of this machine by the real agent, or of many hosts from mutated text."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rollbook import agent
+from rollbook.collect.frames import Decoder, Frame
+from rollbook.collect.plan import Plan
+from rollbook.series.journal import Journal
+from rollbook.sources import catalogue
+
+__all__ = ["Beats", "begin_of", "mutated", "record_this_machine", "synthesise"]
+
+KEY_BEATS = 60
+NUMBER = re.compile(rb"(?<=[ \t=])\d+(?=[ \t\n]|$)")
+
+
+def begin_of(hosts: Sequence[str], plan: Plan, interval_ns: int, **more: Any) -> dict[str, Any]:
+    """The event that begins a journal."""
+    return {
+        "hosts": list(hosts),
+        "sources": [source.name for source in plan.sources],
+        "interval_ns": interval_ns,
+        "type": "test",
+        "argv": ["true"],
+        "started_ns": time.time_ns(),
+        **more,
+    }
+
+
+def record_this_machine(
+    raw: Path, beats: int = 5, interval: float = 0.1, names: Sequence[str] = catalogue.NAMES, **more: Any
+) -> list[Frame]:
+    """Record this machine with the real agent: facts, samples, facts, as a recorder would; gives the frames."""
+    plan = Plan.of([catalogue.source(name) for name in names])
+    begin = begin_of(["here"], plan, round(interval * 1e9), **more)
+    argv = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload(), "binary"]
+    orders = [plan.orders(), b"go\tstart\n", b"sample\t%d\n" % round(interval * 1e9), b"go\tend\n", b"stop\n"]
+    frames: list[Frame] = []
+    with Journal(raw, begin) as journal, subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(orders[0] + orders[1])
+        child.stdin.flush()
+        decoder, step, taken = Decoder(), 2, 0
+        while data := os.read(child.stdout.fileno(), 1 << 16):
+            for frame in decoder.feed(data):
+                frames.append(frame)
+                journal.frame(0, time.time_ns(), frame)
+                taken += frame.kind == "S"
+                if frame.kind == "H":
+                    hello = dict(line.split("=", 1) for line in frame.payload.decode().splitlines())
+                    journal.event({"event": "connected", "hello": hello, "method": "local"}, host=0)
+                    clock = {"offset_ns": 0, "bound_ns": 1000, "round_trip_ns": 2000}
+                    journal.event({"event": "clock", **clock}, host=0)
+                if frame.kind == "D" or (taken == beats and step == 3):
+                    child.stdin.write(orders[step])
+                    child.stdin.flush()
+                    step += 1
+        journal.event({"event": "end"})
+    return frames
+
+
+class Beats:
+    """What an agent sends of one host's bodies: sample frames with one deflate stream per source."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, zlib._Compress] = {}
+        self._before: dict[int, bytes] = {}
+        self._beat = 0
+
+    def payload(self, bodies: Mapping[int, bytes]) -> bytes:
+        """The payload of the next sample frame."""
+        key = self._beat % KEY_BEATS == 0
+        self._beat += 1
+        parts = []
+        for number, (source, body) in enumerate(bodies.items()):
+            fresh = key or source not in self._streams
+            if fresh:
+                self._streams[source] = zlib.compressobj(6, zlib.DEFLATED, -15)
+            flags, data = int(fresh), b""
+            if not fresh and self._before[source] == body:
+                flags = 2
+            else:
+                stream = self._streams[source]
+                data = (stream.compress(body) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
+            self._before[source] = body
+            parts += [_varints(source, flags, 20 * number, 15, len(data)), data]
+        return b"".join(parts)
+
+
+def mutated(body: bytes, random_: random.Random, share: float = 0.125) -> bytes:
+    """The body with the last numbers of some of its lines risen a little, page headers kept true."""
+    pages = []
+    at = 0
+    while at < len(body):
+        end = body.index(b"\n", at)
+        status, length, path = body[at:end].split(b" ", 2)
+        text = body[end + 1 : end + 1 + int(length)]
+        at = end + 1 + int(length)
+        lines = text.split(b"\n")
+        for index, line in enumerate(lines):
+            if random_.random() < share:
+                lines[index] = NUMBER.sub(lambda m: b"%d" % (int(m[0]) + random_.randrange(1, 4000)), line)
+        text = b"\n".join(lines)
+        pages.append(b"%s %d %s\n%s" % (status, len(text), path, text))
+    return b"".join(pages)
+
+
+def bodies_over_time(
+    bodies: Mapping[int, bytes], every: Mapping[int, int], beats: int, seed: int
+) -> Iterator[dict[int, bytes]]:
+    """The bodies of each beat: those due, each a little changed since its last time."""
+    random_, now = random.Random(seed), dict(bodies)  # noqa: S311 - must repeat, guards nothing
+    for beat in range(beats):
+        due = {source for source in now if beat % every[source] == 0}
+        for source in due:
+            now[source] = mutated(now[source], random_)
+        yield {source: body for source, body in now.items() if source in due}
+
+
+def synthesise(
+    raw: Path,
+    plan: Plan,
+    bodies: Mapping[int, bytes],
+    *,
+    hosts: int,
+    beats: int,
+    interval_ns: int = 10**9,
+    distinct: int = 4,
+    **more: Any,
+) -> None:
+    """A journal of many hosts that start from the same text; `distinct` of them go their own way, the rest follow."""
+    names = [f"node{number:04d}" for number in range(hosts)]
+    start = (time.time_ns() // interval_ns - beats) * interval_ns
+    every = {source: plan.sources[source].every or 1 for source in bodies}
+    with Journal(raw, begin_of(names, plan, interval_ns, **{"started_ns": start, **more})) as journal:
+        for number in range(hosts):
+            hello = {"kind": "python", "hostname": names[number], "boot_id": f"boot-{number}"}
+            journal.event({"event": "connected", "hello": hello, "method": "ssh"}, host=number)
+        ways = [bodies_over_time(bodies, every, beats, seed) for seed in range(min(distinct, hosts))]
+        agents = [Beats() for _ in ways]
+        for beat in range(beats):
+            payloads = [one.payload(next(way)) for one, way in zip(agents, ways, strict=True)]
+            wall = start + beat * interval_ns
+            for number in range(hosts):
+                frame = Frame("S", beat + 1, 10**12 + beat * interval_ns, wall + 50_000, payloads[number % len(ways)])
+                journal.frame(number, wall + 900_000, frame)
+        journal.event({"event": "end"})
+
+
+def _varints(*values: int) -> bytes:
+    parts = bytearray()
+    for value in values:
+        while value > 127:
+            parts.append(value & 127 | 128)
+            value >>= 7  # noqa: PLW2901 - the number is eaten seven bits at a time
+        parts.append(value)
+    return bytes(parts)

@@ -1,0 +1,49 @@
+"""What a launcher said, and which of it is about one host."""
+
+from __future__ import annotations
+
+import re
+
+from rollbook.errors import HostListError
+from rollbook.hosts import expand
+
+__all__ = ["about", "gist"]
+
+FOLDED = re.compile(r"[\w.-]*\[[\d,-]+\][\w.,\[\]-]*")
+LONGEST = 300
+
+
+def about(text: str, host: str, rank: int | None = None) -> str:
+    """The last line that names the host, alone or in a folded list, or its rank; empty if there is none."""
+    name = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
+    number = re.compile(rf"\b(?:rank|task|process|proc) {rank}\b") if rank is not None else None
+    for line in reversed(_lines(text)):
+        if (
+            name.search(line)
+            or (number and number.search(line))
+            or any(host in _hosts(f) for f in FOLDED.findall(line))
+        ):
+            return line
+    return ""
+
+
+def gist(text: str) -> str:
+    """The first line that is worth reading, with the next where the sentence goes on there."""
+    lines = _lines(text)
+    if not lines:
+        return ""
+    first = lines[0]
+    return f"{first} {lines[1]}"[:LONGEST] if len(lines) > 1 and first[-1].isalnum() else first
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with words in them, fit to be shown; rules of dashes and `[host:123] ***` banners are not."""
+    shown = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
+    return [line[:LONGEST] for line in shown if re.search(r"[A-Za-z]{3}", line)]
+
+
+def _hosts(folded: str) -> list[str]:
+    try:
+        return expand(folded.strip(",:"))
+    except HostListError:
+        return []

@@ -1,0 +1,197 @@
+// One metric: hosts over time as a heat map, below it what they are together, and the host chosen among them.
+
+import { isDark, ramp } from "./colour.ts";
+import { decode, type Cells } from "./decode.ts";
+import { h } from "./dom.ts";
+import { amount, clock, duration, local } from "./format.ts";
+import { HeatMap, heightOf } from "./heatmap.ts";
+import { Lines, type Line, type Values } from "./lines.ts";
+import type { Chart, Devices } from "./model.ts";
+import { bands, top, type Bands } from "./stats.ts";
+import type { View } from "./view.ts";
+
+const BANDS_HEIGHT = 112;
+const decoded = new WeakMap<Chart | Devices, Promise<Cells>>();
+
+/** The cells of a chart, decoded once. */
+export function cellsOf(chart: Chart | Devices): Promise<Cells> {
+  const known = decoded.get(chart) ?? decode(chart.packed);
+  decoded.set(chart, known);
+  return known;
+}
+
+/** The middle of each bucket. */
+export function timesOf(chart: Chart | Devices): number[] {
+  return Array.from({ length: chart.packed.buckets }, (_, at) => chart.start + (at + 0.5) * chart.bucket);
+}
+
+/** One row of cells as a line; absent cells are holes. */
+export function lineOf(plane: Float32Array, cells: Cells, row: number): Values {
+  return Array.from(plane.subarray(row * cells.buckets, (row + 1) * cells.buckets), (value) =>
+    Number.isNaN(value) ? null : value,
+  );
+}
+
+export class ChartCard {
+  readonly element: HTMLElement;
+  private readonly view: View;
+  private readonly chart: Chart;
+  private readonly readout = h("p", { class: "readout", "aria-live": "off" });
+  private readonly body = h("div", { class: "body" });
+  private readonly key = h("p", { class: "key" });
+  private heat: HeatMap | null = null;
+  private lines: Lines | null = null;
+  private cells: Cells | null = null;
+  private bands: Bands | null = null;
+  private begun = false;
+  private visible = false;
+  private stale = false;
+
+  constructor(view: View, chart: Chart) {
+    [this.view, this.chart] = [view, chart];
+    this.element = h(
+      "article",
+      { class: "card chart", id: `chart-${chart.id}`, "aria-labelledby": `title-${chart.id}` },
+      h("header", {}, h("h3", { id: `title-${chart.id}`, title: chart.about }, chart.title), this.readout),
+      this.body,
+      this.key,
+    );
+    // Room for what will be drawn, so that nothing below moves when it is.
+    this.body.style.minHeight = `${heightOf(chart.hosts.length) + BANDS_HEIGHT}px`;
+    this.resting();
+    view.on("cursor", () => this.visible && this.read());
+    view.on("range", () => this.refresh(() => this.draw()));
+    view.on("hosts", () => this.refresh(() => this.repaint()));
+    view.on("theme", () => this.refresh(() => this.repaint()));
+    view.on("selected", () => this.refresh(() => this.repaint()));
+  }
+
+  /** Draw when seen for the first time; afterwards only what changes while it is seen. */
+  seen(visible: boolean): void {
+    this.visible = visible;
+    if (!visible) return;
+    if (!this.begun) void this.begin();
+    else if (this.stale) this.repaint();
+  }
+
+  async begin(): Promise<void> {
+    if (this.begun) return;
+    this.begun = true;
+    const { view, chart } = this;
+    this.cells = await cellsOf(chart);
+    const limit = chart.ceiling ?? top(chart.scarce ? this.cells.low : this.cells.high);
+    this.heat = new HeatMap(view, chart, this.cells, limit);
+    this.lines = new Lines(view, this.inWords(), chart.unit, chart.ceiling, BANDS_HEIGHT);
+    this.body.replaceChildren(this.heat.element, this.lines.element);
+    this.key.replaceChildren(...this.legend(limit));
+    new ResizeObserver(() => this.fit()).observe(this.body);
+    this.repaint();
+  }
+
+  /** Draw again for a sheet of paper or a window of another size. */
+  fit(): void {
+    this.heat?.draw();
+    this.lines?.resize();
+  }
+
+  private refresh(draw: () => void): void {
+    if (!this.begun) return;
+    if (this.visible) draw();
+    else this.stale = true;
+  }
+
+  private draw(): void {
+    this.heat?.draw();
+    this.lines?.draw();
+  }
+
+  repaint(): void {
+    if (!this.cells || !this.heat || !this.lines) return;
+    this.stale = false;
+    this.heat.repaint();
+    const rows = this.view.hosts.map((host) => this.heat!.rowOf(host)).filter((row) => row !== null);
+    this.bands = bands(this.cells, rows);
+    const { max, p95, median, min } = this.bands;
+    const lines: Line[] = [
+      { values: max, colour: "band-edge", width: 0.75 },
+      { values: p95, colour: "band-edge", width: 0.75 },
+      { values: median, colour: "median", width: 1.5 },
+      { values: min, colour: "band-edge", width: 0.75 },
+    ];
+    const selected = this.selectedRow();
+    if (selected !== null) lines.push({ values: lineOf(this.cells.mean, this.cells, selected), colour: "accent", width: 1.75 });
+    const areas = [
+      { upper: 0, lower: 3, colour: "band" },
+      { upper: 1, lower: 2, colour: "band-inner" },
+    ];
+    this.lines.show(timesOf(this.chart), lines, areas);
+    this.element.classList.toggle("empty", rows.length === 0);
+    this.read();
+  }
+
+  private selectedRow(): number | null {
+    return this.view.selected === null ? null : (this.heat?.rowOf(this.view.selected) ?? null);
+  }
+
+  private read(): void {
+    const { cursor, chart } = this.view.cursor ? { cursor: this.view.cursor, chart: this.chart } : { cursor: null, chart: this.chart };
+    if (!cursor || !this.cells || !this.bands) return this.resting();
+    const bucket = Math.floor((cursor.time - chart.start) / chart.bucket);
+    if (bucket < 0 || bucket >= this.cells.buckets) return this.resting();
+    const host = cursor.host ?? this.view.selected;
+    const row = host === null ? null : (this.heat?.rowOf(host) ?? null);
+    const show = (value: number | null | undefined): string => amount(value, chart.unit);
+    const parts = [
+      h("time", { title: local(cursor.time) }, `${clock(chart.start + (bucket + 0.5) * chart.bucket)} UTC`),
+      h("span", {}, `median ${show(this.bands.median[bucket])}`),
+      h("span", {}, `p95 ${show(this.bands.p95[bucket])}`),
+      h("span", {}, `max ${show(this.bands.max[bucket])}`),
+    ];
+    if (host !== null && row !== null) {
+      const at = row * this.cells.buckets + bucket;
+      const plane = chart.scarce ? this.cells.low : this.cells.high;
+      const gap = this.view.page.hosts[host]!.gaps.find((one) => one.start <= cursor.time && cursor.time <= one.end);
+      const value = Number.isNaN(plane[at]!) && gap ? `no data: ${gap.why}` : show(plane[at]);
+      parts.splice(1, 0, h("b", {}, `${this.view.page.hosts[host]!.name} ${value}`));
+    }
+    this.readout.replaceChildren(...parts);
+  }
+
+  /** What is said while no cursor is over the chart. */
+  private resting(): void {
+    this.readout.replaceChildren(h("span", {}, this.chart.about));
+  }
+
+  private inWords(): string {
+    const known = Float64Array.from(this.cells!.mean.filter((value) => !Number.isNaN(value))).sort();
+    const middle = known.length ? known[known.length >> 1] : null;
+    const most = known.length ? known[known.length - 1] : null;
+    return `${this.chart.title}, ${this.chart.hosts.length} hosts: median ${amount(middle, this.chart.unit)}, greatest ${amount(most, this.chart.unit)}.`;
+  }
+
+  private legend(limit: number): HTMLElement[] {
+    const { chart } = this;
+    const bar = h("canvas", { class: "ramp", width: 96, height: 8, "aria-hidden": "true" });
+    const paint = (): void => {
+      const draw = bar.getContext("2d")!;
+      ramp(isDark()).forEach((colour, at) => {
+        draw.fillStyle = `rgb(${colour.join(" ")})`;
+        draw.fillRect((at / 256) * 96, 0, 1, 8);
+      });
+    };
+    paint();
+    this.view.on("theme", paint);
+    const ends = [amount(0, chart.unit), `${chart.ceiling === null ? "" : ""}${amount(limit, chart.unit)}`];
+    if (chart.scarce) ends.reverse();
+    const which = chart.scarce ? "least" : "greatest";
+    const cell = chart.beats > 1 ? `a cell shows the ${which} of ${chart.beats} samples (${duration(chart.bucket)})` : "a cell is one sample";
+    return [
+      h("span", { class: "scale" }, ends[0], bar, ends[1]),
+      h("span", {}, cell),
+      h("span", { class: "swatch median" }, "median"),
+      h("span", { class: "swatch inner" }, "to p95"),
+      h("span", { class: "swatch outer" }, "min to max"),
+      h("span", { class: "swatch gone" }, "no data"),
+    ];
+  }
+}

@@ -1,0 +1,132 @@
+// One host beside the charts: how it went, what stood out, and each of its metrics and devices against its peers.
+
+import { cellsOf, lineOf, timesOf } from "./chart.ts";
+import { lineColours } from "./colour.ts";
+import { add, button, h } from "./dom.ts";
+import { amount, clock, count, local, number } from "./format.ts";
+import { Lines, type Line } from "./lines.ts";
+import type { Chart, Devices, Host } from "./model.ts";
+import { bands } from "./stats.ts";
+import type { View } from "./view.ts";
+
+const HEIGHT = 104;
+
+export class HostPanel {
+  readonly element: HTMLElement;
+  private readonly view: View;
+  private drawn: Lines[] = [];
+  private opener: Element | null = null;
+
+  constructor(view: View) {
+    this.view = view;
+    this.element = h("aside", { class: "panel", "aria-label": "One host", tabindex: -1, hidden: true });
+    view.on("selected", () => void this.show());
+    view.on("theme", () => void this.show());
+    view.on("range", () => this.drawn.forEach((lines) => lines.draw()));
+    new ResizeObserver(() => this.drawn.forEach((lines) => lines.resize())).observe(this.element);
+  }
+
+  private async show(): Promise<void> {
+    const { view } = this;
+    const at = view.selected;
+    if (at !== null && this.element.hidden) this.opener = document.activeElement;
+    this.element.hidden = at === null;
+    document.body.classList.toggle("with-panel", at !== null);
+    this.drawn = [];
+    if (at === null) {
+      if (this.opener instanceof HTMLElement) this.opener.focus({ preventScroll: true });
+      return;
+    }
+    const host = view.page.hosts[at]!;
+    const charts = h("div", { class: "minis" });
+    this.element.setAttribute("aria-label", `Host ${host.name}`);
+    this.element.replaceChildren(this.heading(host), this.facts(host), this.remarks(at), charts);
+    this.element.scrollTop = 0;
+    for (const chart of view.page.charts) {
+      const row = chart.hosts.indexOf(at);
+      if (row < 0) continue;
+      const cells = await cellsOf(chart);
+      if (view.selected !== at) return; // another host was chosen meanwhile
+      const { median, p95, min } = bands(cells, chart.hosts.map((_, place) => place));
+      const lines: Line[] = [
+        { values: p95, colour: "band-edge", width: 0.5 },
+        { values: min, colour: "band-edge", width: 0.5 },
+        { values: median, colour: "median", dash: [4, 3] },
+        { values: lineOf(cells.mean, cells, row), colour: "accent", width: 1.75 },
+      ];
+      this.add(charts, chart, chart.title, timesOf(chart), lines, true);
+      if (chart.devices) await this.devices(charts, chart, chart.devices, at);
+    }
+  }
+
+  private add(charts: HTMLElement, chart: Chart, title: string, times: number[], lines: Line[], peers: boolean): void {
+    const drawn = new Lines(this.view, `${title} of this host`, chart.unit, chart.ceiling, HEIGHT);
+    add(charts, h("h4", { title: chart.about }, title), drawn.element);
+    drawn.show(times, lines, peers ? [{ upper: 0, lower: 1, colour: "band" }] : []);
+    this.drawn.push(drawn);
+  }
+
+  private async devices(charts: HTMLElement, chart: Chart, devices: Devices, host: number): Promise<void> {
+    const cells = await cellsOf(devices);
+    if (this.view.selected !== host) return;
+    const colours = lineColours();
+    const rows = devices.hosts.map((_, row) => row).filter((row) => devices.hosts[row] === host);
+    const most = (row: number): number =>
+      cells.high.subarray(row * cells.buckets, (row + 1) * cells.buckets).reduce((one, other) => (other > one ? other : one), 0);
+    const shown = rows.sort((one, other) => most(other) - most(one)).slice(0, colours.length);
+    if (shown.length === 0) return;
+    const lines = shown.map((row, at) => ({ values: lineOf(cells.mean, cells, row), colour: colours[at]! }));
+    this.add(charts, chart, `${chart.title} by device`, timesOf(devices), lines, false);
+    const names = h("p", { class: "key" });
+    shown.forEach((row, at) => {
+      const swatch = h("span", { class: "swatch device" }, devices.names[row]!);
+      swatch.style.setProperty("--swatch", colours[at]!);
+      add(names, swatch);
+    });
+    if (rows.length > shown.length) add(names, h("span", {}, `and ${count(rows.length - shown.length, "quieter device")}`));
+    add(charts, names);
+  }
+
+  private heading(host: Host): HTMLElement {
+    return h(
+      "header",
+      {},
+      button("‹", { class: "quiet", "aria-label": "Host before (key k)" }, () => this.view.step(-1)),
+      button("›", { class: "quiet", "aria-label": "Next host (key j)" }, () => this.view.step(1)),
+      h("h2", {}, h("bdi", {}, host.name)),
+      h("span", { class: `badge ${host.status}` }, host.status),
+      button("×", { class: "quiet close", "aria-label": "Close (Escape)" }, () => this.view.select(null)),
+    );
+  }
+
+  private facts(host: Host): HTMLElement {
+    const list = h("dl", {});
+    const say = (term: string, text: string | null): void => {
+      if (text) add(list, h("dt", {}, term), h("dd", {}, text));
+    };
+    say("Reason", host.reason);
+    say("Reached by", host.method);
+    if (host.samples !== null) say("Samples", `${number(host.samples)}, ${host.late ?? 0} late, ${host.missed ?? 0} missed`);
+    if (host.clock_offset_ms !== null) {
+      say("Clock", `${number(host.clock_offset_ms)} ms off, known to ${number(host.clock_bound_ms ?? 0)} ms; corrected here`);
+    }
+    if (host.cpu_share !== null) say("Our cost", `${number(100 * host.cpu_share)} % of one CPU, ${amount(host.memory_bytes, "B")} at most`);
+    if (host.boots > 1) say("Boots", `${host.boots} seen in this run`);
+    return list;
+  }
+
+  private remarks(at: number): HTMLElement {
+    const list = h("ul", { class: "remarks" });
+    for (const outlier of this.view.page.outliers.filter((one) => one.host === at)) add(list, h("li", {}, outlier.text));
+    for (const finding of this.view.page.findings.filter((one) => one.hosts.includes(at))) {
+      add(list, h("li", {}, h("b", { class: `word ${finding.severity}` }, finding.severity), ` ${finding.message}`));
+    }
+    for (const gap of this.view.page.hosts[at]!.gaps) {
+      add(list, h("li", { title: local(gap.start) }, `no samples ${clock(gap.start)}–${clock(gap.end)} UTC: ${gap.why}`));
+    }
+    const key = h("p", { class: "key" });
+    add(key, h("span", { class: "swatch host" }, "this host"), h("span", { class: "swatch median dashed" }, "median of all"));
+    add(key, h("span", { class: "swatch outer" }, "min to p95 of all"));
+    return h("div", {}, list, key);
+  }
+}

@@ -1,0 +1,124 @@
+// Lines over time, drawn by uPlot. All that is known of uPlot is in this file.
+
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { theme } from "./colour.ts";
+import { h } from "./dom.ts";
+import { amount, ticks } from "./format.ts";
+import { interact, LEFT, plotWidth, RIGHT, type Actions } from "./interact.ts";
+import { drawMarks } from "./marks.ts";
+import type { View } from "./view.ts";
+
+export type Values = (number | null)[];
+
+export interface Line {
+  values: Values;
+  /** A colour of the style sheet, or a colour. */
+  colour: string;
+  width?: number;
+  dash?: number[];
+}
+
+/** A filled area between two lines, by their places. */
+export interface Area {
+  upper: number;
+  lower: number;
+  colour: string;
+}
+
+const AXIS = 22;
+
+export class Lines {
+  readonly element: HTMLElement;
+  private readonly view: View;
+  private readonly unit: string;
+  private readonly ceiling: number | null;
+  private readonly height: number;
+  private plot: uPlot | null = null;
+
+  constructor(view: View, label: string, unit: string, ceiling: number | null, height: number, actions: Actions = {}) {
+    [this.view, this.unit, this.ceiling, this.height] = [view, unit, ceiling, height];
+    this.element = h("div", { class: "plot lines", role: "img", "aria-label": label });
+    this.element.style.height = `${height}px`;
+    interact(this.element, view, actions);
+  }
+
+  /** Draw these lines, in place of those before. */
+  show(times: number[], lines: Line[], areas: Area[] = []): void {
+    this.plot?.destroy();
+    this.plot = new uPlot(
+      this.options(lines, areas),
+      [times, ...lines.map((line) => line.values)],
+      this.element,
+    );
+  }
+
+  /** Draw the stretch of time that is now shown. */
+  draw(): void {
+    this.plot?.setScale("x", { min: this.view.range[0], max: this.view.range[1] });
+  }
+
+  resize(): void {
+    this.plot?.setSize({ width: this.element.clientWidth, height: this.height });
+  }
+
+  private options(lines: Line[], areas: Area[]): uPlot.Options {
+    const grid = { stroke: theme("grid"), width: 1 };
+    const shared = { stroke: theme("muted"), font: `11px ${theme("font")}`, grid, ticks: { show: false } };
+    return {
+      width: this.element.clientWidth,
+      height: this.height,
+      ms: 1,
+      tzDate: (time) => uPlot.tzDate(new Date(time), "Etc/UTC"),
+      padding: [6, RIGHT, 0, 0],
+      legend: { show: false },
+      cursor: { show: false },
+      scales: {
+        x: { time: true, range: () => this.view.range },
+        y: { range: (_, low, high) => this.span(low, high) },
+      },
+      axes: [
+        { ...shared, size: AXIS, gap: 4, values: (_, times, __, ___, step) => ticks(times, step) },
+        {
+          ...shared,
+          size: LEFT,
+          gap: 6,
+          space: 26,
+          ...(this.unit.startsWith("B") ? { incrs: BINARY } : {}),
+          values: (_, values) => values.map((value) => amount(value, this.unit)),
+        },
+      ],
+      series: [
+        {},
+        ...lines.map((line) => ({
+          stroke: colour(line.colour),
+          width: line.width ?? 1.25,
+          ...(line.dash ? { dash: line.dash } : {}),
+          points: { show: false },
+        })),
+      ],
+      bands: areas.map((area) => ({ series: [area.upper + 1, area.lower + 1], fill: colour(area.colour) })),
+      hooks: { draw: [(plot) => this.marks(plot)] },
+    };
+  }
+
+  private span(low: number | null, high: number | null): [number, number] {
+    const least = Math.min(0, low ?? 0);
+    return [least, this.ceiling ?? ((high ?? 0) > least ? high! * 1.05 : least + 1)];
+  }
+
+  private marks(plot: uPlot): void {
+    const ratio = devicePixelRatio;
+    plot.ctx.save();
+    plot.ctx.scale(ratio, ratio);
+    drawMarks(plot.ctx, this.view, plotWidth(this.element), 6, this.height - AXIS);
+    plot.ctx.restore();
+  }
+}
+
+/** Steps of an axis of bytes: round in binary. */
+const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+function colour(name: string): string {
+  return theme(name) || name;
+}

@@ -1,0 +1,160 @@
+// The whole run on one line: phases, who stood out when, where data is missing; and which part the charts show.
+
+import { theme } from "./colour.ts";
+import { add, button, h } from "./dom.ts";
+import { clock, count, duration, local, moment } from "./format.ts";
+import { LEFT, plotWidth, RIGHT, timeAt, xOf } from "./interact.ts";
+import type { Mark } from "./model.ts";
+import type { View } from "./view.ts";
+
+const LANES: { kinds: Mark["kind"][]; label: string; colour: string; top: number; height: number }[] = [
+  { kinds: ["command", "phase"], label: "run", colour: "mark-phase", top: 2, height: 14 },
+  { kinds: ["outlier"], label: "stands out", colour: "warn", top: 20, height: 8 },
+  { kinds: ["gap", "reconnect", "reboot"], label: "no data", colour: "bad", top: 32, height: 8 },
+];
+const HEIGHT = 44;
+const NEAR = 4; // pixels
+
+export class TimeLine {
+  readonly element: HTMLElement;
+  private readonly view: View;
+  private readonly canvas = h("canvas", { "aria-hidden": "true" });
+  private readonly area = h("div", { class: "plot overview" }, this.canvas);
+  private readonly text = h("span", { class: "range" });
+  private readonly reset = button("Show all", { class: "quiet", title: "Show the whole run (key 0)" }, () =>
+    this.view.zoom(this.view.whole),
+  );
+
+  constructor(view: View) {
+    this.view = view;
+    this.element = h("div", { class: "timeline" }, this.area, h("div", { class: "status" }, this.text, this.reset));
+    for (const topic of ["range", "theme", "selected"] as const) view.on(topic, () => this.draw());
+    view.on("cursor", () => this.read());
+    new ResizeObserver(() => this.draw()).observe(this.area);
+    this.listen();
+  }
+
+  private listen(): void {
+    let from: number | null = null;
+    const time = (event: PointerEvent): number =>
+      timeAt(event.clientX - this.area.getBoundingClientRect().left, this.view.whole, plotWidth(this.area));
+    this.area.addEventListener("pointerdown", (event) => {
+      from = time(event);
+      this.area.setPointerCapture(event.pointerId);
+    });
+    this.area.addEventListener("pointermove", (event) => {
+      this.view.point({ time: time(event), host: null });
+      const near = this.near(event);
+      this.area.title = near.map((mark) => this.inWords(mark)).slice(0, 8).join("\n");
+      if (from !== null && Math.abs(time(event) - from) > 0) this.view.zoom(from < time(event) ? [from, time(event)] : [time(event), from]);
+    });
+    this.area.addEventListener("pointerup", (event) => {
+      const start = from;
+      from = null;
+      const mark = this.near(event)[0];
+      if (start === time(event) && mark) this.go(mark);
+    });
+    this.area.addEventListener("pointerleave", () => this.view.point(null));
+    this.area.addEventListener("dblclick", () => this.view.zoom(this.view.whole));
+  }
+
+  /** Show a mark with some time around it, and its host. */
+  private go(mark: Mark): void {
+    const around = Math.max(mark.end - mark.start, 20_000) * 0.5;
+    this.view.zoom(mark.kind === "command" || mark.kind === "phase" ? [mark.start, mark.end] : [mark.start - around, mark.end + around]);
+    if (mark.host !== null) this.view.select(mark.host);
+  }
+
+  private near(event: PointerEvent): Mark[] {
+    const box = this.area.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const lane = LANES.find((one) => y >= one.top - 2 && y <= one.top + one.height + 2);
+    const place = (at: number): number => xOf(at, this.view.whole, plotWidth(this.area));
+    return this.view.page.marks
+      .filter((mark) => lane?.kinds.includes(mark.kind))
+      .filter((mark) => x >= place(mark.start) - NEAR && x <= place(mark.end) + NEAR)
+      .sort((one, other) => one.end - one.start - (other.end - other.start));
+  }
+
+  private inWords(mark: Mark): string {
+    const host = mark.host === null ? "" : `${this.view.page.hosts[mark.host]!.name}: `;
+    const when = mark.end > mark.start ? `${clock(mark.start)}–${clock(mark.end)} UTC` : `${clock(mark.start)} UTC`;
+    return `${mark.kind === "outlier" ? "" : host}${mark.text}, ${when}`;
+  }
+
+  /** All marks as text, for those who do not see or point. */
+  list(): HTMLElement {
+    const marks = this.view.page.marks.filter((mark) => mark.kind !== "outlier");
+    const list = h("ul", { class: "marks" });
+    for (const mark of marks.slice(0, 500)) {
+      add(list, h("li", {}, button(this.inWords(mark), { class: "link", title: local(mark.start) }, () => this.go(mark))));
+    }
+    if (marks.length > 500) add(list, h("li", {}, `and ${marks.length - 500} more`));
+    return h("details", {}, h("summary", {}, `${count(marks.length, "mark")} on the time line`), list);
+  }
+
+  private read(): void {
+    const [start, end] = this.view.range;
+    const at = this.view.cursor?.time;
+    const shown = `${clock(start)}–${clock(end)} UTC · ${duration(end - start)}`;
+    this.text.textContent = at === undefined ? shown : `${clock(at)} UTC`;
+    this.text.title = at === undefined ? `${moment(start)} to ${moment(end)}\n${local(start)} to ${local(end)}` : local(at);
+    this.reset.hidden = !this.view.zoomed;
+  }
+
+  draw(): void {
+    const width = plotWidth(this.area);
+    const ratio = devicePixelRatio;
+    this.canvas.width = Math.round(this.area.clientWidth * ratio);
+    this.canvas.height = Math.round(HEIGHT * ratio);
+    this.canvas.style.height = `${HEIGHT}px`;
+    const draw = this.canvas.getContext("2d")!;
+    draw.scale(ratio, ratio);
+    draw.font = `11px ${theme("font")}`;
+    draw.textBaseline = "middle";
+    const place = (at: number): number => xOf(at, this.view.whole, width);
+    for (const lane of LANES) {
+      draw.textAlign = "right";
+      draw.fillStyle = theme("muted");
+      draw.fillText(lane.label, LEFT - 6, lane.top + lane.height / 2);
+      draw.fillStyle = theme("lane");
+      draw.fillRect(LEFT, lane.top, width, lane.height);
+      for (const mark of this.view.page.marks) if (lane.kinds.includes(mark.kind)) this.bar(draw, lane, mark, place);
+    }
+    if (this.view.zoomed) {
+      draw.fillStyle = theme("veil");
+      const [left, right] = [place(this.view.range[0]), place(this.view.range[1])];
+      draw.fillRect(LEFT, 0, left - LEFT, HEIGHT);
+      draw.fillRect(right, 0, this.area.clientWidth - RIGHT - right, HEIGHT);
+      draw.strokeStyle = theme("accent");
+      draw.strokeRect(left, 0.5, right - left, HEIGHT - 1);
+    }
+    this.read();
+  }
+
+  private bar(
+    draw: CanvasRenderingContext2D,
+    lane: (typeof LANES)[number],
+    mark: Mark,
+    place: (at: number) => number,
+  ): void {
+    const [left, right] = [place(mark.start), place(mark.end)];
+    const chosen = mark.host !== null && mark.host === this.view.selected;
+    const command = mark.kind === "command";
+    draw.fillStyle = theme(chosen ? "accent" : command ? "lane-command" : mark.kind === "phase" ? "lane-phase" : lane.colour);
+    draw.globalAlpha = chosen || lane.top === 2 ? 1 : 0.75;
+    draw.fillRect(left, lane.top, Math.max(2, right - left), lane.height);
+    draw.globalAlpha = 1;
+    if (lane.top !== 2) return;
+    draw.strokeStyle = theme("surface");
+    draw.strokeRect(left, lane.top, right - left, lane.height);
+    draw.save();
+    draw.beginPath();
+    draw.rect(left + 3, lane.top, Math.max(0, right - left - 6), lane.height);
+    draw.clip();
+    draw.textAlign = "left";
+    draw.fillStyle = theme("ink");
+    draw.fillText(mark.text, left + 4, lane.top + lane.height / 2);
+    draw.restore();
+  }
+}
