@@ -21,9 +21,11 @@ const DARK: Colour[] = [
 ];
 
 export function isDark(): boolean {
-  const chosen = document.documentElement.dataset["theme"];
-  if (chosen) return chosen === "dark";
-  return matchMedia("(prefers-color-scheme: dark)").matches;
+  return document.documentElement.dataset["theme"] === "dark";
+}
+
+export function setDark(dark: boolean): void {
+  document.documentElement.dataset["theme"] = dark ? "dark" : "light";
 }
 
 /** 256 colours from little to much. */

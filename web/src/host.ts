@@ -32,6 +32,7 @@ export class HostPanel {
     if (at !== null && this.element.hidden) this.opener = document.activeElement;
     this.element.hidden = at === null;
     document.body.classList.toggle("with-panel", at !== null);
+    this.drawn.forEach((lines) => lines.destroy());
     this.drawn = [];
     if (at === null) {
       if (this.opener instanceof HTMLElement) this.opener.focus({ preventScroll: true });

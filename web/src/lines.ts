@@ -34,13 +34,14 @@ export class Lines {
   private readonly unit: string;
   private readonly ceiling: number | null;
   private readonly height: number;
+  private readonly deaf: () => void;
   private plot: uPlot | null = null;
 
   constructor(view: View, label: string, unit: string, ceiling: number | null, height: number, actions: Actions = {}) {
     [this.view, this.unit, this.ceiling, this.height] = [view, unit, ceiling, height];
     this.element = h("div", { class: "plot lines", role: "img", "aria-label": label });
     this.element.style.height = `${height}px`;
-    interact(this.element, view, actions);
+    this.deaf = interact(this.element, view, actions);
   }
 
   /** Draw these lines, in place of those before. */
@@ -60,6 +61,11 @@ export class Lines {
 
   resize(): void {
     this.plot?.setSize({ width: this.element.clientWidth, height: this.height });
+  }
+
+  destroy(): void {
+    this.deaf();
+    this.plot?.destroy();
   }
 
   private options(lines: Line[], areas: Area[]): uPlot.Options {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Sequence
 
 from rollbook.adapters.base import Adapter, Outcome, Ran
 from rollbook.errors import UsageError
 
-__all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "load"]
+__all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "leaf_parts", "load"]
 
 NAMES = ("generic", "fio", "dlio", "training", "checkpointing", "vector_database", "kv_cache")
 """The built-in adapters: each is the `ADAPTER` of the module of its name."""
@@ -27,6 +28,16 @@ def load(name: str) -> Adapter:
         raise UsageError(f"no benchmark is called {name!r}; there are: {', '.join((*NAMES, *sorted(plugged)))}")
     try:
         found: Adapter = plugged[name].load()
-    except Exception as error:  # noqa: BLE001 - whatever a plug-in does when imported
+    except Exception as error:  # whatever a plug-in does when imported
         raise UsageError(f"the adapter {name!r} ({plugged[name].value}) cannot be loaded: {error!r}") from error
     return found
+
+
+def leaf_parts(name: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
+    """The directories of a run in MLPerf Storage's layout, from its type on: `training/unet3d/run`.
+
+    Takes an outcome or, before the run, the command line. Raises `UsageError` where a part is not known.
+    """
+    from rollbook.adapters import mlpstorage  # noqa: PLC0415 - it brings the benchmarks; most runs need neither
+
+    return mlpstorage.leaf_parts(name, run)

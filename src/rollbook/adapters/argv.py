@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-__all__ = ["option", "options", "overrides", "processes", "shown", "words_after"]
+__all__ = ["natural", "option", "options", "overrides", "processes", "shown", "words_after"]
 
 _LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun"}
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
@@ -46,17 +46,21 @@ def overrides(argv: Sequence[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in found if match}
 
 
+def natural(word: str | None) -> int | None:
+    """A count as typed; None where it is absent or no count."""
+    return int(word) if word and re.fullmatch(r"[1-9]\d{0,8}", word, re.ASCII) else None
+
+
 def processes(argv: Sequence[str]) -> int | None:
     """How many processes a parallel launcher at the front of the command line was told to start."""
     if not argv or PurePath(argv[0]).name not in _LAUNCHERS:
         return None
-    count = option(argv, "-n", "-np", "--np", "--n", "--ntasks")
-    return int(count) if count and re.fullmatch(r"[1-9]\d{0,8}", count, re.ASCII) else None
+    return natural(option(argv, "-n", "-np", "--np", "--n", "--ntasks"))
 
 
-def words_after(argv: Sequence[str], program: str) -> list[str]:
-    """The words after the program of that name or module; all of them where the line does not name it."""
+def words_after(argv: Sequence[str], *programs: str) -> list[str] | None:
+    """The words after the first that is one of these programs or Python modules; None where none is there."""
     for at, word in enumerate(argv):
-        if PurePath(word).name.partition(".")[0] == program:
+        if PurePath(word).name.partition(".")[0] in programs:
             return list(argv[at + 1 :])
-    return list(argv)
+    return None

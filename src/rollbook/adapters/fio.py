@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from rollbook.adapters.argv import option, processes
 from rollbook.adapters.base import Outcome, Ran
 from rollbook.adapters.moments import inside
-from rollbook.adapters.results import Results, count, table
+from rollbook.adapters.results import DECODER, Results, count, rows, storable, table
 from rollbook.record.run import Phase
 
 __all__ = ["ADAPTER"]
@@ -29,7 +28,7 @@ class Fio:
         results = Results(ran)
         report = _report(results)
         # With --client, fio asks servers and calls the list of jobs differently.
-        jobs = [table(job) for key in ("jobs", "client_stats") for job in report.get(key) or () if table(job)]
+        jobs = rows(report.get("jobs")) or rows(report.get("client_stats"))
         parameters = {
             "fio_version": report.get("fio version"),
             "global_options": report.get("global options"),
@@ -54,10 +53,11 @@ def _report(results: Results) -> dict[str, Any]:
     text = results.text(path)
     if text is None:
         return {}
-    decoder, report, at = json.JSONDecoder(), {}, 0
+    report, at = {}, 0
     while begin := _BEGIN.search(text, at):
         try:
-            report, at = decoder.raw_decode(text, begin.start())
+            found, at = DECODER.raw_decode(text, begin.start())
+            report = storable(found)
         except (ValueError, RecursionError):
             at = begin.end()
     if not report:

@@ -15,31 +15,35 @@ SLACK_NS = 1_000_000_000  # benchmarks round, and their first rank may sit on an
 
 def inside(phase: Phase, ran: Ran) -> bool:
     """Whether a phase lies in the run, so that its times can be of the run's clock."""
-    return ran.started_ns - SLACK_NS <= phase.start_ns <= phase.end_ns <= ran.ended_ns + SLACK_NS
+    return phase.start_ns <= phase.end_ns and _in_run(phase.start_ns, ran) and _in_run(phase.end_ns, ran)
 
 
 def place(stamps: Sequence[str], ran: Ran) -> list[int] | None:
-    """ISO times without a zone, in the order they happened, as nanoseconds since the epoch.
+    """ISO times without a zone as nanoseconds since the epoch; None where they do not fit into the run.
 
-    They are taken as local time, and where they do not fit into the run so, as UTC. The hour that an autumn night
-    has twice is read as the earliest that is not before the time that went before. None where they fit neither way.
+    They are taken as local time, and where they do not fit so, as UTC. In the hour that an autumn night has twice,
+    a time counts only if a single reading of it lies in the run.
     """
     try:
         moments = [dt.datetime.fromisoformat(stamp) for stamp in stamps]
-    except ValueError:
+        return _place(moments, None, ran) or _place(moments, dt.UTC, ran)
+    except (ValueError, OverflowError):  # no time, or one so far off that no zone holds it
         return None
-    for zone in (None, dt.UTC):
-        placed, last = [], ran.started_ns - SLACK_NS
-        for moment in moments:
-            readings = [moment] if moment.tzinfo else [moment.replace(tzinfo=zone, fold=fold) for fold in (0, 1)]
-            fitting = [at for at in map(_nanoseconds, readings) if last <= at <= ran.ended_ns + SLACK_NS]
-            if not fitting:
-                break
-            last = min(fitting)
-            placed.append(last)
-        if len(placed) == len(moments):
-            return placed
-    return None
+
+
+def _place(moments: Sequence[dt.datetime], zone: dt.tzinfo | None, ran: Ran) -> list[int] | None:
+    placed: list[int] = []
+    for moment in moments:
+        readings = [moment] if moment.tzinfo else [moment.replace(tzinfo=zone, fold=fold) for fold in (0, 1)]
+        fitting = {at for at in map(_nanoseconds, readings) if _in_run(at, ran)}
+        if len(fitting) != 1:
+            return None
+        placed += fitting
+    return placed
+
+
+def _in_run(at: int, ran: Ran) -> bool:
+    return ran.started_ns - SLACK_NS <= at <= ran.ended_ns + SLACK_NS
 
 
 def _nanoseconds(moment: dt.datetime) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from rollbook.adapters.argv import shown
 from rollbook.adapters.base import Ran
 
-__all__ = ["Results", "count", "table"]
+__all__ = ["DECODER", "Results", "count", "rows", "storable", "table"]
 
 LIMIT = 64 << 20  # bytes of one result file
 ENTRIES = 200_000  # directory entries looked at in a search: a data set may lie beside the results
@@ -23,15 +23,32 @@ DEPTH = 8
 # of a file server may be ahead. Being generous at the start would let the file of the run before pass.
 EARLY_NS, LATE_NS = 10_000_000, 2_000_000_000
 
+# Python benchmarks write NaN and Infinity, which are no JSON: what was not measured is null.
+DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+
 
 def table(value: Any) -> dict[str, Any]:
     """The value where it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
+def rows(value: Any) -> list[dict[str, Any]]:
+    """The objects of a JSON array; none where the value is something else."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
 def count(value: Any) -> int | None:
     """The value where it is a whole number that is not negative."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def storable(value: Any) -> Any:
+    """The value itself, where it can be written into a record; raises `ValueError` where it cannot."""
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, RecursionError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+    return value
 
 
 class Results:
@@ -75,15 +92,13 @@ class Results:
         return data.decode("utf-8", "replace")
 
     def json(self, path: Path) -> dict[str, Any]:
-        """The JSON object in a file of this run, empty where there is none. What it holds can be written again."""
+        """The JSON object in a file of this run, empty where there is none."""
         text = self.text(path)
         if text is None:
             return {}
         try:
-            # Python benchmarks write NaN and Infinity, which are no JSON: what was not measured is null.
-            value = json.loads(text, parse_constant=lambda _: None)
-            msgspec.json.encode(value)
-        except (ValueError, RecursionError, OverflowError) as error:
+            value = storable(DECODER.decode(text))
+        except (ValueError, RecursionError) as error:
             self.note(f"{path} is not JSON: {error}")
             return {}
         if not isinstance(value, dict):
@@ -96,9 +111,8 @@ class Results:
         if text is None:
             return {}
         try:
-            value = msgspec.yaml.decode(text)
-            msgspec.json.encode(value)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError) as error:
+            value = storable(msgspec.yaml.decode(text))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             self.note(f"{path} is not the YAML it should be: {error}")
             return {}
         return table(value)

@@ -23,6 +23,8 @@ Cells = Sequence[tuple[str, Any]]
 
 def differences(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]:
     """Every field of the view that the hosts disagree on. Hosts that could not tell are left out."""
+    if not view.compared:
+        return
     cells = [(host.name, view.fact(host)) for host in hosts if status_of(host, view.source) != "unknown"]
     if not view.declared.table:
         yield from _records(view, cells)

@@ -71,6 +71,11 @@ class View:
         """The fields whose values no two hosts share."""
         return {name: how for name, how in compare_of(self.declared.record).items() if how.mode == "unique"}
 
+    @functools.cached_property
+    def counted(self) -> dict[str, Compare]:
+        """The fields that count errors, which must not rise in a run."""
+        return {name: how for name, how in compare_of(self.declared.record).items() if how.mode == "delta"}
+
     def fact(self, host: HostRecord) -> Any:
         """The host's record or the rows of it that count; an empty table where the host has no such thing.
 
@@ -155,7 +160,7 @@ SPECIAL = (
 
 @functools.cache
 def views() -> tuple[View, ...]:
-    """All views in the order of the sources."""
+    """All views in the order of the sources; those of sources that only count or show things are left out."""
     special: dict[str, list[View]] = {}
     for view in SPECIAL:
         special.setdefault(view.source, []).append(view)
@@ -164,4 +169,4 @@ def views() -> tuple[View, ...]:
         for name in catalogue.NAMES:
             yield from special.get(name, [View(name, name)])
 
-    return tuple(each())
+    return tuple(view for view in each() if view.compared or view.unique or view.counted)

@@ -13,6 +13,7 @@ from rollbook.checks import engine
 from rollbook.checks.expect import read_expectations
 from rollbook.checks.groups import named_groups
 from rollbook.checks.model import Finding, Findings, Severity
+from rollbook.checks.rule import Rule
 from rollbook.checks.shown import change_text, difference_text
 from rollbook.checks.silence import read_silences
 from rollbook.checks.subject import Subject, open_subject
@@ -108,7 +109,7 @@ def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> i
     return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached
 
 
-def _explain(rules: list[engine.Rule], *, whole: bool) -> None:
+def _explain(rules: list[Rule], *, whole: bool) -> None:
     for rule in rules:
         if whole:
             click.echo(f"{rule.id} ({rule.severity})\n\n{rule.manual}")

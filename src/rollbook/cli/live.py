@@ -28,6 +28,7 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostRecord], bool]:
                 fanout=reach.fanout,
                 progress=view,
                 stop=stop,
+                fallback=reach.fallback(),
             )
         )
 

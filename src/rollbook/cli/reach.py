@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rollbook.hosts import Host, from_slurm, parse_hosts
-from rollbook.transports import NAMES, Options, route
+from rollbook.transports import NAMES, Options, fallback, reason, route
 from rollbook.transports.base import Transport
 
 __all__ = ["Reach", "reach_options"]
@@ -26,8 +26,14 @@ class Reach:
     fanout: int
 
     def route(self) -> Callable[[Host], Transport]:
-        """The transport for each host."""
+        """The transport for each host; why it is that one goes to stderr where it was not the user's choice."""
+        if why := reason(self.options, self.hosts):
+            click.echo(why, err=True)
         return route(self.options)
+
+    def fallback(self) -> Callable[[Host], Transport] | None:
+        """The transport for hosts that the first gave nothing of."""
+        return fallback(self.options)
 
 
 OPTIONS = (
@@ -36,7 +42,9 @@ OPTIONS = (
     click.option("--hostfile", multiple=True, metavar="FILE", help="File of hosts, plain or in MPI style."),
     click.option("-x", "--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out."),
     click.option("--via", type=click.Choice(NAMES), default="auto", show_default=True,
-                 help="Way to the hosts; auto is local for this machine and ssh for the rest."),
+                 help="Way to the hosts; auto is slurm inside an allocation, else local for this machine and ssh for "
+                 "the rest."),
+    click.option("--fallback", type=click.Choice(["ssh"]), help="Way to hosts that the first way gave nothing of."),
     click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
                  help="Hosts under way at once."),
     click.option("--timeout", type=click.FloatRange(0.1), default=60.0, show_default=True, metavar="SECONDS",
@@ -47,6 +55,15 @@ OPTIONS = (
     click.option("--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE", help="Option for ssh -o."),
     click.option("--python", metavar="PROGRAM", help="Python on the hosts [default: python3, 3.6 or later; a shell "
                  "stand-in where there is none; `none` for the stand-in]."),
+    click.option("--slurm-args", default="", metavar="ARGS", help="Arguments for srun; outside a job they make an "
+                 "allocation."),
+    click.option("--mpi-bin", default="mpirun", show_default=True, metavar="PROGRAM", help="MPI launcher: Open MPI 4 "
+                 "or 5, MPICH, PALS."),
+    click.option("--mpi-args", default="", metavar="ARGS", help="Arguments for the MPI launcher."),
+    click.option("--allow-run-as-root", is_flag=True, help="Let Open MPI run as root."),
+    click.option("--oversubscribe", is_flag=True, help="Let Open MPI use more than a host's slots."),
+    click.option("--connect-back", metavar="ADDRESS", help="Address of this machine that agents of a launcher connect "
+                 "to [default: any that they reach]; `none`: lines on its stdout."),
 )  # fmt: skip
 
 

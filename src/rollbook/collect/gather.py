@@ -16,6 +16,7 @@ from rollbook.errors import HostStatus, TransportError
 from rollbook.hosts import Host
 from rollbook.record.hosts import HostRecord
 from rollbook.transports.base import Transport
+from rollbook.transports.launcher import launching
 from rollbook.transports.ssh import Busy
 
 __all__ = ["Progress", "gather", "look_at"]
@@ -48,17 +49,28 @@ async def gather(
     fanout: int = 64,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
+    fallback: Route | None = None,
 ) -> list[HostRecord]:
     """Look at all hosts, `fanout` at a time; one record for each, in the order asked.
 
     No host takes longer than `timeout` from its turn on, and none costs another. When `stop` is set, hosts under way
-    are ended with what they gave so far, and the rest are recorded as not asked.
+    are ended with what they gave so far, and the rest are recorded as not asked. Hosts that gave nothing are tried
+    once more by way of `fallback`; what failed before is in their attempts.
     """
     progress = progress or _Quiet()
     turns = asyncio.Semaphore(fanout)
     stop = stop or asyncio.Event()
 
     async def one(host: Host) -> HostRecord:
+        record = await along(route, host)
+        if fallback and not record.gave_data and not stop.is_set():
+            before = [*record.attempts, f"{route(host).name}: {record.reason}"]
+            record = await along(fallback, host)
+            record.attempts = before + record.attempts
+        progress.done(record)
+        return record
+
+    async def along(way: Route, host: Host) -> HostRecord:
         attempts: list[str] = []
         refused: HostRecord | None = None
         deadline: float | None = None
@@ -70,13 +82,12 @@ async def gather(
                 if deadline is None:
                     deadline = time.monotonic() + timeout
                     progress.begun(host)
-                record, busy = await look_at(host, route(host), plan, deadline - time.monotonic(), stop)
+                record, busy = await look_at(host, way(host), plan, deadline - time.monotonic(), stop)
             if refused and record.status == "timed-out" and not record.agent:
                 record = refused  # too little time was left for this try: the answer before it stands
             pause = wait * random.uniform(0.5, 1.5)  # noqa: S311 - spreads logins, guards nothing
             if not busy or time.monotonic() + pause > deadline:
                 record.attempts = attempts
-                progress.done(record)
                 return record
             attempts.append(record.reason)
             refused = record
@@ -84,7 +95,9 @@ async def gather(
                 await asyncio.wait_for(stop.wait(), pause)
             wait = min(2 * wait, LONGEST_WAIT)
 
-    return list(await asyncio.gather(*(one(host) for host in hosts)))
+    script = plan.orders() + (b"go\tnow\nthen\n" if plan.sources else b"") + b"stop\n"
+    async with launching(hosts, route, script):
+        return list(await asyncio.gather(*(one(host) for host in hosts)))
 
 
 async def look_at(

@@ -15,6 +15,7 @@ from rollbook.errors import RecordError
 from rollbook.hosts import Host
 from rollbook.series.journal import Journal
 from rollbook.transports.base import Transport
+from rollbook.transports.launcher import launching
 
 __all__ = ["Recorder"]
 
@@ -54,8 +55,11 @@ class Recorder:
         }
         self.journal = Journal(raw, begin)
         self._writer: asyncio.Task[None] | None = None
+        script = b"go\tstart\nthen\nsample\t%d\nwait\ngo\tend\nthen\nstop\n" % self.interval_ns
+        self._launching = launching(hosts, route, plan.orders() + script)
 
     async def __aenter__(self) -> Self:
+        await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
         self.streams = [
             HostStream(Share(number, self.plan, self.journal, self.interval_ns, self.timeout, logins), host, self.route)
@@ -67,6 +71,7 @@ class Recorder:
     async def __aexit__(self, *exc: object) -> None:
         assert self._writer is not None
         await self.end(facts=False, seconds=0.0)
+        await self._launching.__aexit__(None, None, None)
         self._writer.cancel()
         await asyncio.wait([self._writer])
         with contextlib.suppress(RecordError):

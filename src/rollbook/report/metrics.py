@@ -13,25 +13,29 @@ MIB = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One chart. `column` is a column of the view `rates`; `device` is the same in `view`, one row per device.
+    """One chart, from a column of the view `rates`; `devices` is the view with the same column for each device.
 
-    `trouble` marks what hurts where it is high, worth a word even without peers to compare with. `scarce` marks
-    what hurts where it is low: then the least sample of a cell is shown, not the greatest.
+    `trouble` marks what hurts where it is high: worth a word even without peers to compare with. `scarce` marks
+    what hurts where it is low: then the least sample of a cell is drawn, not the greatest. `ceiling` is the most
+    there can be, where that is worth seeing.
     """
 
-    id: str
+    column: str
     title: str
     unit: str
     group: str
     about: str
     judge: Judge
-    column: str
-    view: str = ""
-    device: str = ""
+    devices: str = ""
     trouble: bool = False
     scarce: bool = False
     ceiling: float | None = None
 
 
-def _percent(floor: float = 5.0, direction: str = "high") -> Judge:
-    return Judge(direction, floor)  # type: ignore[arg-type]
+HIGH_SHARE = Judge("high", 2.0)
+SHARE = Judge("both", 5.0)
+FLOW = Judge("both", 2.0 * MIB)
+
+METRICS = (
+    Metric("cpu_busy", "CPU busy", "%", "Processor", "Time not idle, share of all CPUs", SHARE, ceiling=100.0),
+)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
-from collections.abc import Callable
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
 
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Transport
 from rollbook.transports.local import Local
+from rollbook.transports.mpi import Mpi
+from rollbook.transports.slurm import Slurm, allocation
 from rollbook.transports.ssh import Ssh
 
-__all__ = ["NAMES", "Options", "route"]
+__all__ = ["NAMES", "Options", "fallback", "reason", "route"]
 
-NAMES = ("auto", "local", "ssh")
+NAMES = ("auto", "local", "ssh", "slurm", "mpi")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,18 +32,98 @@ class Options:
     ssh_options: tuple[str, ...] = ()
     python: str | None = None
     timeout: float = 60.0
+    slurm_args: str = ""
+    mpi_bin: str = "mpirun"
+    mpi_args: str = ""
+    allow_run_as_root: bool = False
+    oversubscribe: bool = False
+    connect_back: str | None = None
+    fallback: str | None = None
 
 
 def route(options: Options) -> Callable[[Host], Transport]:
-    """The transport for each host. `auto` takes local for this machine, as this user, and ssh for the rest."""
+    """The transport for each host. Inside a Slurm allocation `auto` takes slurm for the allocation's nodes.
+
+    For others it takes local for this machine, as this user, and ssh for the rest. Any other word is obeyed for all.
+    """
+    ways: dict[str, Callable[[Options], Transport]] = {"local": _local, "ssh": _ssh, "slurm": _slurm, "mpi": _mpi}
+    if options.via in ways:
+        chosen = ways[options.via](options)
+        return lambda _: chosen
+    if options.via != "auto":
+        raise UsageError(f"no transport is called {options.via!r}; there are: {', '.join(NAMES)}")
+    local, ssh, nodes = _local(options), _ssh(options), _allocated()
+    slurm = _slurm(options) if nodes else None
+
+    def best(host: Host) -> Transport:
+        if slurm and host.name in nodes:
+            return slurm
+        return local if _is_me(host, options) else ssh
+
+    return best
+
+
+def reason(options: Options, hosts: Sequence[Host]) -> str:
+    """Why `auto` chose what it chose, in one line; empty where the user chose."""
+    if options.via != "auto":
+        return ""
+    nodes = _allocated()
+    inside = sum(host.name in nodes for host in hosts)
+    local = sum(host.name not in nodes and _is_me(host, options) for host in hosts)
+    counts = {
+        f"slurm for {inside} nodes of job {allocation(os.environ)}": inside,
+        "local for this machine": local,
+        f"ssh for {len(hosts) - inside - local} hosts": len(hosts) - inside - local,
+    }
+    why = "" if nodes else " (not inside a Slurm allocation)"
+    return f"via auto: {', '.join(words for words, count in counts.items() if count)}{why}"
+
+
+def fallback(options: Options) -> Callable[[Host], Transport] | None:
+    """The way to hosts that the first way gave nothing of, if the user allows one."""
+    if options.fallback is None:
+        return None
+    return route(dataclasses.replace(options, via=options.fallback, fallback=None))
+
+
+def _is_me(host: Host, options: Options) -> bool:
+    me = (None, getpass.getuser())
+    return host.local and host.user in me and options.ssh_user in me
+
+
+def _allocated() -> frozenset[str]:
+    """The nodes of the allocation that we are in, if srun is there to use it."""
+    if not allocation(os.environ) or not shutil.which("srun"):
+        return frozenset()
+    return frozenset(Slurm().nodes())
+
+
+def _local(options: Options) -> Transport:
+    return Local(options.python)
+
+
+def _ssh(options: Options) -> Transport:
     # A host that drops packets must be given up before its deadline, so that the reason is ssh's own.
     connect = max(1, min(10, int(options.timeout * 2 / 3)))
-    ssh = Ssh(options.ssh_user, options.ssh_config, options.ssh_options, options.python, connect)
-    local = Local(options.python)
-    if options.via == "auto":
-        me = (None, getpass.getuser())
-        return lambda host: local if host.local and host.user in me and options.ssh_user in me else ssh
-    if options.via in ("local", "ssh"):
-        chosen: Transport = {"local": local, "ssh": ssh}[options.via]
-        return lambda _: chosen
-    raise UsageError(f"no transport is called {options.via!r}; there are: {', '.join(NAMES)}")
+    return Ssh(options.ssh_user, options.ssh_config, options.ssh_options, options.python, connect)
+
+
+def _slurm(options: Options) -> Transport:
+    return Slurm(
+        shlex.split(options.slurm_args),
+        python=options.python,
+        connect_back=options.connect_back,
+        patience=options.timeout * 2 / 3,
+    )
+
+
+def _mpi(options: Options) -> Transport:
+    return Mpi(
+        options.mpi_bin,
+        shlex.split(options.mpi_args),
+        allow_run_as_root=options.allow_run_as_root,
+        oversubscribe=options.oversubscribe,
+        python=options.python,
+        connect_back=options.connect_back,
+        patience=options.timeout * 2 / 3,
+    )

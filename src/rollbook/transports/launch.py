@@ -37,6 +37,7 @@ class Back:
         self.opened = False
         self.closed = False
         self._launch = launch
+        self._turn = asyncio.Lock()
         self._told_to_stop = False
 
     @property
@@ -46,10 +47,11 @@ class Back:
 
     async def read(self) -> bytes:
         """The next bytes; empty when the agent has closed, or we have."""
-        try:
-            return await self.reader.read(READ_SIZE)
-        except OSError:
-            return b""
+        async with self._turn:  # a stream has one reader at a time, and we may close while another reads
+            try:
+                return await self.reader.read(READ_SIZE)
+            except OSError:
+                return b""
 
     async def write(self, data: bytes) -> None:
         """Send orders; an agent that is gone swallows them."""
@@ -68,7 +70,7 @@ class Back:
                 if self.writer.can_write_eof() and grace:
                     self.writer.write_eof()
                     async with asyncio.timeout(grace):
-                        while await self.reader.read(READ_SIZE):
+                        while await self.read():
                             pass
             self.writer.transport.abort()
         self.closed = True

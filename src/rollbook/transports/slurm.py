@@ -63,7 +63,7 @@ class Slurm(Launcher):
     async def screen(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
         """Nodes that Slurm does not know, that are down, or that are not ours: any of them would fail the step."""
         names = [host.name for host in hosts]
-        ours = self._nodes()
+        ours = self.nodes()
         barred: dict[str, TransportError] = {}
         if ours:
             barred = {name: Refused(f"not one of the nodes of job {self._job}") for name in names if name not in ours}
@@ -94,7 +94,7 @@ class Slurm(Launcher):
             else AgentFailed
         )
 
-    def _nodes(self) -> dict[str, str]:
+    def nodes(self) -> dict[str, str]:
         """The nodes of the allocation we are in, each with its group in a heterogeneous job."""
         if not self._job:
             return {}
@@ -111,7 +111,7 @@ class Slurm(Launcher):
 
     def _groups(self, names: Sequence[str]) -> list[tuple[str, list[str]]]:
         """The hosts by group; a job that is not heterogeneous is one without a name."""
-        nodes = self._nodes()
+        nodes = self.nodes()
         groups: dict[str, list[str]] = {}
         for name in names:
             groups.setdefault(nodes.get(name, ""), []).append(name)

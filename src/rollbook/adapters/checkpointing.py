@@ -1,0 +1,21 @@
+"""MLPerf Storage's checkpointing benchmark: DLIO below, MLPerf Storage's names above."""
+
+from __future__ import annotations
+
+from rollbook.adapters.base import Outcome, Ran
+from rollbook.adapters.mlpstorage import read_dlio
+
+__all__ = ["ADAPTER"]
+
+
+class Checkpointing:
+    """`mlpstorage … checkpointing`, or DLIO called with such a workload."""
+
+    name = "checkpointing"
+
+    def outcome(self, ran: Ran) -> Outcome:
+        """What DLIO left, under the names of the checkpointing benchmark."""
+        return read_dlio(self.name, ran)
+
+
+ADAPTER = Checkpointing()

@@ -1,0 +1,177 @@
+"""DLIO (`dlio-benchmark`): `summary.json`, the per-rank files beside it and the configuration Hydra wrote down.
+
+A run that only generates data writes its configuration and its log, but no summary.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rollbook.adapters.argv import overrides, processes, words_after
+from rollbook.adapters.base import Outcome, Ran
+from rollbook.adapters.moments import place
+from rollbook.adapters.results import Results, count, table
+from rollbook.record.run import Phase
+
+__all__ = ["ACCELERATORS", "ADAPTER", "known", "read"]
+
+ACCELERATORS = ("a100", "h100", "b200", "mi355")
+"""What the names of DLIO's workloads may end in: `unet3d_h100`."""
+
+_RANK_FILE = re.compile(r"([0-9]{1,9})_output\.json")
+# The last member of a rank's file, which grows with the number of steps: only its end is read.
+_HOSTNAME = re.compile(rb'"hostname"\s*:\s*"([A-Za-z0-9._-]{1,253})"\s*\}\s*$')
+_PARTS = re.compile(r"eval|ckpt|save_ckpt|load_ckpt")
+
+
+class Dlio:
+    """The deep learning I/O benchmark, called directly or through a launcher."""
+
+    name = "dlio"
+
+    def outcome(self, ran: Ran) -> Outcome:
+        """Parameters, metrics, a phase per epoch, and the host names that only the per-rank files have."""
+        return read(ran, known(ran.argv))
+
+
+def known(argv: Sequence[str]) -> Outcome:
+    """What the command line alone says of a DLIO run."""
+    given = _overrides(argv)
+    model, _, accelerator = given.get("workload", "").rpartition("_")
+    if accelerator not in ACCELERATORS:
+        model, accelerator = given.get("workload", ""), ""
+    return Outcome(
+        benchmark_type="dlio",
+        model=model,
+        accelerator=accelerator,
+        num_processes=processes(argv) or 1,
+        override_parameters={
+            name.removeprefix("workload."): value for name, value in given.items() if name.startswith("workload.")
+        },
+    )
+
+
+def read(ran: Ran, outcome: Outcome, root: Path | None = None) -> Outcome:
+    """Add to what is known of a run what its files say; they are looked for where the command line says, or below."""
+    results = Results(ran)
+    output = _output(results, root)
+    if output is None:
+        results.note(f"DLIO left no summary.json and no dlio.log of this run below {root or ran.cwd}")
+    else:
+        _configuration(output, results, outcome)
+        summary = results.json(output / "summary.json")
+        outcome.metrics = table(summary.get("metric"))
+        outcome.num_processes = count(summary.get("num_accelerators")) or outcome.num_processes
+        outcome.hosts = _hosts(output, results, summary)
+        outcome.phases = _phases(output, results)
+    outcome.result_files, outcome.notes = results.files, outcome.notes + results.notes
+    return outcome
+
+
+def _overrides(argv: Sequence[str]) -> dict[str, str]:
+    """DLIO's own words only: before them there may be a launcher's, or `env NAME=VALUE`."""
+    return overrides(words_after(argv, "dlio_benchmark") or argv)
+
+
+def _output(results: Results, root: Path | None) -> Path | None:
+    """The output directory: the one the command line names, else that of the newest summary or log of this run."""
+    ran = results.ran
+    given = _overrides(ran.argv)
+    named = given.get("workload.output.folder") or given.get("hydra.run.dir")
+    if named and "${" not in named:
+        return ran.cwd / named
+    found = results.newest(root or ran.cwd, "summary.json") or results.newest(root or ran.cwd, "dlio.log")
+    return found.parent if found else None
+
+
+def _configuration(output: Path, results: Results, outcome: Outcome) -> None:
+    """The workload as Hydra composed it, overrides folded in; where it is missing, what the command line gave."""
+    given = _overrides(results.ran.argv)
+    places = (given.get("hydra.output_subdir", "dlio_config"), "dlio_config", ".hydra")
+    config = next((path for place in places if (path := output / place / "config.yaml").is_file()), None)
+    outcome.parameters = table(results.yaml(config).get("workload")) if config else {}
+    if not outcome.parameters:
+        results.note(f"no DLIO configuration below {output}: parameters are those of the command line only")
+        outcome.parameters = _nested(outcome.override_parameters)
+    model = outcome.parameters.get("model")
+    name = table(model).get("name", model)
+    outcome.model = name if isinstance(name, str) else outcome.model
+    workflow = table(outcome.parameters.get("workflow"))
+    generates = str(workflow.get("generate_data", False)).lower() == "true"
+    trains = any(str(workflow.get(step, step == "train")).lower() == "true" for step in ("train", "checkpoint"))
+    outcome.command = outcome.command or ("datagen" if generates and not trains else "run")
+
+
+def _nested(dotted: dict[str, Any]) -> dict[str, Any]:
+    """`{"a.b": 1}` as `{"a": {"b": 1}}`; a name that is both a value and a group stays dotted."""
+    nested: dict[str, Any] = {}
+    for name, value in dotted.items():
+        *groups, last = name.split(".")
+        inner = nested
+        for group in groups:
+            inner = inner.setdefault(group, {})
+            if not isinstance(inner, dict):
+                nested[name] = value
+                break
+        else:
+            inner[last] = value
+    return nested
+
+
+def _hosts(output: Path, results: Results, summary: dict[str, Any]) -> list[str]:
+    """The hosts of all ranks, each once, in the order of their ranks."""
+    ranks = {int(rank[1]): path for path in output.glob("*.json") if (rank := _RANK_FILE.fullmatch(path.name))}
+    hosts: dict[str, None] = {}
+    for _, path in sorted(ranks.items()):
+        if results.written(path) is None:
+            results.note(f"{path} was not written during this run and is left out")
+        elif host := _hostname(path):
+            hosts[host] = None
+    expected = count(summary.get("num_hosts"))
+    if expected is not None and expected != len(hosts):
+        results.note(f"DLIO ran on {expected} hosts; its per-rank files name {len(hosts)}")
+    return list(hosts)
+
+
+def _hostname(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            found = _HOSTNAME.search(file.read(4096))
+    except OSError:
+        return None
+    return found[1].decode() if found else None
+
+
+def _phases(output: Path, results: Results) -> list[Phase]:
+    """A phase per epoch and, inside it, per evaluation and checkpoint, as the first rank timed them.
+
+    Later versions name the file after the rank. The times are local and carry no zone.
+    """
+    names = ("0_per_epoch_stats.json", "per_epoch_stats.json")
+    path = next((path for name in names if (path := output / name).is_file()), None)
+    spans = list(_spans(results.json(path))) if path else []
+    placed = place([edge for _, *edges in spans for edge in edges], results.ran)
+    if placed is None:
+        results.note(f"the times in {path} do not fit into the run: no phases")
+        return []
+    edges = iter(placed)
+    return [Phase(name, next(edges), next(edges)) for name, *_ in spans]
+
+
+def _spans(epochs: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Name, start and end of everything that has both."""
+    for epoch, data in epochs.items():
+        parts = ((f" {part}", span) for part, span in table(data).items() if _PARTS.match(part))
+        for part, span in itertools.chain([("", data)], parts):
+            start, end = (table(span).get(edge) for edge in ("start", "end"))
+            if isinstance(start, str) and isinstance(end, str):
+                yield f"epoch {epoch}{part}", start, end
+
+
+ADAPTER = Dlio()

@@ -1,0 +1,180 @@
+// Puts the page together from the document in it.
+
+import { ChartCard } from "./chart.ts";
+import { isDark, setDark } from "./colour.ts";
+import { add, button, byId, h } from "./dom.ts";
+import { facts } from "./facts.ts";
+import { findings, outliers } from "./findings.ts";
+import { count, local, moment } from "./format.ts";
+import { HostPanel } from "./host.ts";
+import { hosts } from "./hosts.ts";
+import type { Page } from "./model.ts";
+import { summary } from "./summary.ts";
+import { TimeLine } from "./timeline.ts";
+import { View } from "./view.ts";
+import "./style.css";
+
+const AHEAD = "400px"; // charts are drawn when they come this near
+
+function start(): void {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  setDark(system.matches);
+  const page = JSON.parse(byId("data").textContent ?? "") as Page;
+  const view = new View(page);
+  const cards = page.charts.map((chart) => new ChartCard(view, chart));
+  const timeline = new TimeLine(view);
+  const panel = new HostPanel(view);
+  const main = h("main", { id: "main" }, summary(view), outliers(view));
+  add(main, ...charts(page, cards, timeline), findings(view), hosts(view), facts(page), about(page));
+  document.title = `${page.title} · Rollbook`;
+  byId("page").replaceChildren(toolbar(view, page), ...(cards.length ? [timeline.element] : []), main, panel.element);
+  timeline.draw();
+  watch(cards);
+  keys(view);
+  paper(view, cards);
+  system.addEventListener("change", () => {
+    setDark(system.matches);
+    view.tell("theme");
+  });
+}
+
+function toolbar(view: View, page: Page): HTMLElement {
+  const filter = h("input", {
+    type: "search",
+    id: "filter",
+    placeholder: "Filter hosts",
+    "aria-label": "Filter hosts by name; * stands for anything",
+    title: "Words that the name holds, or a pattern such as node1*. Key /",
+    spellcheck: "false",
+    autocomplete: "off",
+  });
+  filter.addEventListener("input", () => view.choose({ filter: filter.value }));
+  const found = h("output", { class: "small", for: "filter" });
+  const tell = (): void => {
+    const all = view.hosts.length === page.hosts.length;
+    found.textContent = all ? count(page.hosts.length, "host") : `${view.hosts.length} of ${count(page.hosts.length, "host")}`;
+  };
+  view.on("hosts", tell);
+  tell();
+  const order = h("select", { "aria-label": "Order of hosts", title: "Order of hosts" });
+  add(order, h("option", { value: "name" }, "by name"), h("option", { value: "unusual" }, "most unusual first"));
+  order.addEventListener("change", () => view.choose({ order: order.value === "unusual" ? "unusual" : "name" }));
+  const turn = button("◐", { class: "quiet", "aria-label": "Light or dark", title: "Light or dark" }, () => {
+    setDark(!isDark());
+    view.tell("theme");
+  });
+  const links = h("nav", { "aria-label": "Sections" });
+  for (const [target, name] of [["charts", "Charts"], ["findings", "Findings"], ["hosts", "Hosts"], ["facts", "Facts"]] as const) {
+    if (target !== "charts" || page.charts.length) add(links, h("a", { href: `#${target}` }, name));
+  }
+  return h(
+    "header",
+    { class: "toolbar" },
+    h("a", { class: "skip", href: "#main" }, "Skip to the report"),
+    h("span", { class: "brand" }, "Rollbook"),
+    h("span", { class: "title" }, h("bdi", {}, page.title)),
+    links,
+    h("span", { class: "tools" }, filter, found, order, turn),
+  );
+}
+
+function charts(page: Page, cards: ChartCard[], timeline: TimeLine): HTMLElement[] {
+  if (cards.length === 0) return [];
+  const telling = h("div", { class: "grid" });
+  const rest = new Map<string, HTMLElement>();
+  page.charts
+    .map((chart, at) => [chart, cards[at]!] as const)
+    .sort(([one], [other]) => (one.telling ?? Infinity) - (other.telling ?? Infinity))
+    .forEach(([chart, card]) => {
+      if (chart.telling !== null) return add(telling, card.element);
+      const group = rest.get(chart.group) ?? h("div", { class: "grid" });
+      rest.set(chart.group, group);
+      add(group, card.element);
+    });
+  const help = "Drag to zoom, double click to see all, click a row for its host.";
+  const first = h(
+    "section",
+    { id: "charts", "aria-labelledby": "charts-title" },
+    h("h2", { id: "charts-title" }, "Most telling ", h("span", { class: "help" }, help)),
+    telling,
+    timeline.list(),
+  );
+  return [first, ...[...rest].map(([group, grid]) => h("section", { "aria-label": group }, h("h2", {}, group), grid))];
+}
+
+function watch(cards: ChartCard[]): void {
+  const byElement = new Map(cards.map((card) => [card.element as Element, card]));
+  const observer = new IntersectionObserver(
+    (entries) => entries.forEach((entry) => byElement.get(entry.target)?.seen(entry.isIntersecting)),
+    { rootMargin: AHEAD },
+  );
+  cards.forEach((card) => observer.observe(card.element));
+}
+
+function keys(view: View): void {
+  const acts: Record<string, () => void> = {
+    "/": () => byId("filter").focus(),
+    "0": () => view.zoom(view.whole),
+    "+": () => view.scale(0.5),
+    "=": () => view.scale(0.5),
+    "-": () => view.scale(2),
+    "[": () => view.pan(-0.25),
+    "]": () => view.pan(0.25),
+    j: () => view.step(1),
+    k: () => view.step(-1),
+    Escape: () => view.select(null),
+  };
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+    if (typing && event.key === "Escape") (event.target as HTMLElement).blur();
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = acts[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+}
+
+/** On paper everything is drawn, unfolded, and light. */
+function paper(view: View, cards: ChartCard[]): void {
+  addEventListener("beforeprint", () => {
+    const dark = isDark();
+    setDark(false);
+    document.querySelectorAll<HTMLDetailsElement>("details.finding").forEach((one) => (one.open = true));
+    cards.forEach((card) => card.repaint());
+    addEventListener(
+      "afterprint",
+      () => {
+        setDark(dark);
+        view.tell("theme");
+      },
+      { once: true },
+    );
+  });
+}
+
+function about(page: Page): HTMLElement {
+  const notes = h("ul", {});
+  for (const note of page.notes) add(notes, h("li", {}, note));
+  const rows: [string, string][] = [
+    ["/", "filter hosts"],
+    ["+ −", "zoom in and out"],
+    ["[ ]", "earlier, later"],
+    ["0", "the whole run"],
+    ["j k", "next host, host before"],
+    ["Esc", "close the host"],
+    ["← → ↑ ↓ ⏎", "in a heat map: move the cursor, open the host"],
+  ];
+  const list = h("dl", { class: "keys" });
+  for (const [key, does] of rows) add(list, h("dt", {}, h("kbd", {}, key)), h("dd", {}, does));
+  return h(
+    "section",
+    { id: "about", "aria-labelledby": "about-title" },
+    h("h2", { id: "about-title" }, "About this page"),
+    notes,
+    list,
+    h("p", { class: "small", title: local(page.created) }, `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from anywhere.`),
+  );
+}
+
+start();
