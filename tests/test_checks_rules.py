@@ -104,10 +104,17 @@ def test_only_the_rest_is_left_to_the_general_rule() -> None:
     left = [
         f"{view.name}.{field}"
         for view in views()
-        for field in view.compared
-        if declared.rule_for("mismatch", f"{view.name}.{field}.x") == "fact-mismatch"
+        for field, how in view.compared.items()
+        if declared.rule_for("mismatch", f"{view.name}.{field}" + ".kernel.x" * how.columns) == "fact-mismatch"
     ]
     assert left == []
+
+
+def test_every_count_of_errors_has_a_rule() -> None:
+    """A source that declares an error count is watched over the run, under a name."""
+    for view in views():
+        for field, how in view.counted.items():
+            assert declared.rule_for("rose", f"{view.name}.{field}" + ".x" * how.columns)
 
 
 def test_rules_on_nothing_never_pass() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rollbook.adapters.argv import overrides, processes, words_after
 from rollbook.adapters.base import Outcome, Ran
-from rollbook.adapters.moments import place
+from rollbook.adapters.moments import inside, place
 from rollbook.adapters.results import Results, count, table
 from rollbook.record.run import Phase
 
@@ -161,7 +161,8 @@ def _phases(output: Path, results: Results) -> list[Phase]:
         results.note(f"the times in {path} do not fit into the run: no phases")
         return []
     edges = iter(placed)
-    return [Phase(name, next(edges), next(edges)) for name, *_ in spans]
+    phases = [Phase(name, next(edges), next(edges)) for name, *_ in spans]
+    return [phase for phase in phases if inside(phase, results.ran)]
 
 
 def _spans(epochs: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

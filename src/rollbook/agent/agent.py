@@ -26,7 +26,6 @@ abandoned and counted, never waited for. The agent ends when stdin closes, on SI
 import errno
 import os
 import select
-import signal
 import struct
 import sys
 import time
@@ -34,7 +33,10 @@ import zlib
 
 TYPE_CHECKING = False  # typing itself is too dear to import on every host
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Iterator
+else:
+    import _signal as signal  # what lies under signal, whose enumerations cost more than all else imported here
 
     Clocks = tuple[int, int]
     Carrier = Callable[[bytes, int, int, int, bytes], bytes]
@@ -117,8 +119,9 @@ def text(tag: str) -> "Carrier":
 
 
 class Out:
-    """Frames on their way to the collector. Writing never blocks; what does not fit waits.
+    """Frames on their way to the collector: those made in one turn of the loop leave together.
 
+    Every write wakes a chain of processes up to the collector. Writing never blocks; what does not fit waits.
     With a pace, one line leaves every so many seconds, because a launcher may cut the lines of those who write faster
     than it reads; frames that need no order among them are kept, to be sent once more at the end.
     """
@@ -137,7 +140,6 @@ class Out:
             self.kept += data
         self.seq += 1
         self.last = time.monotonic()
-        self.flush()
 
     def flush(self) -> None:
         while self.waiting and time.monotonic() >= self.due:
@@ -301,6 +303,12 @@ def page(path: str, status: str, data: bytes = b"") -> bytes:
 def failed(error: OSError) -> str:
     """The status that an OSError earns."""
     return STATUS.get(error.errno or 0, "failed")
+
+
+def installed(program: str) -> bool:
+    """Whether there is such a program; a child that only finds that out is too dear."""
+    places = (os.environ.get("PATH", "") + PATH).split(":")
+    return "/" in program or any(os.path.exists(place + "/" + program) for place in places)
 
 
 def read_file(path: str, limit: int) -> bytes:
@@ -594,7 +602,10 @@ class Reading:
         places = mounts() if source.does("space") else []
         self.pending = len(programs) + len(places)
         for argv in programs:
-            Program(agent, self, argv)
+            if installed(argv[0]):
+                Program(agent, self, argv)
+            else:
+                self.add(page(" ".join(argv), "absent"), "absent")
         if places:
             each = min(1.0, source.seconds)
             until = time.monotonic() + source.seconds
@@ -808,6 +819,7 @@ class Agent:
 
     def wait(self) -> None:
         """Sleep until something is due or comes. select(2) wakes to the microsecond, poll(2) only to the next one."""
+        self.out.flush()
         orders = [] if self.out.pace else [0]
         # A slow collector must not make us hold a host's output in memory.
         pipes = [fd for child in self.children for fd in child.fds] if len(self.out.waiting) < RING else []

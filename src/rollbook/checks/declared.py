@@ -2,14 +2,13 @@
 
 Four kinds: `mismatch` (hosts of a group differ), `duplicate` (hosts share what is one host's own), `rose` (a count of
 errors rose over the run), `changed` (start and end differ). Each field belongs to the rule with the pattern that fits
-it best; the pattern `*` takes what no other does.
+it best; the pattern `*` takes what no other does. Counts have none: each is an alarm of its own.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import functools
-import itertools
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from typing import Literal
@@ -47,6 +46,10 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     example: str
     fix: str
     reference: str
+
+    def place(self, field: str) -> int:
+        """Where a field stands in the list, the most telling first; the others are behind."""
+        return self.fields.index(field) if field in self.fields else len(self.fields)
 
     @property
     def views(self) -> list[str]:
@@ -88,14 +91,13 @@ def _mismatches(name: str, row: Row, run: Subject) -> Iterator[Finding]:
     """One finding for each set of odd hosts, with all fields in which these differ from their group."""
     if not any(len(group.hosts) > 1 for group in run.groups):
         raise NotApplicable("no two hosts are of one group")
-    found = _by_rule(run)["mismatch"].get(name, [])
-    for (group, hosts), parts in itertools.groupby(
-        sorted(found, key=lambda one: (one[0], one[1])), key=lambda one: (one[0], one[1])
-    ):
-        told = [difference for _, _, difference in parts]
-        yield Finding(
-            message=_with_more(difference_text(told[0]), len(told)), hosts=list(hosts), group=group, differences=told
-        )
+    found: dict[tuple[str, tuple[str, ...]], list[Difference]] = {}
+    for group, hosts, difference in _by_rule(run)["mismatch"].get(name, []):
+        found.setdefault((group, hosts), []).append(difference)
+    for (group, hosts), told in found.items():
+        told.sort(key=lambda difference: row.place(difference.field))
+        text = _with_more(difference_text(told[0]), len(told))
+        yield Finding(message=text, hosts=list(hosts), group=group, differences=told)
     if not found:
         _must_be_known(row, run)
 

@@ -25,6 +25,7 @@ LARGEST = 4 << 20
 MARKER = re.compile(rb"\xffRB1|@rb1 ")
 LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zp])([0-9a-f]{1,10}) ?([0-9A-Za-z+/=]*)")
 LONGEST_LINE = 2000
+MISSING = 4096  # numbers of lost frames that are remembered
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,8 +53,9 @@ class Decoder:
         self.noise = self.damaged = self.lost = 0
         self.head = b""
         self._buffer = bytearray()
-        self._parts: dict[tuple[bytes, bytes], bytearray] = {}
+        self._parts: dict[bytes, tuple[bytes, bytearray]] = {}
         self._seen: dict[str, int] = {}
+        self._missing: set[tuple[str, int]] = set()
         self._ready: list[Frame] = []
 
     def feed(self, data: bytes, *, end: bool = False) -> list[Frame]:
@@ -81,12 +83,22 @@ class Decoder:
             del self._buffer[:count]
 
     def _give(self, frame: Frame) -> None:
-        """Hand a good frame on, count what is missing before it; one that was seen already is not given twice."""
-        before = self._seen.get(frame.tag, -1)
+        """Hand a good frame on, count what is missing before it; one that was seen already is not given twice.
+
+        An agent on a shared channel sends some frames once more at the end: what was missing is then given late.
+        """
+        before, missing = self._seen.get(frame.tag, -1), self._missing
         if frame.seq > before:
             self.lost += frame.seq - before - 1
             self._seen[frame.tag] = frame.seq
-            self._ready.append(frame)
+            if frame.tag and len(missing) < MISSING:
+                missing.update((frame.tag, seq) for seq in range(before + 1, min(frame.seq, before + MISSING)))
+        elif (frame.tag, frame.seq) in missing:
+            missing.remove((frame.tag, frame.seq))
+            self.lost -= 1
+        else:
+            return
+        self._ready.append(frame)
 
     def _damage(self) -> int:
         self.damaged += 1
@@ -122,13 +134,16 @@ class Decoder:
             return self._damage()
         _, tag, seq, data = words
         last = LAST.fullmatch(data)
+        # An agent ends one frame before it begins the next: lines of an earlier one have lost their last.
+        begun, parts = self._parts.pop(tag, (seq, bytearray()))
+        parts = parts if begun == seq else bytearray()
         if last is None:
-            self._parts.setdefault((tag, seq), bytearray()).extend(data)
-            if len(self._parts) > 4096 or len(self._parts[tag, seq]) > 2 * LARGEST:
-                self._parts.clear()
+            if len(self._parts) < 4096 and len(parts) <= 2 * LARGEST:
+                parts += data
+                self._parts[tag] = seq, parts
             return newline + 1
         kind, mono, wall, code, total, data = last.groups()
-        data = bytes(self._parts.pop((tag, seq), b"")) + data
+        data = bytes(parts) + data
         payload = _payload(code, total, b"%s %s %s %s" % (kind, seq, mono, wall), data)
         if payload is None:
             return self._damage()

@@ -72,8 +72,8 @@ def _steps(lines: Iterable[Sequence[float]], low: float, step: float, *, rooted:
     """Whole steps, from 1 up; 0 where there is nothing."""
     isnan, sqrt = math.isnan, math.sqrt
     if rooted:
-        return [[0 if isnan(v) else round(sqrt(v) / step) + 1 for v in line] for line in lines]
-    return [[0 if isnan(v) else round((v - low) / step) + 1 for v in line] for line in lines]
+        return [[0 if isnan(v) else int(sqrt(v) / step + 1.5) for v in line] for line in lines]
+    return [[0 if isnan(v) else int((v - low) / step + 1.5) for v in line] for line in lines]
 
 
 def _folded(line: Sequence[int], base: Sequence[int]) -> list[int]:

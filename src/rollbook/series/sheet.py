@@ -1,173 +1,28 @@
-"""The samples of one source of one host, parsed and kept as columns of numbers.
+"""The samples of one source of one host, parsed and kept as rows of numbers.
 
-Between two beats only about one line in eight changes. Where a source declares that its lines stand for themselves,
-only the lines that changed are parsed, by the source's own parser, and put over the values of the beat before; one
-copy of all values is appended for each sample. A `Layout` says which value lies where; as long as the text keeps its
-shape (same rows, same names, same kinds of value) the layout stays, otherwise a new one begins with a full parse.
+Between two beats only about one line in eight changes. Where a source declares that its numbers are plain, only
+the lines that changed are read, by templates learnt from the source's own parser; where its lines also stand for
+themselves, a line that a template cannot read is parsed without the others. Everything else is parsed in full when it
+changed.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
-from array import array
 from typing import Any
 
 import msgspec
 
 from rollbook.collect.readings import READABLE, split_pages
 from rollbook.errors import ParseError, ProtocolError
-from rollbook.sources.base import Source, compare_of
+from rollbook.series.layout import Layout, NewShape, State, key_fields
+from rollbook.series.template import Read, Template
+from rollbook.sources.base import Source
 
-__all__ = ["Layout", "Row", "Sheet"]
+__all__ = ["Sheet"]
 
-Key = tuple[Any, ...]
-
-
-class _NewShape(Exception):
-    """The text no longer fits the layout."""
-
-
-class Row:
-    """Where the values of one row lie: runs of whole numbers and of decimals, names in dicts, all else as objects."""
-
-    __slots__ = ("decimals", "dicts", "key", "nulls", "objects", "wholes")
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.wholes: list[tuple[int, int, int]] = []  # first field, last field + 1, place of the first
-        self.decimals: list[tuple[int, int, int]] = []
-        self.objects: list[tuple[int, int]] = []
-        self.nulls: list[int] = []
-        self.dicts: list[tuple[int, str, dict[str, int]]] = []  # field, kind, place by name
-
-
-class Layout:
-    """The samples taken while the text had one shape: current values, and a copy of them for each sample."""
-
-    def __init__(self, source: Source, rows: list[Any], connection: int) -> None:
-        self.connection = connection
-        self.ts, self.mono = array("q"), array("q")
-        self.wholes, self.decimals = array("q"), array("d")
-        self.width = self.depth = 0
-        self.objects: list[list[tuple[int, Any]]] = []  # per place: from which sample on, and the value
-        self._now, self._now_decimals = array("q"), array("d")
-        self._keys = key_fields(source)
-        self.rows = [self._row(row) for row in rows]
-        self._by_key = {row.key: row for row in self.rows}
-        self.unique = len(self._by_key) == len(self.rows)
-        self.width, self.depth = len(self._now), len(self._now_decimals)
-
-    def _row(self, record: Any) -> Row:
-        values = msgspec.structs.astuple(record)
-        row = Row(tuple(values[field] for field in self._keys))
-        for field, value in enumerate(values):
-            if field in self._keys:
-                continue
-            kind = kind_of(value)
-            if kind == "q":
-                _extend(row.wholes, field, len(self._now))
-                self._now.append(value)
-            elif kind == "d":
-                _extend(row.decimals, field, len(self._now_decimals))
-                self._now_decimals.append(value)
-            elif kind == "dict":
-                row.dicts.append((field, *self._names(value)))
-            elif value is None:
-                row.nulls.append(field)
-            else:
-                row.objects.append((field, self._object(value)))
-        return row
-
-    def _object(self, value: Any) -> int:
-        self.objects.append([(0, value)])
-        return len(self.objects) - 1
-
-    def _names(self, values: dict[str, Any]) -> tuple[str, dict[str, int]]:
-        kinds = {kind_of(value) for value in values.values()}
-        if kinds <= {"q"}:
-            start = len(self._now)
-            self._now.extend(values.values())
-            return "q", dict(zip(values, itertools.count(start), strict=False))
-        if kinds == {"d"}:
-            start = len(self._now_decimals)
-            self._now_decimals.extend(values.values())
-            return "d", dict(zip(values, itertools.count(start), strict=False))
-        return "o", {name: self._object(value) for name, value in values.items()}
-
-    def __len__(self) -> int:
-        return len(self.ts)
-
-    def append(self, ts: int, mono: int) -> None:
-        """One more sample, of the current values."""
-        self.ts.append(ts)
-        self.mono.append(mono)
-        self.wholes.extend(self._now)
-        self.decimals.extend(self._now_decimals)
-
-    def replace(self, records: list[Any]) -> None:
-        """Take the values of a full parse."""
-        if len(records) != len(self.rows):
-            raise _NewShape
-        for row, record in zip(self.rows, records, strict=True):
-            values = msgspec.structs.astuple(record)
-            if tuple(values[field] for field in self._keys) != row.key or _grown(row, values):
-                raise _NewShape
-            self._put(row, values)
-
-    def update(self, records: list[Any]) -> set[Any]:
-        """Take the values of some lines; gives the names of what they touched, as `touched` does."""
-        found: set[Any] = set()
-        for record in records:
-            values = msgspec.structs.astuple(record)
-            key = tuple(values[field] for field in self._keys)
-            row = self._by_key.get(key)
-            if row is None or (key and _grown(row, values)):
-                raise _NewShape
-            self._put(row, values)
-            if key:
-                found.add(key)
-            else:
-                found.update(*[values[field] for field, _, _ in row.dicts])
-        return found
-
-    def _put(self, row: Row, values: tuple[Any, ...]) -> None:
-        now, decimals = self._now, self._now_decimals
-        try:
-            for first, last, place in row.wholes:
-                now[place : place + last - first] = array("q", values[first:last])
-            for first, last, place in row.decimals:
-                decimals[place : place + last - first] = array("d", values[first:last])
-            for field, kind, places in row.dicts:
-                if kind == "q":
-                    for name, value in values[field].items():
-                        now[places[name]] = value
-                elif kind == "d":
-                    for name, value in values[field].items():
-                        decimals[places[name]] = value
-                else:
-                    for name, value in values[field].items():
-                        self._put_object(places[name], value)
-        except (TypeError, OverflowError, KeyError):
-            raise _NewShape from None
-        for field in row.nulls:
-            if values[field] is not None:
-                raise _NewShape
-        for field, place in row.objects:
-            self._put_object(place, values[field])
-
-    def _put_object(self, place: int, value: Any) -> None:
-        runs = self.objects[place]
-        if runs[-1][1] != value:
-            if runs[-1][0] == len(self.ts):
-                runs.pop()
-            runs.append((len(self.ts), value))
-
-
-def _grown(row: Row, values: tuple[Any, ...]) -> bool:
-    """Whether a dict has more or fewer names than the layout knows."""
-    return any(len(values[field]) != len(places) for field, _, places in row.dicts)
+TRIES = 2  # at learning how a line is read, as long as the text keeps its shape
 
 
 class Sheet:
@@ -185,7 +40,7 @@ class Sheet:
 
     def __len__(self) -> int:
         """How many values are held."""
-        return sum(len(layout) * (layout.width + layout.depth + 2) for layout in self._layouts)
+        return sum(len(layout.wholes) + len(layout.decimals) + 2 * len(layout) for layout in self._layouts)
 
     def take(self) -> list[Layout]:
         """Hand over what is there; the next sample begins a layout of its own."""
@@ -213,95 +68,139 @@ class Sheet:
         if not pages:
             self._layout = self._lines = None
             return
-        if self._lines is not None and self._layout is not None and self._lines.changed(pages, self._layout):
+        if self._lines is not None and self._lines.changed(pages):
             return
-        records = records_of(self.source, {path: text_of(data) for path, data in pages.items()})
+        records = records_of(self.source, pages)
+        layout = self._layout
         try:
-            if self._layout is None:
-                raise _NewShape
-            self._layout.replace(records)
-        except _NewShape:
-            self._layout = Layout(self.source, records, self._connection)
-            self._layouts.append(self._layout)
-        self._lines = None
-        if self.source.lines is not None and len(pages) == 1 and self._layout.unique:
-            self._lines = Lines.learnt(self.source, pages, records)
+            if layout is not None:
+                layout.replace(records, layout.now)
+        except NewShape:
+            layout = None
+        if layout is None:
+            layout = self._layout = Layout(self.source, records, self._connection)
+            self._layouts.append(layout)
+        self._lines = Lines.of(self.source, pages, records, layout)
 
 
 class Lines:
-    """The lines of the text parsed last, and what each of them gives: its row, or its names."""
+    """The lines of the text read last, and how each of them is read again when it has changed."""
 
-    def __init__(self, source: Source, path: str, lines: list[bytes]) -> None:
-        assert source.lines is not None
-        self._source, self._path, self._lines = source, path, lines
-        prefixes = tuple(prefix.encode() for prefix in source.lines)
-        self._steady = [index for index, line in enumerate(lines) if line.startswith(prefixes)] if prefixes else []
-        self._owners: list[set[Any]] = []
+    def __init__(self, source: Source, pages: dict[str, bytes], layout: Layout) -> None:
+        self._source, self._pages, self._layout = source, pages, layout
+        self._lines = [data.split(b"\n") for data in pages.values()]
+        self._templates: dict[tuple[int, int], Template | None] = {}
+        self._tries: dict[tuple[int, int], int] = {}
 
     @classmethod
-    def learnt(cls, source: Source, pages: dict[str, bytes], records: list[Any]) -> Lines | None:
-        """Parse each line alone; None where that does not add up to the whole."""
-        ((path, data),) = pages.items()
-        self = cls(source, path, data.split(b"\n"))
-        try:
-            common = self._parse([])
-            alone = [self._parse([index]) for index in range(len(self._lines))]
-        except ParseError:
-            return None
-        base = touched(source, common)
-        self._owners = [
-            base if index in self._steady else touched(source, found) - base for index, found in enumerate(alone)
-        ]
-        apart = sum(len(owned) for owned in self._owners) - len(base) * max(0, len(self._steady) - 1)
-        whole = touched(source, records)
-        return self if apart == len(whole) and _joined(source, [common, *alone]) == _joined(source, [records]) else None
+    def of(cls, source: Source, pages: dict[str, bytes], records: list[Any], layout: Layout) -> Lines | None:
+        """For a source whose text can be read by lines, None for others."""
+        if source.lines is not None and layout.unique and len(pages) == 1:
+            alone = LinesAlone(source, pages, layout)
+            if alone.add_up(records):
+                return alone
+        return cls(source, pages, layout) if source.plain_numbers else None
 
-    def changed(self, pages: dict[str, bytes], layout: Layout) -> bool:
-        """Bring the layout up to date from the lines that changed; False where the whole must be parsed."""
-        data = pages.get(self._path)
-        if data is None or len(pages) > 1:
+    def changed(self, pages: dict[str, bytes]) -> bool:
+        """Bring the layout up to date from the lines that changed; False where the whole must be parsed again."""
+        if list(pages) != list(self._pages):
             return False
-        lines = data.split(b"\n")
-        if len(lines) != len(self._lines):
+        state, hard = self._layout.now, []
+        for page, (data, before) in enumerate(zip(pages.values(), self._lines, strict=True)):
+            lines = data.split(b"\n")
+            if len(lines) != len(before):
+                return False
+            self._lines[page] = lines
+            for index in itertools.compress(itertools.count(), map(operator.ne, lines, before)):
+                template = self._templates.get((page, index))
+                if template is None or not template.apply(lines[index], state):
+                    hard.append((page, index))
+        self._pages = pages
+        if not hard:
+            return True
+        try:
+            if not self._parse(hard, state):
+                return False
+        except (ParseError, NewShape):
             return False
-        changed = list(itertools.compress(itertools.count(), map(operator.ne, lines, self._lines)))
-        if changed:
-            self._lines = lines
-            try:
-                found = layout.update(self._parse(changed))
-            except (ParseError, _NewShape):
-                return False
-            owned = [self._owners[index] for index in changed]
-            if found != set().union(*owned, *(self._owners[index] for index in self._steady[:1])):
-                return False
+        for place in hard:
+            tries = self._tries[place] = self._tries.get(place, 0) + 1
+            if tries <= TRIES:
+                self._templates[place] = Template.learnt(self._lines[place[0]][place[1]], self._trial(place))
         return True
 
-    def _parse(self, indices: list[int]) -> list[Any]:
+    def _parse(self, places: list[tuple[int, int]], state: State) -> bool:
+        """Have the source's parser read these lines, here together with all the others."""
+        del places
+        self._layout.replace(records_of(self._source, self._pages), state)
+        return True
+
+    def _trial(self, place: tuple[int, int]) -> Read:
+        page, index = place
+
+        def read(line: bytes) -> State | None:
+            lines, pages = self._lines[page], self._pages
+            kept, state = lines[index], self._layout.now.copy()
+            lines[index] = line
+            self._pages = {
+                path: b"\n".join(lines) if number == page else data for number, (path, data) in enumerate(pages.items())
+            }
+            try:
+                return state if self._parse([place], state) else None
+            except (ParseError, NewShape):
+                return None
+            finally:
+                lines[index], self._pages = kept, pages
+
+        return read
+
+
+class LinesAlone(Lines):
+    """Lines that stand for themselves: some of them are parsed without the others."""
+
+    def __init__(self, source: Source, pages: dict[str, bytes], layout: Layout) -> None:
+        super().__init__(source, pages, layout)
+        (self._path,) = pages
+        prefixes = tuple(prefix.encode() for prefix in source.lines or ())
+        (lines,) = self._lines
+        self._steady = [index for index, line in enumerate(lines) if prefixes and line.startswith(prefixes)]
+        self._owners: list[set[Any]] = []
+
+    def add_up(self, records: list[Any]) -> bool:
+        """Parse each line alone, and learn which rows or names it gives; False if that is not the whole."""
+        source, (lines,) = self._source, self._lines
+        try:
+            common = self._records([])
+            alone = [self._records([index]) for index in range(len(lines))]
+        except ParseError:
+            return False
+        base = _touched(source, common)
+        self._owners = [
+            base if index in self._steady else _touched(source, found) - base for index, found in enumerate(alone)
+        ]
+        apart = sum(len(owned) for owned in self._owners) - len(base) * max(0, len(self._steady) - 1)
+        whole = _joined(source, [common, *alone]) == _joined(source, [records])
+        return whole and apart == len(_touched(source, records))
+
+    def _parse(self, places: list[tuple[int, int]], state: State) -> bool:
+        indices = [index for _, index in places]
+        found = self._layout.update(self._records(indices), state)
+        return found == set().union(*(self._owners[index] for index in (*indices, *self._steady[:1])))
+
+    def _records(self, indices: list[int]) -> list[Any]:
+        (lines,) = self._lines
         chosen = sorted({*indices, *self._steady}) if self._steady else indices
-        lines = self._lines
-        return records_of(self._source, {self._path: text_of(b"\n".join([lines[index] for index in chosen]))})
+        return records_of(self._source, {self._path: b"\n".join([lines[index] for index in chosen])})
 
 
-def text_of(data: bytes) -> str:
-    """Text as readings have it."""
-    return data.decode("utf-8", "backslashreplace")
-
-
-def records_of(source: Source, pages: dict[str, str]) -> list[Any]:
-    """The rows of a table, or the one record."""
-    found = source.parse(pages)
+def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
+    """The rows of a table, or the one record; the text is decoded as readings do it."""
+    found = source.parse({path: data.decode("utf-8", "backslashreplace") for path, data in pages.items()})
     return found if source.table else [found]
 
 
-@functools.cache
-def key_fields(source: Source) -> tuple[int, ...]:
-    """Which fields of the record name the row."""
-    notes = compare_of(source.record)
-    return tuple(index for index, name in enumerate(source.record.__struct_fields__) if notes[name].mode == "key")
-
-
-def touched(source: Source, records: list[Any]) -> set[Any]:
-    """What some records speak of: the keys of rows, or the names in the dicts of the one record."""
+def _touched(source: Source, records: list[Any]) -> set[Any]:
+    """What records speak of: the keys of rows, or the names in the dicts of the one record."""
     found: set[Any] = set()
     keys = key_fields(source)
     for record in records:
@@ -323,19 +222,3 @@ def _joined(source: Source, parses: list[list[Any]]) -> Any:
         for name, value in msgspec.structs.asdict(record).items():
             fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
     return fields
-
-
-def kind_of(value: Any) -> str:
-    """`q` a number of 64 bits, `d` a decimal, `dict`, or `o` anything else."""
-    if type(value) is int:
-        return "q" if -(1 << 63) <= value < 1 << 63 else "o"
-    return "d" if type(value) is float else "dict" if type(value) is dict else "o"
-
-
-def _extend(runs: list[tuple[int, int, int]], field: int, place: int) -> None:
-    """Add a field to the last run if it follows it, else begin a run."""
-    if runs and runs[-1][1] == field:
-        first, _, start = runs[-1]
-        runs[-1] = (first, field + 1, start)
-    else:
-        runs.append((field, field + 1, place))

@@ -1,7 +1,6 @@
 """Reading a line by the places of its numbers, which are found out by trying.
 
-A source that takes its numbers as they are written says so. A line of it is then parsed a few times with other
-numbers in it; where each of them turns up among the values is where the numbers of later lines belong, as long as
+In a source that declares its numbers plain, a line that changed is parsed a few times with other numbers in it; where each of them turns up among the values is where the numbers of later lines belong, as long as
 the rest of the line stays the same. What does not turn out plainly is left to the source's parser.
 """
 
@@ -9,59 +8,129 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rollbook.series.layout import State
 
 __all__ = ["Template"]
 
-# A number that stands alone: not the 0 of eth0 nor the 10 of avg10, but both of 1/200.
-NUMBER = re.compile(rb"(?<![\w.+-])(\d+(?:\.\d+)?)(?![\w.])")
+NUMBER = re.compile(rb"\d+(\.\d+)?")
+NUMERIC = b"0123456789. \t"
+PARTING = bytes.maketrans(b"=/:", b"   ")
 DIGITS = 18  # a number of so many fits 64 bits
 MOST_SINGLE = 64  # numbers of a line that are tried one by one
 
 Read = Callable[[bytes], State | None]
 """The values as they are when the line reads like that, or None where it then gives something else."""
+Spans = list[tuple[int, int]]
 
 
 class Template:
-    """How one line is read: which of its parts must stay, and where its numbers go."""
+    """How one line is read: what must stay as it is, and where each number that may change goes."""
 
-    def __init__(self, parts: Sequence[bytes], free: Sequence[int], wholes: list[tuple[int, int]]) -> None:
-        self._size, self._free = len(parts), list(free)
-        self._fixed = [index for index in range(len(parts)) if index not in set(free)]
-        self._words = [parts[index].strip() for index in self._fixed]
-        self._runs = _runs(wholes)
+    def __init__(self, line: bytes, free: list[int]) -> None:
+        words = line.translate(PARTING).split()
+        self._size, self._rest = len(words), line.translate(None, NUMERIC)
+        # The rest of the line cannot tell eth0 from eth1, nor the numbers that make a name.
+        self._fixed = [i for i, word in enumerate(words) if i not in free and re.search(rb"\d", word)]
+        self._words = [words[index] for index in self._fixed]
+        self._runs: list[tuple[int, int, int]] = []  # first word, last + 1, place of the first
         self._decimals: list[tuple[int, int]] = []
-        self._words_only = False
+        self._alone: tuple[bytes, bytes, int] | None = None  # what is around the only number, and its place
 
     @classmethod
     def learnt(cls, line: bytes, read: Read) -> Template | None:
         """Find out by trying; None where the line is not read number by number."""
-        base, parts = read(line), NUMBER.split(line)
-        if base is None or len(parts) < 3:
+        base = read(line)
+        spans = [found.span() for found in re.finditer(rb"\S+", line.translate(PARTING))]
+        free = [index for index, (a, b) in enumerate(spans) if NUMBER.fullmatch(line, a, b)]
+        if base is None or not free:
             return None
-        free = list(range(1, len(parts), 2))
-        template = _tried(parts, free, base, read)
+        template = cls._tried(line, spans, free, base, read)
         if template is None and len(free) <= MOST_SINGLE:
             # Some numbers are part of a name, such as a device's: those stay as they are.
-            free = [index for index in free if _tried(parts, [index], base, read) is not None]
-            template = _tried(parts, free, base, read)
+            free = [index for index in free if cls._tried(line, spans, [index], base, read)]
+            template = cls._tried(line, spans, free, base, read) if free else None
         return template
+
+    @classmethod
+    def _tried(cls, line: bytes, spans: Spans, free: list[int], base: State, read: Read) -> Template | None:
+        """A template for these numbers, if it agrees with the parser on small, large and no values."""
+        probe = _with(line, spans, free, lambda number: 7_000_003 + 11 * number)
+        found = read(probe)
+        if found is None or found.objects != base.objects:
+            return None
+        self, words = cls(line, free), probe.translate(PARTING).split()
+        whole = {int(words[index]): index for index in free if words[index].isdigit()}
+        decimal = {float(words[index]): index for index in free}
+        try:
+            for place, (before, after) in enumerate(zip(base.wholes, found.wholes, strict=True)):
+                if before != after:
+                    self._add(whole[after], place)
+            for place, (was, value) in enumerate(zip(base.decimals, found.decimals, strict=True)):
+                if was != value:
+                    self._decimals.append((decimal[value], place))
+        except KeyError:
+            return None
+        if len(free) == len(self._runs) == 1 and not self._decimals:
+            first, last = spans[free[0]]
+            self._alone = (line[: len(line[:first].rstrip()) + 1], line[last:], self._runs[0][2])
+        others = [_with(line, spans, free, number) for number in (lambda _: 0, lambda _: 1, lambda i: 10**15 + i)]
+        return self if all(self._agrees(one, base, read) for one in (line, probe, *others)) else None
+
+    def _add(self, index: int, place: int) -> None:
+        if self._runs:
+            first, last, start = self._runs[-1]
+            if (index, place) == (last, start + last - first):
+                self._runs[-1] = (first, last + 1, start)
+                return
+        self._runs.append((index, index + 1, place))
+
+    def _agrees(self, line: bytes, base: State, read: Read) -> bool:
+        state = base.copy()
+        return self.apply(line, state) and state == read(line)
 
     def apply(self, line: bytes, state: State) -> bool:
         """Put the numbers of the line where they belong; False, and perhaps some of them put, if it has changed."""
-        parts = NUMBER.split(line)
-        if len(parts) != self._size or [parts[index].strip() for index in self._fixed] != self._words:
+        if self._alone is not None:
+            before, after, place = self._alone
+            number = line[len(before) : len(line) - len(after)].lstrip()
+            if not (number.isdigit() and len(number) <= DIGITS and line.startswith(before) and line.endswith(after)):
+                return False
+            state.wholes[place] = int(number)
+            return True
+        words = line.translate(PARTING).split()
+        if (
+            line.translate(None, NUMERIC) != self._rest
+            or len(words) != self._size
+            or [words[index] for index in self._fixed] != self._words
+        ):
             return False
         try:
             for first, last, place in self._runs:
-                numbers = parts[first : 2 * last - first : 2]
-                if max(map(len, numbers)) > DIGITS:
-                    return False
-                state.wholes[place : place + last - first] = array("q", map(int, numbers))
+                if last - first == 1:
+                    word = words[first]
+                    if len(word) > DIGITS:
+                        return False
+                    state.wholes[place] = int(word)
+                else:
+                    numbers = words[first:last]
+                    if max(map(len, numbers)) > DIGITS:
+                        return False
+                    state.wholes[place : place + last - first] = array("q", map(int, numbers))
             for index, place in self._decimals:
-                state.decimals[place] = float(parts[index])
+                state.decimals[place] = float(words[index])
         except ValueError:  # a decimal where a whole number was
             return False
         return True
+
+
+def _with(line: bytes, spans: Spans, free: list[int], number: Callable[[int], int]) -> bytes:
+    """The line with other numbers in these places, decimals with a fraction."""
+    pieces, done = [], 0
+    for index in free:
+        first, last = spans[index]
+        fraction = b".25" if b"." in line[first:last] else b""
+        pieces += [line[done:first], b"%d" % number(index), fraction]
+        done = last
+    return b"".join([*pieces, line[done:]])

@@ -154,9 +154,11 @@ class Source:
     `every` is 0 for a fact, read at the start and at the end of a run, and n for a source sampled on every n-th
     beat. `limit` caps the bytes, `seconds` the time; what exceeds them is truncated or timed out and says so.
 
-    `lines` says of a single file that its lines stand for themselves: parsing some of them gives the rows, or the
-    names in the dicts, of just those lines. It holds the beginnings of lines that must come with them: headings, and
-    those that give values of the record itself. Samples of such a source are parsed where they changed.
+    `plain_numbers` says that no number of the text means anything but itself (as 0 may mean unknown): what `parse`
+    does with one it does with any. Samples of such a source are parsed only where they changed. `lines` says of a
+    single file that its lines also stand for themselves: parsing some of them gives the rows, or the names in the
+    dicts, of just those. It holds the beginnings of lines that must come with them: headings, and those that give
+    values of the record itself.
     """
 
     asks: tuple[Ask, ...]
@@ -166,6 +168,7 @@ class Source:
     limit: int = 256 * KIB
     seconds: float = 2.0
     root: bool = False
+    plain_numbers: bool = False
     lines: tuple[str, ...] | None = None
     name: str = ""
     summary: str = ""

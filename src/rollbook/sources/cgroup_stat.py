@@ -70,4 +70,4 @@ def _io(stat: CgroupStat, device: str, *words: str) -> None:
             stat.io_requests[f"{device}.{name}"] = integer(value)
 
 
-SOURCE = Glob([f"{{own}}/{name}" for name in FILES], parse, every=1)
+SOURCE = Glob([f"{{own}}/{name}" for name in FILES], parse, every=1, plain_numbers=True)

@@ -55,4 +55,4 @@ def parse(text: str) -> list[Disk]:
     return rows
 
 
-SOURCE = File("/proc/diskstats", parse, every=1, lines=())
+SOURCE = File("/proc/diskstats", parse, every=1, plain_numbers=True, lines=())

@@ -25,4 +25,4 @@ def parse(text: str) -> LoadAvg:
     return LoadAvg(number(one), number(five), number(fifteen), integer(running), integer(total))
 
 
-SOURCE = File("/proc/loadavg", parse, every=1)
+SOURCE = File("/proc/loadavg", parse, every=1, plain_numbers=True)

@@ -40,4 +40,10 @@ def parse(text: str) -> MemInfo:
     )
 
 
-SOURCE = File("/proc/meminfo", parse, every=1, lines=("MemTotal:", "SwapTotal:", "HugePages_Total:", "Hugepagesize:"))
+SOURCE = File(
+    "/proc/meminfo",
+    parse,
+    every=1,
+    plain_numbers=True,
+    lines=("MemTotal:", "SwapTotal:", "HugePages_Total:", "Hugepagesize:"),
+)

@@ -42,4 +42,4 @@ def parse(text: str) -> list[Interface]:
     return rows
 
 
-SOURCE = File("/proc/net/dev", parse, every=1, lines=("Inter-", " face"))
+SOURCE = File("/proc/net/dev", parse, every=1, plain_numbers=True, lines=("Inter-", " face"))

@@ -46,4 +46,4 @@ def parse(pages: Pages) -> NetSnmp:
     )
 
 
-SOURCE = Files({"snmp": "/proc/net/snmp", "netstat": "/proc/net/netstat"}, parse, every=10)
+SOURCE = Files({"snmp": "/proc/net/snmp", "netstat": "/proc/net/netstat"}, parse, every=10, plain_numbers=True)

@@ -44,4 +44,4 @@ def parse(text: str) -> list[NfsOperation]:
     return rows
 
 
-SOURCE = File("/proc/self/mountstats", parse, every=10, limit=1024 * KIB)
+SOURCE = File("/proc/self/mountstats", parse, every=10, plain_numbers=True, limit=1024 * KIB)

@@ -43,4 +43,6 @@ def parse(pages: Pages) -> list[Pressure]:
     return rows
 
 
-SOURCE = Files({name: f"/proc/pressure/{name}" for name in ("cpu", "io", "memory", "irq")}, parse, every=1)
+SOURCE = Files(
+    {name: f"/proc/pressure/{name}" for name in ("cpu", "io", "memory", "irq")}, parse, every=1, plain_numbers=True
+)

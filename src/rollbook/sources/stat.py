@@ -45,4 +45,4 @@ def parse(text: str) -> list[Cpu]:
     return rows
 
 
-SOURCE = File("/proc/stat", parse, every=1, lines=("cpu ",))
+SOURCE = File("/proc/stat", parse, every=1, plain_numbers=True, lines=("cpu ",))

@@ -30,4 +30,4 @@ def parse(text: str) -> StatTotals:
     return StatTotals(*(integer(first[name]) for name in names))
 
 
-SOURCE = File("/proc/stat", parse, every=1)
+SOURCE = File("/proc/stat", parse, every=1, plain_numbers=True)

@@ -42,4 +42,4 @@ def parse(text: str) -> VmStat:
     return VmStat(gauges, counters)
 
 
-SOURCE = File("/proc/vmstat", parse, every=1, lines=())
+SOURCE = File("/proc/vmstat", parse, every=1, plain_numbers=True, lines=())

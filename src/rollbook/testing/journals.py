@@ -22,7 +22,7 @@ from rollbook.sources import catalogue
 __all__ = ["Beats", "begin_of", "mutated", "record_this_machine", "synthesise"]
 
 KEY_BEATS = 60
-NUMBER = re.compile(rb"(?<=[ \t=])\d+(?=[ \t\n]|$)")
+NUMBER = re.compile(rb"(?<=[ \t=])\d+(?=[ \t\n]|$)(?! .*[a-z]{2})")  # not the device numbers before a name
 
 
 def begin_of(hosts: Sequence[str], plan: Plan, interval_ns: int, **more: Any) -> dict[str, Any]:

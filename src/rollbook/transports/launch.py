@@ -45,6 +45,11 @@ class Back:
         """Whether nothing more can come from the agent."""
         return self.closed or self.reader.at_eof()
 
+    def take(self, lines: bytes) -> None:
+        """Take lines that came on the launcher's stdout; after the end they are of no use."""
+        if not self.closed:
+            self.reader.feed_data(lines)
+
     async def read(self) -> bytes:
         """The next bytes; empty when the agent has closed, or we have."""
         async with self._turn:  # a stream has one reader at a time, and we may close while another reads
@@ -192,8 +197,8 @@ class Launch:
 
     def _heard(self, tag: str, who: Who) -> Callable[[bytes], None]:
         del tag
-        reader = asyncio.StreamReader()
-        return reader.feed_data if self._place(who, reader) else lambda _: None
+        back = self._place(who, asyncio.StreamReader())
+        return back.take if back else lambda _: None
 
     def _place(self, who: Who, reader: asyncio.StreamReader) -> Back | None:
         """Give an agent its host's place; None where nobody asked for it, or another is there."""

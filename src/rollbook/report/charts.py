@@ -1,0 +1,191 @@
+"""The charts of a run and the outliers in them: from the series to cells, from cells to words."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rollbook.report.grid import Axis, Grid, Row
+from rollbook.report.metrics import DEVICE_KEY, METRICS, Metric
+from rollbook.report.model import Chart, Devices, Mark, OutlierShown
+from rollbook.report.outliers import FEWEST_ROWS, Stretch, against_peers, over_time
+from rollbook.report.pack import pack
+from rollbook.report.tables import Tables
+from rollbook.report.telling import most_telling
+from rollbook.report.words import outlier_text
+
+__all__ = ["Drawn", "draw"]
+
+MS = 1e6
+MOST_OUTLIERS = 60
+MOST_DEVICES = 4000
+"""Rows of devices in one chart; the cells of more would make the page too large to open."""
+
+
+@dataclasses.dataclass
+class Drawn:
+    """Charts, outliers, the marks they leave on the time line, and what the reader has to know about them."""
+
+    charts: list[Chart]
+    outliers: list[OutlierShown]
+    marks: list[Mark]
+    notes: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Odd:
+    row: Row
+    metric: Metric
+    stretch: Stretch
+    axis: Axis
+
+
+def draw(tables: Tables, interval_ns: int, place: Mapping[str, int]) -> Drawn:
+    """Everything that is drawn of the series; `place` gives each host's place on the page."""
+    span = tables.span()
+    if span is None:
+        return Drawn([], [], [], ["The series holds no sample."])
+    rows = [row for row in tables.rows("rates") if row.host in place]
+    axis = Axis.of(*span, interval_ns, len(rows))
+    there = tables.columns("rates")
+    wanted = [metric for metric in METRICS if metric.column in there]
+    grids = dict(zip(wanted, tables.grids("rates", [m.column for m in wanted], axis, rows), strict=True))
+    flat = [metric for metric, grid in grids.items() if grid.extent == (0.0, 0.0)]
+    shown = {metric: grid for metric, grid in grids.items() if grid.extent is not None and metric not in flat}
+    devices, notes = _devices(tables, list(shown), interval_ns, span, place)
+    odd = _without_echoes([*_odd_rows(devices, by_device=True), *_odd_rows(shown, by_device=False)], devices)
+    odd.sort(key=lambda one: -one.stretch.strength)
+    strengths: dict[str, float] = {}
+    for one in odd:
+        strengths.setdefault(one.metric.column, one.stretch.strength)
+    telling = most_telling(list(shown.items()), strengths)
+    outliers = [_shown(one, place) for one in odd[:MOST_OUTLIERS]]
+    charts = [_chart(metric, grid, devices.get(metric), place, telling) for metric, grid in shown.items()]
+    return Drawn(
+        [chart for chart in charts if chart is not None],
+        outliers,
+        [Mark("outlier", one.start, one.end, one.text, one.host) for one in outliers],
+        [*_notes(axis, interval_ns, flat, len(odd)), *notes],
+    )
+
+
+def _devices(
+    tables: Tables, metrics: Sequence[Metric], interval_ns: int, span: tuple[int, int], place: Mapping[str, int]
+) -> tuple[dict[Metric, Grid], list[str]]:
+    found: dict[Metric, Grid] = {}
+    notes = []
+    for view in dict.fromkeys(metric.devices for metric in metrics if metric.devices):
+        there = tables.columns(view)
+        wanted = [metric for metric in metrics if metric.devices == view and metric.column in there]
+        rows = [row for row in tables.rows(view, DEVICE_KEY) if row.host in place] if wanted else []
+        if not rows:
+            continue
+        if len(rows) > MOST_DEVICES:
+            notes.append(f"{len(rows)} devices are too many for one page: {view} are drawn by host only.")
+            continue
+        axis = Axis.of(*span, interval_ns, len(rows))
+        found |= zip(wanted, tables.grids(view, [m.column for m in wanted], axis, rows, DEVICE_KEY), strict=True)
+    return found, notes
+
+
+def _odd_rows(grids: Mapping[Metric, Grid], *, by_device: bool) -> list[_Odd]:
+    found = []
+    for metric, grid in grids.items():
+        for peers in _peers(grid.rows) if by_device else [list(range(len(grid.rows)))]:
+            lines = [grid.mean[at] for at in peers]
+            stretches = against_peers(lines, metric.judge)
+            if len(peers) < FEWEST_ROWS and metric.trouble:
+                stretches = [one for row, line in enumerate(lines) for one in over_time(row, line, metric.judge)]
+            found += [_Odd(grid.rows[peers[one.row]], metric, one, grid.axis) for one in stretches]
+    return found
+
+
+def _peers(rows: Sequence[Row]) -> list[list[int]]:
+    """Devices that can be compared: those of one name, or where these are few, those of one kind."""
+    named: dict[str, list[int]] = {}
+    for at, row in enumerate(rows):
+        named.setdefault(row.device, []).append(at)
+    groups: dict[str, list[int]] = {}
+    for name, members in named.items():
+        kind = name if len(members) >= FEWEST_ROWS else re.sub("[0-9].*", "", name)
+        groups.setdefault(kind, []).extend(members)
+    return list(groups.values())
+
+
+def _without_echoes(odd: Sequence[_Odd], devices: Mapping[Metric, Grid]) -> list[_Odd]:
+    """One name for one thing: the host where most of its devices stand out, else the device and not its host too."""
+    owned = {metric: Counter(row.host for row in grid.rows) for metric, grid in devices.items()}
+    found = Counter((one.row.host, one.metric) for one in odd if one.row.device)
+
+    def is_device(host: str, metric: Metric) -> bool:
+        number = found[host, metric]
+        return number == 1 or 0 < number <= owned[metric][host] / 2
+
+    return [one for one in odd if bool(one.row.device) == is_device(one.row.host, one.metric)]
+
+
+def _shown(one: _Odd, place: Mapping[str, int]) -> OutlierShown:
+    return OutlierShown(
+        host=place[one.row.host],
+        device=one.row.device,
+        metric=one.metric.column,
+        text=outlier_text(one.row, one.metric, one.stretch, one.axis),
+        start=one.axis.at(one.stretch.first) / MS,
+        end=one.axis.at(one.stretch.last + 1) / MS,
+    )
+
+
+def _chart(
+    metric: Metric, grid: Grid, devices: Grid | None, place: Mapping[str, int], telling: Sequence[str]
+) -> Chart | None:
+    packed = pack(grid)
+    if packed is None:
+        return None
+    return Chart(
+        id=metric.column,
+        title=metric.title,
+        unit=metric.unit,
+        group=metric.group,
+        about=metric.about,
+        scarce=metric.scarce,
+        ceiling=metric.ceiling,
+        telling=telling.index(metric.column) if metric.column in telling else None,
+        hosts=[place[row.host] for row in grid.rows],
+        start=grid.axis.start_ns / MS,
+        bucket=grid.axis.width_ns / MS,
+        beats=grid.axis.beats,
+        packed=packed,
+        devices=_device_part(devices, place) if devices else None,
+    )
+
+
+def _device_part(grid: Grid, place: Mapping[str, int]) -> Devices | None:
+    packed = pack(grid)
+    if packed is None:
+        return None
+    return Devices(
+        hosts=[place[row.host] for row in grid.rows],
+        names=[row.device for row in grid.rows],
+        start=grid.axis.start_ns / MS,
+        bucket=grid.axis.width_ns / MS,
+        packed=packed,
+    )
+
+
+def _notes(axis: Axis, interval_ns: int, flat: Sequence[Metric], odd: int) -> list[str]:
+    notes = []
+    if axis.beats > 1:
+        seconds = axis.width_ns / 1e9
+        notes.append(
+            f"Samples were taken every {interval_ns / 1e9:g} s; {axis.beats} of them share one cell of {seconds:g} s, "
+            "which keeps their least, mean and greatest value, so that peaks survive. All samples are in series/."
+        )
+    else:
+        notes.append(f"Every sample is drawn, one every {interval_ns / 1e9:g} s.")
+    if flat:
+        notes.append(f"Always zero, and not drawn: {', '.join(metric.title for metric in flat)}.")
+    if odd > MOST_OUTLIERS:
+        notes.append(f"{odd} hosts or devices stand out; the {MOST_OUTLIERS} strongest are named.")
+    return notes

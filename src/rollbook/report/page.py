@@ -1,0 +1,81 @@
+"""One HTML file: the document, the script and the style, and a policy under which nothing else can be loaded or run.
+
+Text from hosts is in the document only, which is JSON with every `<` escaped: no text can end its script element,
+and the page's script puts text into text nodes alone. The policy names the script and the style by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.resources
+from pathlib import Path
+
+import msgspec
+
+from rollbook.errors import RecordError
+from rollbook.record.layout import write_file
+from rollbook.record.run import Run
+from rollbook.report.build import build
+from rollbook.report.model import PageData
+from rollbook.report.tables import open_tables
+
+__all__ = ["html", "write_report"]
+
+BUNDLE = "bundle"
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>Rollbook</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="page"><noscript>This page is drawn by the script inside it; the same data is in the record as JSON and Parquet.
+</noscript></div>
+<script id="data" type="application/json">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def write_report(run: Run, path: Path) -> None:
+    """Write the page of a record, whole or not at all."""
+    with open_tables(run) as tables:
+        data = build(run, tables)
+    write_file(path, html(data).encode())
+
+
+def html(data: PageData) -> str:
+    """The page as text."""
+    script, style = _bundled("page.js"), _bundled("page.css")
+    return PAGE.format(
+        policy=(
+            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src 'none'; "
+            "connect-src 'none'; base-uri 'none'; form-action 'none'"
+        ),
+        style=style,
+        data=msgspec.json.encode(data).decode().replace("<", "\\u003c"),
+        script=script,
+    )
+
+
+def _bundled(name: str) -> str:
+    """A file that the package build made; it must not end its own element."""
+    found = importlib.resources.files(__package__) / BUNDLE / name
+    if not found.is_file():
+        raise RecordError("the page's script was not built; scripts/setup builds it in a checkout")
+    text = found.read_text("utf-8")
+    if "</script" in text or "</style" in text:
+        raise RecordError(f"{name} was built wrongly: it would end its own element")
+    return text
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

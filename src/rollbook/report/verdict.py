@@ -1,0 +1,60 @@
+"""The run in one line: bad where something failed, a warning where something is missing or odd, else good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollbook.hosts import fold
+from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, Verdict
+
+__all__ = ["verdict"]
+
+GAVE_DATA = ("complete", "partial")
+
+
+def verdict(
+    command: CommandShown | None,
+    hosts: Sequence[HostShown],
+    findings: Sequence[FindingShown],
+    outliers: Sequence[OutlierShown],
+    benchmark: str | None,
+) -> Verdict:
+    """From the command's exit code, the hosts' statuses, the findings that count, and who stands out."""
+    counted = [finding for finding in findings if not finding.silenced]
+    failures = sum(finding.severity == "fail" for finding in counted)
+    lost = [host.name for host in hosts if host.status not in GAVE_DATA]
+    partial = [host.name for host in hosts if host.status == "partial"]
+    odd = dict.fromkeys(hosts[outlier.host].name for outlier in outliers)
+
+    bad = []
+    if command and command.code:
+        bad.append(f"the command failed with exit code {command.code}")
+    if hosts and len(lost) == len(hosts):
+        bad.append("no host gave data")
+    if failures:
+        bad.append(_count(failures, "check failed", "checks failed"))
+    odd_words = []
+    if lost and len(lost) < len(hosts):
+        odd_words.append(f"{_count(len(lost), 'host', 'hosts')} gave nothing: {_some(lost)}")
+    if partial:
+        odd_words.append(f"{_count(len(partial), 'host is', 'hosts are')} partial: {_some(partial)}")
+    if odd:
+        odd_words.append(f"{_count(len(odd), 'host stands', 'hosts stand')} out: {_some(list(odd))}")
+    if warnings := len(counted) - failures:
+        odd_words.append(_count(warnings, "warning", "warnings"))
+
+    reasons = [*bad, *odd_words]
+    if benchmark:
+        reasons.append(f"MLPerf Storage: {benchmark}")
+    level = "bad" if bad else "warn" if odd_words else "good"
+    title = {"bad": "Not well", "warn": "Worth a look", "good": "All well"}[level]
+    first = f"{_count(len(hosts), 'host', 'hosts')} complete, nothing stands out"
+    return Verdict(level, f"{title}: {reasons[0] if bad or odd_words else first}", reasons[bool(bad or odd_words) :])
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return fold(names) if len(names) <= 8 else f"{fold(names[:8])}, …"

@@ -1,0 +1,128 @@
+"""What the tests of launcher transports share: a snapshot, a recording with something happening, the hosts' facts."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.collect.gather import gather
+from rollbook.collect.plan import Plan
+from rollbook.collect.recorder import Recorder
+from rollbook.hosts import Host
+from rollbook.record.hosts import HostRecord
+from rollbook.series.journal import read
+from rollbook.sources import catalogue
+from rollbook.testing import LabHost
+from rollbook.testing.lab.processes import living
+from rollbook.transports.base import Transport
+
+PLAN = Plan.of(catalogue.load())
+AGENT = "binascii"  # in the command line of every agent
+# Of the session or of the moment, not of the host; by source, or by field of a source.
+VOLATILE = {
+    "environment", "limits", "cgroup_stat", "cgroup_limits", "loadavg", "uptime", "stat", "stat_totals", "vmstat",
+    "diskstats", "net_dev", "net_snmp", "softirqs", "softnet", "pressure", "meminfo", "space", "net_class",
+    "time_sync", "cpufreq", "cpuidle", "rapl", "thermal", "ksm", "cgroups", "services", "modules", "infiniband_counters",
+    "nfs", "nfs_ops", "lustre_stats", "thermal_throttle", "mountinfo", "mounts",
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Heard:
+    """One host's part in a recording."""
+
+    beats: list[int] = dataclasses.field(default_factory=list)
+    facts: dict[str, int] = dataclasses.field(default_factory=dict)
+    lost: list[str] = dataclasses.field(default_factory=list)
+    goodbye: bool = False
+    thinned: bool = False
+
+    def gaps(self) -> int:
+        """Seconds between the first and the last beat in which there was none."""
+        seconds = {round(beat / 1e9) for beat in self.beats}
+        return max(seconds) - min(seconds) + 1 - len(seconds)
+
+
+def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostRecord]:
+    """The records of the hosts, read through the transport."""
+    records = asyncio.run(gather([Host(name) for name in names], lambda _: transport, PLAN, **options))
+    return {record.name: record for record in records}
+
+
+def record(
+    transport: Transport, names: Sequence[str], seconds: float, during: Callable[[], object] | None = None
+) -> dict[str, Heard]:
+    """Record a series at 1 s for so long after all hosts are ready; halfway, something happens."""
+
+    async def main(raw: Path) -> None:
+        hosts = [Host(name) for name in names]
+        about = {"type": "record", "stamp": "", "argv": [], "args": {}}
+        async with Recorder(raw, hosts, lambda _: transport, PLAN, interval=1.0, about=about, timeout=30) as recorder:
+            await recorder.ready()
+            await asyncio.sleep(seconds / 2)
+            if during is not None:
+                during()
+            await asyncio.sleep(seconds / 2)
+            await recorder.end(facts=True)
+
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(main(Path(directory) / "raw"))
+        return heard(Path(directory) / "raw", names)
+
+
+def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
+    """What a journal has of each host."""
+    found = {name: Heard() for name in names}
+    for entry in read(raw):
+        if not entry.host < len(names):
+            continue
+        host = found[names[entry.host]]
+        if (event := entry.event) and event["event"] == "lost":
+            host.lost.append(event["reason"])
+        if frame := entry.frame:
+            if frame.kind == "S":
+                host.beats.append(frame.wall)
+            elif frame.kind == "D":
+                phase = frame.payload.decode()
+                host.facts[phase] = host.facts.get(phase, 0) + 1
+            host.goodbye |= frame.kind == "E"
+    return found
+
+
+def lasting(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts that are the same whenever and however the host is asked."""
+    return {name: msgspec.to_builtins(fact) for name, fact in facts.items() if name not in VOLATILE}
+
+
+def agents(host: LabHost) -> list[int]:
+    """The agents that run on a lab host."""
+    return [pid for pid, command in host.processes() if AGENT in command]
+
+
+def kill_agents(host: LabHost) -> None:
+    """Kill them."""
+    for pid in agents(host):
+        os.kill(pid, signal.SIGKILL)
+
+
+def children(name: str) -> list[int]:
+    """Our own children of that name."""
+    return [one.pid for one in living() if one.parent == os.getpid() and one.name == name]
+
+
+def nothing_left(hosts: Sequence[LabHost], seconds: float = 10.0) -> None:
+    """No agent and no launcher's daemon is left on a host."""
+    end = time.monotonic() + seconds
+    words = (AGENT, "orted", "prted", "hydra_pmi_proxy")
+    while left := [c for host in hosts for _, c in host.processes() if any(word in c for word in words)]:
+        assert time.monotonic() < end, left
+        time.sleep(0.1)

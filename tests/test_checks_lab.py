@@ -1,0 +1,101 @@
+"""Checks over real hosts: a cluster in which six hosts differ in one thing each, and the same cluster uniform."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rollbook.testing import Lab, LabHost
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+QUIET = "0.01 0.01 0.01 1/100 4242\n"  # the machine that runs the tests is busy with them
+NFS = (
+    "900 1 0:77 / /data rw,relatime shared:9 - nfs4 filer:/data "
+    "rw,vers=4.2,rsize={rsize},wsize=1048576,hard,proto=tcp,nconnect=8,clientaddr={address},addr=10.9.9.9\n"
+)
+# /proc/self/mountinfo belongs to each process: a program that binds a text over its own, and then becomes the agent.
+PYTHON = """#!/bin/sh
+mount --bind /run/mountinfo /proc/$$/mountinfo
+PATH=${PATH#/usr/local/bin:} exec python3 "$@"
+"""
+GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+
+
+def dress(host: LabHost, *, rsize: int = 1048576, governor: str = "performance") -> None:
+    """Give a host what every host of the cluster has: quiet, a governor, an NFS mount."""
+    mounts = host.run(["cat", "/proc/self/mountinfo"], check=True).stdout
+    host.overlay(
+        {
+            "/proc/loadavg": QUIET,
+            GOVERNOR: f"{governor}\n",
+            "/run/mountinfo": mounts + NFS.format(rsize=rsize, address=host.address),
+        }
+    )
+    host.programs({"python3": PYTHON})
+
+
+def check(lab: Lab, *options: str) -> tuple[int, dict[str, Any]]:
+    """`rollbook check --json` over all hosts of the lab: exit code and document."""
+    argv = [*ROLLBOOK, "check", "--json", "--fail-on", "warn", "--via", "ssh"]
+    argv += ["-w", ",".join(lab.names), "--ssh-config", str(lab.ssh_config), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def found(document: dict[str, Any]) -> dict[str, list[str]]:
+    """Rule to hosts, of everything that was found."""
+    return {
+        result["id"]: sorted(host for finding in result["findings"] for host in finding["hosts"])
+        for result in document["rules"]
+        if result.get("findings")
+    }
+
+
+def test_uniform_and_odd(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    """Each odd host is found and named and nothing else is; the uniform cluster gives no finding at all."""
+    lab = make_lab(16, max_startups="64:30:128", kind="namespaces")
+    for host in lab:
+        dress(host)
+    code, uniform = check(lab)
+    assert (found(uniform), code) == ({}, 0)
+    assert uniform["outcomes"]["pass"] > 40
+
+    lab["node02"].mtu(9000)
+    meminfo = lab["node04"].run(["cat", "/proc/meminfo"], check=True).stdout
+    total = int(re.findall(r"MemTotal:\s+(\d+)", meminfo)[0])
+    lab["node04"].overlay({"/proc/meminfo": meminfo.replace(str(total), str(total * 9 // 10))})
+    release = lab["node06"].run(["uname", "-r"], check=True).stdout.strip()
+    lab["node06"].overlay({"/proc/sys/kernel/osrelease": f"{release}-old\n"})
+    dress(lab["node08"], governor="powersave")
+    lab["node10"].overlay({"/etc/machine-id": lab["node11"].run(["cat", "/etc/machine-id"]).stdout})
+    dress(lab["node12"], rsize=65536)
+
+    code, odd = check(lab)
+    assert code == 1
+    assert found(odd) == {
+        "mtu-mismatch": ["node02"],
+        "memory-mismatch": ["node04"],
+        "kernel-mismatch": ["node06"],
+        "governor-mismatch": ["node08"],
+        "machine-id-duplicate": ["node10", "node11"],
+        "shared-mount-mismatch": ["node12"],
+    }
+    messages = {result["id"]: result["findings"][0]["message"] for result in odd["rules"] if result.get("findings")}
+    assert messages["mtu-mismatch"] == "eth0 mtu: 15 of 16: 1500 bytes; node02: 9000 bytes"
+    assert messages["shared-mount-mismatch"] == "/data super_options: 15 of 16: rsize=1048576; node12: rsize=65536"
+
+    silence = tmp_path / "silence.toml"
+    silence.write_text(
+        "".join(
+            f'[[silence]]\nrule = "{rule}"\nhosts = "{",".join(hosts)}"\nreason = "known"\nuntil = 2999-12-31\n'
+            for rule, hosts in found(odd).items()
+        )
+    )
+    code, silenced = check(lab, "--silence", str(silence))
+    assert (code, found(silenced)) == (0, found(odd))
