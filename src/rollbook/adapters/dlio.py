@@ -60,6 +60,7 @@ def read(ran: Ran, outcome: Outcome, root: Path | None = None) -> Outcome:
     """Add to what is known of a run what its files say; they are looked for where the command line says, or below."""
     results = Results(ran)
     output = _output(results, root)
+    outcome.parameters = _nested(outcome.override_parameters)
     if output is None:
         results.note(f"DLIO left no summary.json and no dlio.log of this run below {root or ran.cwd}")
     else:
@@ -94,10 +95,10 @@ def _configuration(output: Path, results: Results, outcome: Outcome) -> None:
     given = _overrides(results.ran.argv)
     places = (given.get("hydra.output_subdir", "dlio_config"), "dlio_config", ".hydra")
     config = next((path for place in places if (path := output / place / "config.yaml").is_file()), None)
-    outcome.parameters = table(results.yaml(config).get("workload")) if config else {}
-    if not outcome.parameters:
+    composed = table(results.yaml(config).get("workload")) if config else {}
+    if not composed:
         results.note(f"no DLIO configuration below {output}: parameters are those of the command line only")
-        outcome.parameters = _nested(outcome.override_parameters)
+    outcome.parameters = composed or outcome.parameters
     model = outcome.parameters.get("model")
     name = table(model).get("name", model)
     outcome.model = name if isinstance(name, str) else outcome.model
@@ -126,15 +127,13 @@ def _nested(dotted: dict[str, Any]) -> dict[str, Any]:
 def _hosts(output: Path, results: Results, summary: dict[str, Any]) -> list[str]:
     """The hosts of all ranks, each once, in the order of their ranks."""
     ranks = {int(rank[1]): path for path in output.glob("*.json") if (rank := _RANK_FILE.fullmatch(path.name))}
-    hosts: dict[str, None] = {}
-    for _, path in sorted(ranks.items()):
-        if results.written(path) is None:
-            results.note(f"{path} was not written during this run and is left out")
-        elif host := _hostname(path):
-            hosts[host] = None
+    new = [path for _, path in sorted(ranks.items()) if results.written(path) is not None]
+    if len(new) < len(ranks):
+        results.note(f"{len(ranks) - len(new)} per-rank files in {output} were not written during this run")
+    hosts = dict.fromkeys(host for path in new if (host := _hostname(path)))
     expected = count(summary.get("num_hosts"))
     if expected is not None and expected != len(hosts):
-        results.note(f"DLIO ran on {expected} hosts; its per-rank files name {len(hosts)}")
+        results.note(f"the hosts in DLIO's summary are {expected}, those in its per-rank files {len(hosts)}")
     return list(hosts)
 
 

@@ -31,7 +31,7 @@ class Fio:
         jobs = rows(report.get("jobs")) or rows(report.get("client_stats"))
         parameters = {
             "fio_version": report.get("fio version"),
-            "global_options": report.get("global options"),
+            "global_options": table(report.get("global options")),
             "jobs": [{"job": job.get("jobname"), "options": table(job.get("job options"))} for job in jobs],
         }
         return Outcome(
@@ -74,6 +74,7 @@ def _metrics(job: dict[str, Any]) -> dict[str, Any]:
         if not did.get("total_ios"):
             continue
         latency = table(did.get("clat_ns"))
+        latency = latency if latency.get("N") else {}  # I/O that failed has none
         percentiles = table(latency.get("percentile"))
         found |= {
             f"{direction}_bandwidth_bytes_per_second": did.get("bw_bytes"),

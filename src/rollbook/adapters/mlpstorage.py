@@ -103,7 +103,7 @@ def leaf_parts(kind: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
     if kind not in _TAILS:
         raise UsageError(f"MLPerf Storage's layout has no place for {kind!r}, only for: {', '.join(_TAILS)}")
     outcome = run if isinstance(run, Outcome) else known(kind, run)
-    values = {"model": outcome.model, "command": outcome.command, **outcome.parameters}
+    values = {**outcome.parameters, "model": outcome.model, "command": outcome.command}
     parts = [kind]
     for name in _TAILS[kind]:
         part = values.get(name)

@@ -18,7 +18,7 @@ __all__ = ["DECODER", "Results", "count", "rows", "storable", "table"]
 
 LIMIT = 64 << 20  # bytes of one result file
 ENTRIES = 200_000  # directory entries looked at in a search: a data set may lie beside the results
-DEPTH = 8
+DEPTH = 12  # mlpstorage puts its results eight directories down
 # A file's time comes from the kernel's coarse clock, up to one tick behind the clock that timed the run; the clock
 # of a file server may be ahead. Being generous at the start would let the file of the run before pass.
 EARLY_NS, LATE_NS = 10_000_000, 2_000_000_000
@@ -61,7 +61,7 @@ class Results:
 
     def note(self, text: str) -> None:
         """Say what was looked for and not found."""
-        self.notes.append(shown(text))
+        self.notes.append("".join(c if c.isprintable() else " " for c in shown(text)))
 
     def written(self, path: Path) -> int | None:
         """When the file was written, if that was during the run; an old file is never taken for a new one."""

@@ -136,7 +136,9 @@ class Out:
         mono, wall = clocks or now()
         data = self.carrier(kind, self.seq, mono, wall, payload)
         self.waiting += data
-        if self.pace and kind in b"HRZDE" and len(self.kept) + len(data) < RING:
+        if self.pace and kind in b"HDE":  # the collector waits for these: twice at once
+            self.waiting += data
+        if self.pace and kind in b"HRZ" and len(self.kept) + len(data) < RING:
             self.kept += data
         self.seq += 1
         self.last = time.monotonic()
@@ -849,8 +851,8 @@ class Agent:
         for child in self.children:
             child.kill()
         if said:
-            self.goodbye()
             self.out.waiting += self.out.kept
+            self.goodbye()
             until = time.monotonic() + (60 if self.out.pace else 1)
             while self.out.waiting and time.monotonic() < until:
                 select.select([], [1], [], 0.1)

@@ -1,19 +1,18 @@
-"""Recordings: a leaf on disk, the recorder that fills it, the command that it is about, and its end."""
+"""Recordings: a leaf on disk, the recorder that fills it, and its end. `run` and `record` are made of this."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
 import os
 import shutil
-import signal
-import time
+import threading
 from pathlib import Path
 from typing import Any, Self
 
-from rollbook.collect.command import Command
-from rollbook.collect.marks import VARIABLE, listen
+from rollbook.collect.marks import listen
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import UsageError
@@ -23,14 +22,14 @@ from rollbook.record.run import Run
 from rollbook.sources import catalogue
 from rollbook.transports import Options, route
 
-__all__ = ["Ended", "Settings", "record_for", "run_command"]
+__all__ = ["Recording", "Settings"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a recording needs to know."""
+    """What a recording needs to know. `kind` is the type of record, `args` what the user said, kept as it is."""
 
     hosts: list[Host]
     options: Options = dataclasses.field(default_factory=Options)
@@ -44,124 +43,110 @@ class Settings:
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """A recording that is over: the record, the command's exit code, and what went wrong with the recording itself."""
+class Recording:
+    """All hosts recorded from the start of a block to its end, with `with` or `async with`.
 
-    path: Path
-    run: Run
-    code: int
-    broken: str
+    Entering waits until every host has given its start facts or failed to. Leaving takes the end facts, then makes
+    tables, page and manifest; `run` is the finished record. `path` is where it lies, `broken` says why recording
+    ended early, if it did.
+    """
 
-
-def run_command(settings: Settings, argv: list[str]) -> Ended:
-    """Run a command with a record around it. Its exit code is in the result; it never fails because of us."""
-    if shutil.which(argv[0]) is None:
-        raise UsageError(f"cannot run {argv[0]}: no such program")
-    return asyncio.run(_Recording(settings, argv).around(argv))
-
-
-def record_for(settings: Settings, seconds: float | None) -> Ended:
-    """Record without a command, for so long or until SIGINT or SIGTERM."""
-    return asyncio.run(_Recording(settings, []).alone(seconds))
-
-
-class _Recording:
-    """One recording from preflight to the finished record."""
-
-    def __init__(self, settings: Settings, argv: list[str]) -> None:
+    def __init__(self, settings: Settings, argv: list[str] | None = None) -> None:
         self.settings = settings
         _preflight(settings.results)
-        self.leaf = Leaf.make(settings.results, settings.kind, dt.datetime.now(dt.UTC))
-        about = {
+        leaf = Leaf.make(settings.results, settings.kind, dt.datetime.now(dt.UTC))
+        self.path = leaf.path
+        self.socket = ""
+        self._about = {
             "type": settings.kind,
-            "stamp": self.leaf.stamp,
-            "argv": argv,
+            "stamp": leaf.stamp,
+            "argv": argv or [],
             "cwd": str(Path.cwd()),
             "args": settings.args,
             "max_samples": settings.max_samples,
         }
-        self.recorder = Recorder(
-            self.leaf.path / "raw",
-            settings.hosts,
-            route(settings.options),
-            Plan.of(catalogue.load()),
-            interval=settings.interval,
-            about=about,
-            timeout=settings.options.timeout,
-            fanout=settings.fanout,
+        self._recorder: Recorder | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._run: Run | None = None
+
+    @property
+    def run(self) -> Run:
+        """The finished record; only after the block."""
+        if self._run is None:
+            raise UsageError("the record is finished when the `with` block is left")
+        return self._run
+
+    @property
+    def broken(self) -> str:
+        """Why recording ended early, empty if it did not."""
+        return self._recorder.broken if self._recorder else ""
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._recorder = await self._stack.enter_async_context(
+            Recorder(
+                self.path / "raw",
+                self.settings.hosts,
+                route(self.settings.options),
+                Plan.of(catalogue.load()),
+                interval=self.settings.interval,
+                about=self._about,
+                timeout=self.settings.options.timeout,
+                fanout=self.settings.fanout,
+            )
         )
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))
+        await self._recorder.ready()
+        return self
 
-    async def around(self, argv: list[str]) -> Ended:
-        """Snapshot, series, command, snapshot."""
-        async with self.recorder as recorder, listen(recorder.mark) as socket:
-            await recorder.ready()
-            recorder.event("command", state="started", at_ns=time.time_ns())
-            await recorder.mark("command")
-            logs = (self.leaf.path / "stdout.log", self.leaf.path / "stderr.log")
-            command = Command(argv, logs, {VARIABLE: socket, "ROLLBOOK_RECORD": str(self.leaf.path)})
-            with self._signals(command):
-                code = await command.wait()
-                recorder.event("command", state="ended", code=code, at_ns=time.time_ns())
-                await recorder.mark("after")
-                await self._end()
-        return self._finished(code)
+    async def __aexit__(self, *exc: object) -> None:
+        await self.end()
+        await asyncio.to_thread(self.finish)
 
-    async def alone(self, seconds: float | None) -> Ended:
-        """A series without a command."""
-        async with self.recorder as recorder, listen(recorder.mark):
-            with self._signals(None):
-                await recorder.ready()
-                await asyncio.wait([asyncio.ensure_future(self._stop.wait())], timeout=seconds)
-                await self._end()
-        return self._finished(0)
+    async def end(self, *, facts: bool = True) -> None:
+        """Stop recording, with fresh end facts if wanted; the record is not finished yet."""
+        if self._recorder is not None:
+            await self._recorder.end(facts=facts)
+        await self._stack.aclose()
 
-    async def _end(self) -> None:
-        """Fresh end facts, unless the user is in a hurry."""
-        ending = asyncio.ensure_future(self.recorder.end(facts=True))
-        hurry = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait([ending, hurry], return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        ending.cancel()
-        await asyncio.wait([ending])
+    def finish(self) -> None:
+        """Make the record of what was recorded."""
+        from rollbook.api.finish import finish  # noqa: PLC0415 - DuckDB is not needed while hosts are recorded
 
-    def _signals(self, command: Command | None) -> _Handlers:
-        def interrupted(number: int) -> None:
-            if self._stop.is_set():
-                self._hurry.set()
-            self._stop.set()
-            if command is not None:
-                command.interrupt(number)
+        self._run = finish(self.path, drop_raw=self.settings.drop_raw, report=self.settings.report)
 
-        return _Handlers(interrupted, command)
+    def mark(self, name: str) -> None:
+        """Start a phase, from any thread: noted, and sampled at once on every host."""
+        assert self._recorder is not None
+        assert self._loop is not None
+        marked = asyncio.run_coroutine_threadsafe(self._recorder.mark(name), self._loop)
+        if self._thread is not None:
+            marked.result(10.0)
 
-    def _finished(self, code: int) -> Ended:
-        from rollbook.api.finish import finish  # noqa: PLC0415 - DuckDB is not needed while the command runs
-
-        run = finish(self.leaf.path, drop_raw=self.settings.drop_raw, report=self.settings.report)
-        return Ended(self.leaf.path, run, code, self.recorder.broken)
-
-
-class _Handlers:
-    """Signal handlers for the length of a block."""
-
-    def __init__(self, interrupted: Any, command: Command | None) -> None:
-        self._interrupted, self._command = interrupted, command
+    def event(self, event: str, **more: object) -> None:
+        """Note something about the run in its journal."""
+        assert self._recorder is not None
+        self._recorder.event(event, **more)
 
     def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._interrupted, number)
-        if self._command is not None:
-            loop.add_signal_handler(signal.SIGWINCH, self._command.resized)
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="rollbook", daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.__aenter__(), loop).result()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH):
-            loop.remove_signal_handler(number)
+        assert self._loop is not None
+        assert self._thread is not None
+        try:
+            asyncio.run_coroutine_threadsafe(self.end(), self._loop).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+        self.finish()
 
 
 def _preflight(results: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.recording import Settings, record_for
+from rollbook.api.recording import Settings
+from rollbook.api.running import record_for
 from rollbook.cli.output import stderr
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.cli.recording import recording_options, show_end

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rollbook.api.recording import Ended
+from rollbook.api.recording import Recording
 from rollbook.cli.output import coverage_line, failures, size, stderr
 from rollbook.record.hosts import Coverage
 
@@ -33,7 +33,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def show_end(ended: Ended) -> None:
+def show_end(ended: Recording) -> None:
     """Who is missing, what our looking cost, and where the record is; on stderr, after the command's own output."""
     console = stderr()
     hosts = ended.run.hosts

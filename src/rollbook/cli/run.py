@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from rollbook.adapters import load
-from rollbook.api.recording import Settings, run_command
+from rollbook.api.recording import Settings
+from rollbook.api.running import run_command
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.cli.recording import recording_options, show_end
 
@@ -82,6 +83,6 @@ def command(
         report,
         {**declared, "hosts": [host.name for host in reach.hosts], "skip_timeseries": skip_timeseries},
     )
-    ended = run_command(settings, list(argv))
-    show_end(ended)
-    sys.exit(ended.run.coverage.exit_code if strict and ended.code == 0 else ended.code)
+    recording, code = run_command(settings, list(argv))
+    show_end(recording)
+    sys.exit(recording.run.coverage.exit_code if strict and code == 0 else code)

@@ -55,8 +55,10 @@ class Recorder:
         }
         self.journal = Journal(raw, begin)
         self._writer: asyncio.Task[None] | None = None
-        script = b"go\tstart\nthen\nsample\t%d\nwait\ngo\tend\nthen\nstop\n" % self.interval_ns
-        self._launching = launching(hosts, route, plan.orders() + script)
+        # The orders for agents under a launcher that nobody can talk to; `wait` is ended by a signal.
+        sample = b"sample\t%d\n" % self.interval_ns if self.interval_ns else b""
+        script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"
+        self._launching = launching(hosts, route, script)
 
     async def __aenter__(self) -> Self:
         await self._launching.__aenter__()

@@ -1,0 +1,40 @@
+"""Snapshots as a function: the facts of every host, now."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from rollbook.collect.gather import gather
+from rollbook.collect.plan import Plan
+from rollbook.hosts import parse_hosts
+from rollbook.record.document import Snapshot
+from rollbook.sources import catalogue
+from rollbook.transports import Options, route
+
+__all__ = ["snapshot", "snapshot_async"]
+
+
+async def snapshot_async(
+    hosts: str | Sequence[str] = (), *, sources: Sequence[str] = (), fanout: int = 64, **options: Any
+) -> Snapshot:
+    """The facts of every host, now; without hosts, of this machine.
+
+    `hosts` is a nodeset or several, `sources` names those to read (all by default), `options` are the fields of
+    `rollbook.transports.Options`: `via`, `timeout`, `ssh_user`, `ssh_config`, `ssh_options`, `python`.
+    """
+    asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
+    plan = Plan.of([catalogue.source(name) for name in sources or catalogue.NAMES])
+    way = Options(**options)
+    created = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=fanout)
+    return Snapshot.of(created, records)
+
+
+def snapshot(
+    hosts: str | Sequence[str] = (), *, sources: Sequence[str] = (), fanout: int = 64, **options: Any
+) -> Snapshot:
+    """As `snapshot_async`, for code without an event loop."""
+    return asyncio.run(snapshot_async(hosts, sources=sources, fanout=fanout, **options))
