@@ -134,7 +134,7 @@ def test_leaf_before_the_run(name: str, line: str, parts: tuple[str, ...] | None
 
 def ran_here(cwd: Path, argv: list[str], began: int, code: int = 0) -> Ran:
     """A command that ended just now."""
-    return Ran(argv, cwd, cwd / "record", cwd / "stdout.log", cwd / "stderr.log", began, time.time_ns(), code)
+    return Ran(argv, cwd, Path("record"), cwd / "stdout.log", cwd / "stderr.log", began, time.time_ns(), code)
 
 
 @pytest.mark.needs("fio")
@@ -216,7 +216,7 @@ ODD = st.recursive(
         ("dlio/later-version", "out/0_output.json"),
         ("dlio/later-version", "out/dlio_config/config.yaml"),
         ("kv_cache/output", "kv.json"),
-        ("vector_database/statistics", "results/a/b/statistics.json"),
+        ("vector_database/statistics", "runs/a/b/statistics.json"),
     ],
 )
 @settings(max_examples=25, deadline=None)

@@ -134,7 +134,8 @@ export class ChartCard {
   }
 
   private read(): void {
-    const { cursor, chart } = this.view.cursor ? { cursor: this.view.cursor, chart: this.chart } : { cursor: null, chart: this.chart };
+    const { chart } = this;
+    const { cursor } = this.view;
     if (!cursor || !this.cells || !this.bands) return this.resting();
     const bucket = Math.floor((cursor.time - chart.start) / chart.bucket);
     if (bucket < 0 || bucket >= this.cells.buckets) return this.resting();
@@ -181,10 +182,10 @@ export class ChartCard {
     };
     paint();
     this.view.on("theme", paint);
-    const ends = [amount(0, chart.unit), `${chart.ceiling === null ? "" : ""}${amount(limit, chart.unit)}`];
+    const ends = [amount(0, chart.unit), amount(limit, chart.unit)];
     if (chart.scarce) ends.reverse();
     const which = chart.scarce ? "least" : "greatest";
-    const cell = chart.beats > 1 ? `a cell shows the ${which} of ${chart.beats} samples (${duration(chart.bucket)})` : "a cell is one sample";
+    const cell = chart.beats > 1 ? `cell: ${which} of ${chart.beats} samples (${duration(chart.bucket)})` : "cell: one sample";
     return [
       h("span", { class: "scale" }, ends[0], bar, ends[1]),
       h("span", {}, cell),

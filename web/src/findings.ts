@@ -5,7 +5,7 @@ import { clock, count, local } from "./format.ts";
 import type { Finding, Outlier } from "./model.ts";
 import type { View } from "./view.ts";
 
-const SHOWN = 6;
+const SHOWN = 8;
 
 export function outliers(view: View): HTMLElement {
   const list = h("ul", { class: "outliers" });

@@ -112,8 +112,8 @@ class Results:
             return {}
         try:
             value = storable(msgspec.yaml.decode(text))
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self.note(f"{path} is not the YAML it should be: {error}")
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self.note(f"{path} is not the YAML it should be")
             return {}
         return table(value)
 
@@ -147,7 +147,7 @@ class Results:
                                 yield Path(entry.path)
                 except OSError:
                     continue
-            level = [path for path in deeper if path != self.ran.leaf]
+            level = [path for path in deeper if path != self.ran.cwd / self.ran.leaf]
 
 
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:

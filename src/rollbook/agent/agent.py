@@ -35,11 +35,11 @@ TYPE_CHECKING = False  # typing itself is too dear to import on every host
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Iterator
-else:
-    import _signal as signal  # what lies under signal, whose enumerations cost more than all else imported here
 
     Clocks = tuple[int, int]
     Carrier = Callable[[bytes, int, int, int, bytes], bytes]
+else:
+    import _signal as signal  # what lies under signal, whose enumerations cost more than all else imported here
 
 VERSION = "1"
 MAGIC = b"\xffRB1"
@@ -896,7 +896,7 @@ def main(argv: "list[str]") -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         agent.run()
-    except ConnectionError:  # nobody listens any more
+    except (ConnectionError, TimeoutError):  # nobody listens any more
         agent.end(said=False)
 
 

@@ -50,10 +50,10 @@ def draw(tables: Tables, interval_ns: int, place: Mapping[str, int]) -> Drawn:
     rows = [row for row in tables.rows("rates") if row.host in place]
     axis = Axis.of(*span, interval_ns, len(rows))
     there = tables.columns("rates")
-    wanted = [metric for metric in METRICS if metric.column in there]
-    grids = dict(zip(wanted, tables.grids("rates", [m.column for m in wanted], axis, rows), strict=True))
-    flat = [metric for metric, grid in grids.items() if grid.extent == (0.0, 0.0)]
-    shown = {metric: grid for metric, grid in grids.items() if grid.extent is not None and metric not in flat}
+    wanted = {metric.column: metric for metric in METRICS if metric.column in there}
+    grids = tables.grids("rates", list(wanted), axis, rows)
+    flat = [wanted[column] for column, grid in grids.items() if grid.extent == (0.0, 0.0)]
+    shown = {wanted[column]: grid for column, grid in grids.items() if wanted[column] not in flat}
     devices, notes = _devices(tables, list(shown), interval_ns, span, place)
     odd = _without_echoes([*_odd_rows(devices, by_device=True), *_odd_rows(shown, by_device=False)], devices)
     odd.sort(key=lambda one: -one.stretch.strength)
@@ -62,9 +62,8 @@ def draw(tables: Tables, interval_ns: int, place: Mapping[str, int]) -> Drawn:
         strengths.setdefault(one.metric.column, one.stretch.strength)
     telling = most_telling(list(shown.items()), strengths)
     outliers = [_shown(one, place) for one in odd[:MOST_OUTLIERS]]
-    charts = [_chart(metric, grid, devices.get(metric), place, telling) for metric, grid in shown.items()]
     return Drawn(
-        [chart for chart in charts if chart is not None],
+        [_chart(metric, grid, devices.get(metric), place, telling) for metric, grid in shown.items()],
         outliers,
         [Mark("outlier", one.start, one.end, one.text, one.host) for one in outliers],
         [*_notes(axis, interval_ns, flat, len(odd)), *notes],
@@ -78,7 +77,7 @@ def _devices(
     notes = []
     for view in dict.fromkeys(metric.devices for metric in metrics if metric.devices):
         there = tables.columns(view)
-        wanted = [metric for metric in metrics if metric.devices == view and metric.column in there]
+        wanted = {metric.column: metric for metric in metrics if metric.devices == view and metric.column in there}
         rows = [row for row in tables.rows(view, DEVICE_KEY) if row.host in place] if wanted else []
         if not rows:
             continue
@@ -86,7 +85,8 @@ def _devices(
             notes.append(f"{len(rows)} devices are too many for one page: {view} are drawn by host only.")
             continue
         axis = Axis.of(*span, interval_ns, len(rows))
-        found |= zip(wanted, tables.grids(view, [m.column for m in wanted], axis, rows, DEVICE_KEY), strict=True)
+        grids = tables.grids(view, list(wanted), axis, rows, DEVICE_KEY)
+        found |= {wanted[column]: grid for column, grid in grids.items()}
     return found, notes
 
 
@@ -139,10 +139,7 @@ def _shown(one: _Odd, place: Mapping[str, int]) -> OutlierShown:
 
 def _chart(
     metric: Metric, grid: Grid, devices: Grid | None, place: Mapping[str, int], telling: Sequence[str]
-) -> Chart | None:
-    packed = pack(grid)
-    if packed is None:
-        return None
+) -> Chart:
     return Chart(
         id=metric.column,
         title=metric.title,
@@ -156,21 +153,18 @@ def _chart(
         start=grid.axis.start_ns / MS,
         bucket=grid.axis.width_ns / MS,
         beats=grid.axis.beats,
-        packed=packed,
+        packed=pack(grid),
         devices=_device_part(devices, place) if devices else None,
     )
 
 
-def _device_part(grid: Grid, place: Mapping[str, int]) -> Devices | None:
-    packed = pack(grid)
-    if packed is None:
-        return None
+def _device_part(grid: Grid, place: Mapping[str, int]) -> Devices:
     return Devices(
         hosts=[place[row.host] for row in grid.rows],
         names=[row.device for row in grid.rows],
         start=grid.axis.start_ns / MS,
         bucket=grid.axis.width_ns / MS,
-        packed=packed,
+        packed=pack(grid),
     )
 
 

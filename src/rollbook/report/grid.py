@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-__all__ = ["ABSENT", "Axis", "Grid", "Row", "median", "present"]
+__all__ = ["ABSENT", "Axis", "Grid", "Row", "Scale", "median", "present"]
 
 ABSENT = math.nan
 """A cell without a sample. Absent is not zero."""
@@ -16,6 +16,7 @@ ABSENT = math.nan
 # Buckets for up to so many rows: as many as a chart has pixels, fewer where the page would grow too large.
 WIDTHS = ((16, 1000), (128, 480), (400, 300), (1000, 180), (4000, 60))
 FEWEST = 30
+STEPS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,37 +52,44 @@ class Axis:
         return self.start_ns + bucket * self.width_ns
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """Values as whole steps that fit 16 bits: 1 is `low`, 0 stands for no value.
+
+    Values that cannot be negative are rooted first: their steps are fine where they are small, and where they are
+    large they are still a thousandth.
+    """
+
+    low: float
+    step: float
+    rooted: bool
+
+    @classmethod
+    def of(cls, low: float, high: float) -> Self:
+        """The scale for values from `low` to `high`."""
+        rooted = low >= 0
+        reach = math.sqrt(high) if rooted else high - low
+        return cls(0.0 if rooted else low, reach / STEPS or 1.0, rooted)
+
+    def sql(self, value: str) -> str:
+        """The steps of an expression, in SQL."""
+        above = f"sqrt({value})" if self.rooted else f"({value} - ({self.low!r}))"
+        return f"coalesce(round({above} / {self.step!r})::USMALLINT + 1, 0)"
+
+
+@dataclasses.dataclass(frozen=True)
 class Grid:
-    """The cells of one metric; `low`, `mean` and `high` hold a row each, `ABSENT` where there is no sample."""
+    """The cells of one metric, one list for each row: means as they are, and mean, least and greatest in steps.
+
+    A mean is `ABSENT` where there is no sample. Where a bucket is one beat there are no `least` and `greatest`.
+    """
 
     axis: Axis
     rows: list[Row]
-    low: list[array[float]]
+    extent: tuple[float, float]
+    scale: Scale
     mean: list[array[float]]
-    high: list[array[float]]
-
-    @classmethod
-    def empty(cls, axis: Axis, rows: Sequence[Row]) -> Self:
-        """All absent."""
-
-        def blank() -> list[array[float]]:
-            return [array("d", [ABSENT]) * axis.buckets for _ in rows]
-
-        return cls(axis, list(rows), blank(), blank(), blank())
-
-    def select(self, indices: Sequence[int]) -> Grid:
-        """Only these rows."""
-        rows = [self.rows[i] for i in indices]
-        low, mean, high = ([plane[i] for i in indices] for plane in (self.low, self.mean, self.high))
-        return Grid(self.axis, rows, low, mean, high)
-
-    @property
-    def extent(self) -> tuple[float, float] | None:
-        """The least and the greatest sample; None where there is none."""
-        lows = [min(known) for known in map(present, self.low) if known]
-        highs = [max(known) for known in map(present, self.high) if known]
-        return (min(lows), max(highs)) if lows else None
+    steps: list[list[list[int]]]
 
 
 def present(values: Iterable[float]) -> list[float]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rollbook.hosts import natural
 from rollbook.record.run import Run
-from rollbook.report.grid import Axis, Grid, Row
+from rollbook.report.grid import Axis, Grid, Row, Scale
 
 if TYPE_CHECKING:
     import duckdb
 
 __all__ = ["Tables", "open_tables"]
-
-FETCH = 8192
 
 
 class Tables:
@@ -44,28 +43,54 @@ class Tables:
         found = self._connection.execute(f"SELECT DISTINCT {names} FROM {_quoted(view)}").fetchall()  # noqa: S608 - quoted
         return sorted((Row(*names) for names in found), key=lambda row: (natural(row.host), natural(row.device)))
 
-    def grids(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], key: str = "") -> list[Grid]:
-        """For each column the least, mean and greatest sample of every row in every bucket."""
-        place = {(row.host, row.device): at for at, row in enumerate(rows)}
-        grids = [Grid.empty(axis, rows) for _ in columns]
-        device = _quoted(key) if key else "''"
-        cells = ", ".join(f"min({name}), avg({name}), max({name})" for name in map(_quoted, columns))
-        self._connection.execute(
-            f"SELECT host, {device}, (epoch_ns(ts) - ?) // ? AS bucket, {cells} FROM {_quoted(view)}"  # noqa: S608 - quoted
-            " WHERE bucket BETWEEN 0 AND ? GROUP BY ALL",
-            [axis.start_ns, axis.width_ns, axis.buckets - 1],
+    def grids(
+        self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], key: str = ""
+    ) -> dict[str, Grid]:
+        """For each column that has a sample the cells of all rows: least, mean and greatest in every bucket."""
+        self._cut(view, columns, axis, rows, _quoted(key) if key else "''")
+        extents = ", ".join(f"min(low{at}), max(high{at})" for at in range(len(columns)))
+        ends = self._connection.execute(f"SELECT {extents} FROM cut").fetchall()[0]  # noqa: S608 - our own names
+        return {
+            name: self._grid(at, (low, high), axis, rows)
+            for at, (name, low, high) in enumerate(zip(columns, ends[::2], ends[1::2], strict=True))
+            if low is not None
+        }
+
+    def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], device: str) -> None:
+        """Make the table `cut`: one line for each row and bucket, numbered in that order, whether it has samples or not."""
+        cells = ", ".join(
+            f"min({name}) AS low{at}, avg({name}) AS mean{at}, max({name}) AS high{at}"
+            for at, name in enumerate(map(_quoted, columns))
         )
-        while found := self._connection.fetchmany(FETCH):
-            for host, name, bucket, *values in found:
-                row = place.get((host, name))
-                if row is None:
-                    continue
-                for at, grid in enumerate(grids):
-                    if values[3 * at] is not None:
-                        grid.low[row][bucket], grid.mean[row][bucket], grid.high[row][bucket] = values[
-                            3 * at : 3 * at + 3
-                        ]
-        return grids
+        query = f"""
+            CREATE OR REPLACE TEMP TABLE cut AS
+            WITH places AS (
+                SELECT unnest(?::VARCHAR[]) AS host, unnest(?::VARCHAR[]) AS device, unnest(range(?)) AS place
+            ), cells AS (
+                SELECT host, {device} AS device, (epoch_ns(ts) - ?) // ? AS bucket, {cells}
+                FROM {_quoted(view)} GROUP BY ALL
+            )
+            SELECT place * ? + buckets.bucket AS number, * EXCLUDE (host, device, place, bucket)
+            FROM places CROSS JOIN (SELECT unnest(range(?)) AS bucket) buckets LEFT JOIN cells USING (host, device, bucket)
+        """  # noqa: S608 - quoted
+        names = [[row.host for row in rows], [row.device for row in rows], len(rows)]
+        self._connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])
+
+    def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row]) -> Grid:
+        scale = Scale.of(*extent)
+        wanted = [f"coalesce(mean{at}, 'nan'::DOUBLE)"]
+        wanted += [scale.sql(f"{plane}{at}") for plane in (("mean", "low", "high") if axis.beats > 1 else ("mean",))]
+        lists = ", ".join(f"list({value} ORDER BY number)" for value in wanted)
+        mean, *steps = self._connection.execute(f"SELECT {lists} FROM cut").fetchall()[0]  # noqa: S608 - our own names
+        starts = range(0, len(mean), axis.buckets)
+        return Grid(
+            axis,
+            list(rows),
+            extent,
+            scale,
+            [array("d", mean[start : start + axis.buckets]) for start in starts],
+            [[plane[start : start + axis.buckets] for start in starts] for plane in steps],
+        )
 
 
 @contextlib.contextmanager

@@ -44,6 +44,8 @@ def verdict(
         odd_words.append(_count(warnings, "warning", "warnings"))
 
     reasons = [*bad, *odd_words]
+    if outliers:
+        reasons.append(f"most of all {outliers[0].text}")
     if benchmark:
         reasons.append(f"MLPerf Storage: {benchmark}")
     level = "bad" if bad else "warn" if odd_words else "good"

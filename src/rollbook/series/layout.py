@@ -66,6 +66,17 @@ class Layout:
         self.runs: list[list[tuple[int, Any]]] = [[] for _ in self.now.objects]  # from which sample on, and the value
         self._noted: list[Any] = [object()] * len(self.now.objects)
 
+    def shape(self) -> Any:
+        """Equal for layouts in which every value has the same place."""
+        return tuple(
+            (
+                row.key,
+                *map(tuple, (row.wholes, row.decimals, row.objects, row.nulls)),
+                *((field, kind, tuple(places.items())) for field, kind, places in row.dicts),
+            )
+            for row in self.rows
+        )
+
     @property
     def unique(self) -> bool:
         """Whether no two rows have the same key."""

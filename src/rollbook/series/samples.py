@@ -88,27 +88,16 @@ class HostSamples:
                 self._inflaters.clear()
 
     def _beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
-        at, end = 0, len(payload)
-        inflaters = self._inflaters
-        while at < end:
-            numbers = []
-            try:
-                for _ in range(5):
-                    value = payload[at]
-                    at += 1
-                    if value > 127:
-                        value, at = _varint(payload, at - 1)
-                    numbers.append(value)
-            except IndexError:
-                raise ProtocolError("a sample that is cut") from None
-            source, flags, start, _, length = numbers
+        at = 0
+        while at < len(payload):
+            source, flags, start, length, at = _head(payload, at)
             data = payload[at : at + length]
             at += length
-            if flags & KEY:
-                inflaters[source] = zlib.decompressobj(-15)
-            inflater = inflaters.get(source)
             if len(data) != length or start > LATEST_START:
                 raise ProtocolError("a sample that is cut")
+            if flags & KEY:
+                self._inflaters[source] = zlib.decompressobj(-15)
+            inflater = self._inflaters.get(source)
             if inflater is None or source >= len(self._plan.sources):
                 self.lost += 1
             elif flags & UNCHANGED:
@@ -116,13 +105,29 @@ class HostSamples:
             else:
                 try:
                     body = inflater.decompress(data + FLUSHED, LARGEST)
-                    if inflater.unconsumed_tail:
-                        raise ProtocolError("a sample that is too large")
-                except (zlib.error, ProtocolError):
-                    del inflaters[source]
+                except zlib.error:
+                    body = None
+                if body is None or inflater.unconsumed_tail:
+                    del self._inflaters[source]
                     self.lost += 1
-                    continue
-                yield Sample(source, ts, mono + start * 1000, body)
+                else:
+                    yield Sample(source, ts, mono + start * 1000, body)
+
+
+def _head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:
+    """Source, flags, start and length of the next source in a sample, and where its data begins."""
+    numbers = []
+    try:
+        for _ in range(5):
+            value = payload[at]
+            at += 1
+            if value > 127:
+                value, at = _varint(payload, at - 1)
+            numbers.append(value)
+    except IndexError:
+        raise ProtocolError("a sample that is cut") from None
+    source, flags, start, _, length = numbers
+    return source, flags, start, length, at
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:

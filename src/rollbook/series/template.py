@@ -37,6 +37,8 @@ class Template:
         self._runs: list[tuple[int, int, int]] = []  # first word, last + 1, place of the first
         self._decimals: list[tuple[int, int]] = []
         self._alone: tuple[bytes, bytes, int] | None = None  # what is around the only number, and its place
+        self._split = -1  # words after so many are used by nobody
+        self._blanks = -1
 
     @classmethod
     def learnt(cls, line: bytes, read: Read) -> Template | None:
@@ -75,6 +77,10 @@ class Template:
         if len(free) == len(self._runs) == 1 and not self._decimals:
             first, last = spans[free[0]]
             self._alone = (line[: len(line[:first].rstrip()) + 1], line[last:], self._runs[0][2])
+        used = [last for _, last, _ in self._runs] + [i + 1 for i, _ in self._decimals] + [i + 1 for i in self._fixed]
+        if max(used, default=0) < len(spans) and b"  " not in line:
+            # `intr` goes on with a number for every interrupt: they are counted, not looked at.
+            self._split, self._blanks = max(used, default=0) + 1, line.count(b" ")
         others = [_with(line, spans, free, number) for number in (lambda _: 0, lambda _: 1, lambda i: 10**15 + i)]
         return self if all(self._agrees(one, base, read) for one in (line, probe, *others)) else None
 
@@ -99,10 +105,10 @@ class Template:
                 return False
             state.wholes[place] = int(number)
             return True
-        words = line.translate(PARTING).split()
+        words = line.translate(PARTING).split(None, self._split)
         if (
             line.translate(None, NUMERIC) != self._rest
-            or len(words) != self._size
+            or (len(words) != self._size if self._blanks < 0 else line.count(b" ") != self._blanks)
             or [words[index] for index in self._fixed] != self._words
         ):
             return False
