@@ -9,6 +9,7 @@ import datetime as dt
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,13 +17,13 @@ from rollbook.collect.marks import listen
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import UsageError
-from rollbook.hosts import Host
+from rollbook.hosts import Host, parse_hosts
 from rollbook.record.layout import Leaf
 from rollbook.record.run import Run
 from rollbook.sources import catalogue
 from rollbook.transports import Options, route
 
-__all__ = ["Recording", "Settings"]
+__all__ = ["Recording", "Settings", "record"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 
@@ -147,6 +148,28 @@ class Recording:
             self._thread.join()
             self._loop.close()
         self.finish()
+
+
+def record(
+    hosts: str | Sequence[str] = (),
+    *,
+    results: Path | str = "results",
+    kind: str = "record",
+    interval: float = 10.0,
+    max_samples: int = 3600,
+    report: bool = True,
+    fanout: int = 64,
+    **options: Any,
+) -> Recording:
+    """Record hosts while a block runs, `with` or `async with`; without hosts, this machine.
+
+    `hosts` is a nodeset or several, `results` the directory for records, `interval` the seconds between samples;
+    `options` are the fields of `rollbook.transports.Options`.
+    """
+    asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
+    return Recording(
+        Settings(asked, Options(**options), fanout, Path(results), kind, interval, max_samples, report=report)
+    )
 
 
 def _preflight(results: Path) -> None:

@@ -1,0 +1,168 @@
+"""`rollbook run` and `record` on this machine: the command is left alone, and the record is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rollbook
+from rollbook.record.document import encode
+from rollbook.record.run import Run
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
+MARK = f"{sys.executable} -c 'from rollbook.cli import main; main()' mark"
+
+
+def run(directory: Path, *argv: str, options: list[str] = QUICK, **more: Any) -> subprocess.CompletedProcess[str]:
+    """`rollbook run` in a directory of its own."""
+    command = [*ROLLBOOK, "run", *options, "--", *argv]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, **more)
+
+
+def only_record(directory: Path) -> Run:
+    """The one record below a directory."""
+    [path] = (directory / "out").glob("*/*")
+    return Run.open(path)
+
+
+def test_everything_is_there(tmp_path: Path) -> None:
+    """Output shown and logged, facts before and after, samples in between, metadata with the keys readers need."""
+    done = run(tmp_path, "sh", "-c", f"echo to stdout; echo to stderr >&2; {MARK} second; sleep 1.5")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "to stdout\n"
+    assert "to stderr\n" in done.stderr
+    record = only_record(tmp_path)
+    assert (record.path / "stdout.log").read_text() == "to stdout\n"
+    assert (record.path / "stderr.log").read_text() == "to stderr\n"
+    hosts = record.hosts
+    assert [host.status for host in (*hosts.start, *hosts.end, *hosts.series)] == ["complete"] * 3
+    assert hosts.start[0].collected_at <= hosts.end[0].collected_at
+    assert hosts.end[0].facts["uptime"].uptime_seconds > hosts.start[0].facts["uptime"].uptime_seconds
+    assert hosts.series[0].samples >= 7
+    assert hosts.series[0].cost is not None
+    assert 0 < (hosts.series[0].cpu_share or 0) < 0.2
+    assert [phase.name for phase in hosts.phases if phase.name in ("command", "second", "after")] == [
+        "command",
+        "second",
+        "after",
+    ]
+    needed = {"benchmark_type", "run_datetime", "num_processes", "parameters", "system_info", "cluster_information",
+              "cluster_snapshots", "executed_command", "command_output_files", "args", "runtime",
+              "invocation_start_time", "invocation_end_time", "result_dir", "metrics"}  # fmt: skip
+    assert needed <= record.metadata.keys()
+    assert record.metadata["cluster_snapshots"]["start"] != record.metadata["cluster_snapshots"]["end"]
+    assert record.metadata["cluster_snapshots"]["collection_method"] == "local"
+    assert {"meminfo", "diskstats", "net_dev", "vmstat", "loadavg", "stat"} <= record.series_files().keys()
+    assert encode(hosts) == (record.path / "hosts.json").read_bytes()
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)])
+def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int) -> None:
+    """Whatever it is, and a record is there all the same."""
+    assert run(tmp_path, "sh", "-c", script).returncode == code
+    assert only_record(tmp_path).metadata["metrics"]
+
+
+def test_stdin_passes_through(tmp_path: Path) -> None:
+    """What is typed goes to the command."""
+    assert run(tmp_path, "tr", "a-z", "A-Z", input="hello").stdout == "HELLO"
+
+
+def test_a_terminal_stays_one(tmp_path: Path) -> None:
+    """A command whose output is a terminal sees one, and the log has its text."""
+    ours, theirs = pty.openpty()
+    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", "test -t 1 && echo terminal"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        assert process.wait(60) == 0
+    assert b"terminal" in os.read(ours, 1000)
+    os.close(ours)
+    assert (only_record(tmp_path).path / "stdout.log").read_text() == "terminal\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signals) -> None:
+    """The command ends in its own way, then the record is finished."""
+    script = "trap 'echo caught; exit 5' INT TERM; echo ready; while :; do sleep 0.1; done"
+    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", script]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                          start_new_session=True, text=True) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (5, "caught\n"), err
+    assert only_record(tmp_path).hosts.end[0].status == "complete"
+
+
+def test_no_series_and_no_hosts(tmp_path: Path) -> None:
+    """Without series there are snapshots; without collection the arguments alone say what the cluster is."""
+    assert run(tmp_path, "true", options=["--results-dir", "out", "--no-report", "--skip-timeseries"]).returncode == 0
+    record = only_record(tmp_path)
+    assert not record.series_files()
+    assert record.hosts.end[0].status == "complete"
+    declared = ["--skip-cluster-collection", "--client-host-memory-in-gb", "64", "--num-client-hosts", "2"]
+    other = tmp_path / "declared"
+    other.mkdir()
+    assert run(other, "true", options=["--results-dir", "out", "--no-report", *declared]).returncode == 0
+    cluster = only_record(other).metadata["system_info"]
+    assert (cluster["collection_method"], cluster["num_hosts"]) == ("args", 2)
+    assert cluster["total_memory_bytes"] == 2 * 64 * 1024**3
+
+
+def test_usage_errors_come_before_anything_runs(tmp_path: Path) -> None:
+    """A program that is not there, an unknown type, a results directory that cannot be."""
+    for options, argv, words in (
+        (QUICK, ["no-such-program"], "no such program"),
+        ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
+        (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "cannot use"),
+    ):
+        done = run(tmp_path, *argv, options=options)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_record_for_a_while(tmp_path: Path) -> None:
+    """A series without a command."""
+    argv = [*ROLLBOOK, "record", *QUICK, "--duration", "1.2"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert only_record(tmp_path).hosts.series[0].samples >= 5
+
+
+def test_the_python_interface(tmp_path: Path) -> None:
+    """`with rollbook.record(...)`: the same record, phases and all."""
+    with rollbook.record(results=tmp_path / "out", interval=0.2, report=False) as recording:
+        recording.mark("mine")
+        time.sleep(1)
+    assert "mine" in [phase.name for phase in recording.run.hosts.phases]
+    assert json.loads(next(recording.path.glob("*_metadata.json")).read_bytes())["benchmark_type"] == "record"
+    assert rollbook.snapshot().coverage.complete
+
+
+def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -> None:
+    """After kill -9 `recover` gives every flushed beat, and no agent is left."""
+    argv = [*ROLLBOOK, "record", *QUICK]
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        time.sleep(4)
+        process.kill()
+    [path] = (tmp_path / "out" / "record").iterdir()
+    done = subprocess.run([*ROLLBOOK, "recover", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    record = Run.open(path)
+    assert record.hosts.series[0].samples >= 8
+    assert record.hosts.series[0].status == "partial"
+    assert record.hosts.start[0].status == "complete"
