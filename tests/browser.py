@@ -108,7 +108,9 @@ class Browser:
 
     def requests(self) -> list[str]:
         """Every address the page asked for since the last call."""
-        messages = (json.loads(entry["message"])["message"] for entry in self.call("POST", "/se/log", {"type": "performance"}))
+        messages = (
+            json.loads(entry["message"])["message"] for entry in self.call("POST", "/se/log", {"type": "performance"})
+        )
         return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
 
     def _chrome(self, command: str, params: dict[str, Any]) -> Any:

@@ -31,8 +31,8 @@ AGENT = "binascii"  # in the command line of every agent
 VOLATILE = {
     "environment", "limits", "cgroup_stat", "cgroup_limits", "loadavg", "uptime", "stat", "stat_totals", "vmstat",
     "diskstats", "net_dev", "net_snmp", "softirqs", "softnet", "pressure", "meminfo", "space", "net_class",
-    "time_sync", "cpufreq", "cpuidle", "rapl", "thermal", "ksm", "cgroups", "services", "modules", "infiniband_counters",
-    "nfs", "nfs_ops", "lustre_stats", "thermal_throttle", "mountinfo", "mounts",
+    "time_sync", "cpufreq", "cpuidle", "rapl", "thermal", "ksm", "cgroups", "services", "modules",
+    "infiniband_counters", "nfs", "nfs_ops", "lustre_stats", "thermal_throttle", "mountinfo", "mounts",
 }  # fmt: skip
 
 
@@ -114,9 +114,12 @@ def kill_agents(host: LabHost) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def children(name: str) -> list[int]:
-    """Our own children of that name."""
-    return [one.pid for one in living() if one.parent == os.getpid() and one.name == name]
+def kill_children(name: str) -> None:
+    """Kill our own children of that name, and no other."""
+    mine = [one.pid for one in living() if one.parent == os.getpid() and one.name == name[:15]]
+    assert mine
+    for pid in mine:
+        os.kill(pid, signal.SIGKILL)
 
 
 def nothing_left(hosts: Sequence[LabHost], seconds: float = 10.0) -> None:

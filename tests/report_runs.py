@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
+from rollbook.checks.model import Findings
 from rollbook.record.document import encode
 from rollbook.record.hosts import Clock, Cost, HostRecord
 from rollbook.record.run import ClockPoint, Gap, Phase, Run, RunHosts, SeriesHost
@@ -27,7 +30,7 @@ WITH cells AS (
     FROM range(1, {hosts} + 1) hosts(h), range({samples}) samples(s)
 ), phases AS (
     SELECT *, part > 0.8 OR (part * 10) % 1 > 0.9 AS saving,
-        coalesce((SELECT max(factor) FROM trouble WHERE trouble.h = cells.h AND part BETWEEN since AND til), 1) AS slower
+        coalesce((SELECT max(factor) FROM trouble t WHERE t.h = cells.h AND part BETWEEN since AND til), 1) AS slower
     FROM cells
 )
 SELECT host, make_timestamp_ns({start} + s * {interval} + ((a - 0.5) * 4e6)::BIGINT) AS ts,
@@ -71,7 +74,9 @@ def tables(
     interval: float = 1.0,
     slow: tuple[tuple[int, float, float, float], ...] = (),
     gaps: tuple[tuple[int, int, int], ...] = (),
+    lost: Collection[int] = (),
     devices: bool = True,
+    renamed: Mapping[int, str] = {},
 ) -> Tables:
     """Rates of so many hosts. `slow` holds (host, factor, from, to) in parts of the run, `gaps` (host, from, to)."""
     connection = duckdb.connect()
@@ -79,7 +84,7 @@ def tables(
     connection.execute("CREATE TABLE gaps (h BIGINT, since BIGINT, til BIGINT)")
     for one in slow:
         connection.execute("INSERT INTO trouble VALUES (?, ?, ?, ?)", list(one))
-    for gap in gaps:
+    for gap in (*gaps, *((number, 0, samples) for number in lost)):
         connection.execute("INSERT INTO gaps VALUES (?, ?, ?)", list(gap))
     numbers = {
         "hosts": hosts,
@@ -91,6 +96,9 @@ def tables(
     connection.execute(RATES.format_map(numbers))
     if devices:
         connection.execute(DISKS.format_map(numbers))
+    for number, called in renamed.items():
+        for table in ("rates", "disks")[: 1 + devices]:
+            connection.execute(f"UPDATE {table} SET host = ? WHERE host = ?", [called, name(number, hosts)])
     return Tables(connection)
 
 
@@ -106,21 +114,28 @@ def run(
     *,
     interval: float = 1.0,
     gaps: tuple[tuple[int, int, int], ...] = (),
-    lost: dict[int, str] | None = None,
-    start: list[HostRecord] | None = None,
+    lost: Mapping[int, str] = {},
+    renamed: Mapping[int, str] = {},
+    facts: Callable[[int], dict[str, Any]] = lambda _: {},
+    end_facts: Callable[[int], dict[str, Any]] | None = None,
+    findings: Findings | None = None,
+    code: int = 0,
 ) -> Run:
     """A record on disk that fits such tables; `lost` are hosts that never answered, with the reason."""
-    step, lost = int(interval * SECOND), lost or {}
+    step = int(interval * SECOND)
     end = START_NS + samples * step
-    records, series = [], []
+    records, ends, series = [], [], []
     for number in range(1, hosts + 1):
-        called = name(number, hosts)
+        called = renamed.get(number, name(number, hosts))
         cost = Cost(cpu_seconds=0.0004 * samples, peak_memory_bytes=14 << 20, sent_bytes=900 * samples)
         if number in lost:
             records.append(HostRecord(name=called, status="unreachable", reason=lost[number], method="ssh"))
             continue
         clock = Clock(offset_ns=(number * 7919) % 900_000 - 300_000, bound_ns=41_000, round_trip_ns=330_000)
-        records.append(HostRecord(name=called, status="complete", method="ssh", clock=clock, cost=cost))
+        here = HostRecord(name=called, status="complete", method="ssh", clock=clock, cost=cost, facts=facts(number))
+        records.append(here)
+        if end_facts is not None:
+            ends.append(HostRecord(name=called, status="complete", method="ssh", facts=end_facts(number)))
         holes = [Gap(START_NS + a * step, START_NS + b * step, "connection lost") for n, a, b in gaps if n == number]
         missing = sum(hole.end_ns - hole.start_ns for hole in holes) // step
         series.append(
@@ -150,7 +165,8 @@ def run(
         started_ns=START_NS,
         ended_ns=end,
         interval_seconds=interval,
-        start=start if start is not None else records,
+        start=records,
+        end=ends,
         series=series,
         phases=phases,
     )
@@ -160,7 +176,9 @@ def run(
         "benchmark_type": "training",
         "run_datetime": "20261115_120000",
         "executed_command": "mlpstorage training run --model unet3d --num-accelerators 64 --data-dir /mnt/scratch/data",
-        "exit_code": 0,
+        "exit_code": code,
     }
+    if findings is not None:
+        (path / "findings.json").write_bytes(encode(findings))
     (path / "training_20261115_120000_metadata.json").write_text(json.dumps(metadata))
     return Run.open(path)

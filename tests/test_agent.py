@@ -23,7 +23,7 @@ from tests.agents import PYTHON, HandAgent
 
 SOURCE = resources.files("rollbook.agent").joinpath("agent.py").read_text()
 SHELLS = ["dash", "bash", "busybox sh"]
-ALLOWED = "binascii collections.abc errno hmac os select signal socket struct sys time zlib".split()  # noqa: SIM905
+ALLOWED = "_signal binascii collections.abc errno hmac os select signal socket struct sys time zlib".split()  # noqa: SIM905
 PYTHONS = [f"python3.{minor}" for minor in range(6, 16)]
 
 

@@ -190,8 +190,8 @@ export class ChartCard {
       h("span", { class: "scale" }, ends[0], bar, ends[1]),
       h("span", {}, cell),
       h("span", { class: "swatch median" }, "median"),
-      h("span", { class: "swatch inner" }, "to p95"),
-      h("span", { class: "swatch outer" }, "min to max"),
+      h("span", { class: "swatch inner" }, "p95"),
+      h("span", { class: "swatch outer" }, "min–max"),
       h("span", { class: "swatch gone" }, "no data"),
     ];
   }

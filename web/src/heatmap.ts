@@ -25,7 +25,7 @@ export function linesOf(rows: number[], most: number): number[][] {
   );
 }
 
-/** One colour for each cell; where a line stands for several rows, the one that matters most of them. */
+/** One colour for each cell; where a line stands for several rows, the one that matters most. Row -1 has no cells. */
 export function paint(
   cells: Cells,
   lines: number[][],
@@ -40,7 +40,7 @@ export function paint(
     for (let bucket = 0; bucket < cells.buckets; bucket++, at += 4) {
       let heat = -1;
       for (const row of rows) {
-        const value = plane[row * cells.buckets + bucket]!;
+        const value = row < 0 ? NaN : plane[row * cells.buckets + bucket]!;
         if (Number.isNaN(value)) continue;
         const share = Math.min(1, Math.max(0, value / limit));
         heat = Math.max(heat, scarce ? 1 - share : share);
@@ -99,10 +99,12 @@ export class HeatMap {
 
   /** Paint the image again: the hosts or the theme changed. */
   repaint(): void {
-    this.hosts = this.view.hosts.filter((host) => this.place.has(host));
+    // A host that gave no sample at all keeps its row: what is missing must be seen.
+    const silent = (host: number): boolean => !this.view.page.hosts[host]!.samples;
+    this.hosts = this.view.hosts.filter((host) => this.place.has(host) || silent(host));
     const height = heightOf(this.hosts.length);
     const lines = linesOf(
-      this.hosts.map((host) => this.place.get(host)!),
+      this.hosts.map((host) => this.place.get(host) ?? -1),
       Math.round(height * Math.min(2, devicePixelRatio)),
     );
     this.image.width = this.cells.buckets;

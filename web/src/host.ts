@@ -112,13 +112,17 @@ export class HostPanel {
       say("Clock", `${number(host.clock_offset_ms)} ms off, known to ${number(host.clock_bound_ms ?? 0)} ms; corrected here`);
     }
     if (host.cpu_share !== null) say("Our cost", `${number(100 * host.cpu_share)} % of one CPU, ${amount(host.memory_bytes, "B")} at most`);
+    for (const [term, text] of host.about) say(term, text);
     if (host.boots > 1) say("Boots", `${host.boots} seen in this run`);
     return list;
   }
 
   private remarks(at: number): HTMLElement {
     const list = h("ul", { class: "remarks" });
-    for (const outlier of this.view.page.outliers.filter((one) => one.host === at)) add(list, h("li", {}, outlier.text));
+    const name = `${this.view.page.hosts[at]!.name} `;
+    for (const outlier of this.view.page.outliers.filter((one) => one.host === at)) {
+      add(list, h("li", {}, outlier.text.startsWith(name) ? outlier.text.slice(name.length) : outlier.text));
+    }
     for (const finding of this.view.page.findings.filter((one) => one.hosts.includes(at))) {
       add(list, h("li", {}, h("b", { class: `word ${finding.severity}` }, finding.severity), ` ${finding.message}`));
     }

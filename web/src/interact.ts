@@ -5,7 +5,7 @@ import type { View } from "./view.ts";
 
 /** Space left of every chart for names and numbers, and right of it: equal, so that times stand below each other. */
 export const LEFT = 96;
-export const RIGHT = 12;
+export const RIGHT = 20;
 
 const CLICK = 4; // pixels: a pointer that moved less was not dragged
 

@@ -27,7 +27,8 @@ function start(): void {
   const main = h("main", { id: "main" }, summary(view), outliers(view));
   add(main, ...charts(page, cards, timeline), findings(view), hosts(view), facts(page), about(page));
   document.title = `${page.title} · Rollbook`;
-  byId("page").replaceChildren(toolbar(view, page), ...(cards.length ? [timeline.element] : []), main, panel.element);
+  const top = h("div", { class: "top" }, toolbar(view, page), cards.length > 0 && timeline.element);
+  byId("page").replaceChildren(top, main, panel.element);
   timeline.draw();
   watch(cards);
   keys(view);
@@ -81,25 +82,17 @@ function toolbar(view: View, page: Page): HTMLElement {
 function charts(page: Page, cards: ChartCard[], timeline: TimeLine): HTMLElement[] {
   if (cards.length === 0) return [];
   const telling = h("div", { class: "grid" });
-  const rest = new Map<string, HTMLElement>();
+  const rest = h("div", { class: "grid" });
   page.charts
     .map((chart, at) => [chart, cards[at]!] as const)
     .sort(([one], [other]) => (one.telling ?? Infinity) - (other.telling ?? Infinity))
-    .forEach(([chart, card]) => {
-      if (chart.telling !== null) return add(telling, card.element);
-      const group = rest.get(chart.group) ?? h("div", { class: "grid" });
-      rest.set(chart.group, group);
-      add(group, card.element);
-    });
+    .forEach(([chart, card]) => add(chart.telling === null ? rest : telling, card.element));
+  add(telling, timeline.list());
   const help = "Drag to zoom, double click to see all, click a row for its host.";
-  const first = h(
-    "section",
-    { id: "charts", "aria-labelledby": "charts-title" },
-    h("h2", { id: "charts-title" }, "Most telling ", h("span", { class: "help" }, help)),
-    telling,
-    timeline.list(),
-  );
-  return [first, ...[...rest].map(([group, grid]) => h("section", { "aria-label": group }, h("h2", {}, group), grid))];
+  const section = (id: string, title: string, grid: HTMLElement, ...more: Node[]): HTMLElement =>
+    h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title, ...more), grid);
+  const first = section("charts", "Most telling", telling, h("span", { class: "help" }, help));
+  return rest.childElementCount ? [first, section("more", "All other charts", rest)] : [first];
 }
 
 function watch(cards: ChartCard[]): void {

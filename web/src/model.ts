@@ -33,6 +33,7 @@ export interface Host {
   cpu_seconds: number | null;
   memory_bytes: number | null;
   sent_bytes: number | null;
+  about: [term: string, text: string][];
 }
 
 export interface Finding {

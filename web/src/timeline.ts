@@ -14,6 +14,7 @@ const LANES: { kinds: Mark["kind"][]; label: string; colour: string; top: number
 ];
 const HEIGHT = 44;
 const NEAR = 4; // pixels
+const LISTED = 300;
 
 export class TimeLine {
   readonly element: HTMLElement;
@@ -82,15 +83,21 @@ export class TimeLine {
     return `${mark.kind === "outlier" ? "" : host}${mark.text}, ${when}`;
   }
 
-  /** All marks as text, for those who do not see or point. */
+  /** All marks as text, to read and to jump to. */
   list(): HTMLElement {
     const marks = this.view.page.marks.filter((mark) => mark.kind !== "outlier");
-    const list = h("ul", { class: "marks" });
-    for (const mark of marks.slice(0, 500)) {
+    const list = h("ul", {});
+    for (const mark of marks.slice(0, LISTED)) {
       add(list, h("li", {}, button(this.inWords(mark), { class: "link", title: local(mark.start) }, () => this.go(mark))));
     }
-    if (marks.length > 500) add(list, h("li", {}, `and ${marks.length - 500} more`));
-    return h("details", {}, h("summary", {}, `${count(marks.length, "mark")} on the time line`), list);
+    if (marks.length > LISTED) add(list, h("li", {}, `and ${marks.length - LISTED} more`));
+    if (marks.length === 0) add(list, h("li", {}, "No phases and no gaps."));
+    return h(
+      "article",
+      { class: "card moments", "aria-label": "Moments of the run" },
+      h("h3", {}, `${count(marks.length, "moment")} of the run`),
+      list,
+    );
   }
 
   private read(): void {

@@ -210,6 +210,9 @@ def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool
 
 def fits(name: str, pattern: str) -> bool:
     """Whether a name fits a pattern of letters, `*` and `[0-9]`; fnmatch would import a regular-expression engine."""
+    first, star, last = pattern.partition("*")
+    if star and "*" not in last and "[" not in pattern:  # as most are
+        return len(name) >= len(first + last) and name.startswith(first) and name.endswith(last)
     if not pattern:
         return not name
     if pattern[0] == "*":
@@ -220,7 +223,10 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def matches(pattern: str) -> "list[str]":
-    """Paths that match a pattern with wildcards in some of its parts, sorted; one without any is itself."""
+    """Paths that may match a pattern with wildcards in some of its parts, sorted; one without any is itself.
+
+    Names after the last wildcard are not looked up: who opens them sees whether they are there.
+    """
     if "*" not in pattern:
         return [pattern]
     found = [""]
@@ -236,7 +242,7 @@ def matches(pattern: str) -> "list[str]":
                 continue
             longer += [base + "/" + name for name in names if name[0] != "." and fits(name, part)]
         found = longer[:FILES]
-    return [path for path in found if os.path.lexists(path)]
+    return found
 
 
 def cgroups(own: bool) -> "list[str]":
@@ -364,25 +370,33 @@ class Source:
     def does(self, *ops: str) -> bool:
         return any(ask[0] in ops for ask in self.asks)
 
-    def paths(self, op: str) -> "Iterator[str]":
-        """The paths asked for, wildcards, `{cgroup}` and `{own}` filled in."""
+    def paths(self, op: str) -> "Iterator[tuple[str, bool]]":
+        """The paths asked for, wildcards, `{cgroup}` and `{own}` filled in, and whether each is a guess."""
+        directories = {}  # type: dict[str, list[str]]
         for ask in self.asks:
             if ask[0] == op:
                 places = [ask[1]]
                 for word in ("{cgroup}", "{own}"):
                     if word in ask[1]:
-                        places = [ask[1].replace(word, directory) for directory in cgroups(word == "{own}")]
+                        if word not in directories:
+                            directories[word] = cgroups(word == "{own}")
+                        places = [ask[1].replace(word, directory) for directory in directories[word]]
                 for place in places:
                     for path in matches(place):
-                        yield path
+                        yield path, "*" in place
 
     def pages(self) -> bytes:
         """All pages that are files, links or environment."""
         pages, left = [], self.limit
-        for path in self.paths("read"):
-            pages.append(read_file(path, left) if left > 0 else page(path, "skipped"))
-            left -= len(pages[-1])
-        pages += [read_link(path) for path in self.paths("link")]
+        for path, guess in self.paths("read"):
+            data = read_file(path, left) if left > 0 else page(path, "skipped")
+            if not (guess and data.startswith(b"absent ")):
+                pages.append(data)
+                left -= len(data)
+        for path, guess in self.paths("link"):
+            data = read_link(path)
+            if not (guess and data.startswith(b"absent ")):
+                pages.append(data)
         pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
         return b"".join(pages)
 
@@ -392,7 +406,7 @@ class Source:
         Descriptors stay open; files that appear are found when a stream starts anew.
         """
         if key:
-            for path in self.paths("read"):
+            for path, _ in self.paths("read"):
                 if path not in self.files and os.path.exists(path):
                     self.files[path] = None
         pages = []
@@ -825,7 +839,7 @@ class Agent:
         orders = [] if self.out.pace else [0]
         # A slow collector must not make us hold a host's output in memory.
         pipes = [fd for child in self.children for fd in child.fds] if len(self.out.waiting) < RING else []
-        due = [1] if self.out.waiting and time.monotonic() >= self.out.due else []
+        due = [self.out.fd] if self.out.waiting and time.monotonic() >= self.out.due else []
         readable, writable, _ = select.select(orders + pipes, due, [], self.seconds_left())
         if writable:
             self.out.flush()
@@ -855,10 +869,27 @@ class Agent:
             self.goodbye()
             until = time.monotonic() + (60 if self.out.pace else 1)
             while self.out.waiting and time.monotonic() < until:
-                select.select([], [1], [], 0.1)
+                select.select([], [self.out.fd], [], 0.1)
                 time.sleep(max(0.0, self.out.due - time.monotonic()))
                 self.out.flush()
         os._exit(0)
+
+
+def whole_lines() -> int:
+    """The best of stdout and stderr for lines that must not be cut: a pipe that holds no more than one page.
+
+    Launchers read a page at a time, so what they read then ends where a line does. Open MPI makes stdout a terminal,
+    of which this cannot be asked, and stderr a pipe.
+    """
+    from fcntl import fcntl
+
+    for fd in (1, 2):
+        try:
+            fcntl(fd, 1031, 4096)  # F_SETPIPE_SZ, which has a name since Python 3.10
+            return fd
+        except OSError:
+            pass
+    return 1
 
 
 def launched(spec: str, orders: str) -> Agent:
@@ -877,7 +908,7 @@ def launched(spec: str, orders: str) -> Agent:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if connect(int(port), [address for address in addresses.split(",") if address], token, who.encode()):
         return Agent(Out(1, binary), b"", about)
-    out = Out(1, text(str(os.getpid()) if rank == "-" else rank), int(pace) / 1000)
+    out = Out(whole_lines(), text(str(os.getpid()) if rank == "-" else rank), int(pace) / 1000)
     agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "called", True))
     return agent

@@ -13,7 +13,7 @@ from rollbook.checks.model import Change
 from rollbook.checks.views import View, status_of, views
 from rollbook.record.hosts import HostRecord
 from rollbook.sources import catalogue
-from rollbook.sources.base import Compare, compare_of
+from rollbook.sources.base import Compare
 
 __all__ = ["changes"]
 
@@ -45,19 +45,19 @@ def _all_rows() -> tuple[View, ...]:
     return tuple(View(name, name) for name in catalogue.NAMES)
 
 
+@functools.cache
 def _fields(view: View, *, volatile: bool, one_host: bool) -> dict[str, Compare]:
-    declared = compare_of(view.declared.record).items()
     if volatile:
-        return {name: how for name, how in declared if how.mode != "key"}
+        return {name: how for name, how in view.fields.items() if how.mode != "key"}
     wanted = SETTLED if one_host else ("same", "band", "set", "expected")
-    return {name: how for name, how in declared if how.mode in wanted and name not in view.omit}
+    return {name: how for name, how in view.fields.items() if how.mode in wanted and name not in view.omit}
 
 
 def _view(view: View, before: HostRecord, after: HostRecord, fields: dict[str, Compare]) -> Iterator[Change]:
     old, new = view.fact(before), view.fact(after)
     if old == new:
         return
-    if not view.declared.table:
+    if not view.table:
         if old is None or new is None:
             yield Change(view.name, old and "present", new and "present")
         else:

@@ -26,7 +26,7 @@ def differences(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]
     if not view.compared:
         return
     cells = [(host.name, view.fact(host)) for host in hosts if status_of(host, view.source) != "unknown"]
-    if not view.declared.table:
+    if not view.table:
         yield from _records(view, cells)
     elif view.identity:
         yield from _by_identity(view, cells)
@@ -152,7 +152,7 @@ def _own_values(view: View, host: HostRecord, field: str) -> set[str]:
     fact = view.fact(host)
     if fact is None:
         return set()
-    found = [getattr(row, field) for row in fact] if view.declared.table else [getattr(fact, field)]
+    found = [getattr(row, field) for row in fact] if view.table else [getattr(fact, field)]
     flat = (one for value in found for one in (value if isinstance(value, list) else [value]))
     return {str(one) for one in flat if one is not None}
 

@@ -32,7 +32,7 @@ OTHERS_MOUNTS = re.compile(r"/(run|snap|var/lib/(containerd|containers|docker|ku
 SCALED_LIMITS = {"nproc": band(0.02), "sigpending": band(0.02)}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class View:
     """The part of a source that hosts are compared by.
 
@@ -49,32 +49,41 @@ class View:
     tallies: bool = False
     rows: dict[str, Compare] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def declared(self) -> Source:
         """The source it is a part of."""
         return catalogue.source(self.source)
 
     @functools.cached_property
+    def table(self) -> bool:
+        """Whether it has rows."""
+        return self.declared.table
+
+    @functools.cached_property
+    def fields(self) -> dict[str, Compare]:
+        """Every field of the source."""
+        return compare_of(self.declared.record)
+
+    @functools.cached_property
     def keys(self) -> tuple[str, ...]:
         """The fields that name a row."""
-        return tuple(name for name, how in compare_of(self.declared.record).items() if how.mode == "key")
+        return tuple(name for name, how in self.fields.items() if how.mode == "key")
 
     @functools.cached_property
     def compared(self) -> dict[str, Compare]:
         """The fields whose values hosts of a group share."""
-        fields = compare_of(self.declared.record).items()
         left_out = {*self.omit, *self.identity}
-        return {name: how for name, how in fields if how.mode in COMPARED and name not in left_out}
+        return {name: how for name, how in self.fields.items() if how.mode in COMPARED and name not in left_out}
 
     @functools.cached_property
     def unique(self) -> dict[str, Compare]:
         """The fields whose values no two hosts share."""
-        return {name: how for name, how in compare_of(self.declared.record).items() if how.mode == "unique"}
+        return {name: how for name, how in self.fields.items() if how.mode == "unique"}
 
     @functools.cached_property
     def counted(self) -> dict[str, Compare]:
         """The fields that count errors, which must not rise in a run."""
-        return {name: how for name, how in compare_of(self.declared.record).items() if how.mode == "delta"}
+        return {name: how for name, how in self.fields.items() if how.mode == "delta"}
 
     def fact(self, host: HostRecord) -> Any:
         """The host's record or the rows of it that count; an empty table where the host has no such thing.
@@ -82,7 +91,7 @@ class View:
         None where there is no record; `status_of` says whether that is because there is nothing to record.
         """
         fact = host.facts.get(self.source)
-        if not self.declared.table:
+        if not self.table:
             return fact
         if fact is None:
             return [] if status_of(host, self.source) == "absent" else None

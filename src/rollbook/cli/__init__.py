@@ -18,6 +18,7 @@ COMMANDS = {
     "snapshot": "Facts of every host, now.",
     "check": "Rules over a record or live hosts.",
     "diff": "Two records, two hosts, or start against end.",
+    "report": "The offline HTML page of a record.",
     "describe": "The MLPerf Storage system description, as far as it can be measured.",
     "verify": "Manifest, hashes, signature of a record or bundle.",
 }

@@ -44,10 +44,11 @@ def read(path: Path, kind: type[D]) -> D:
     """A document back from its file, facts in their types."""
     try:
         document = msgspec.json.decode(path.read_bytes(), type=kind)
+        for host in getattr(document, "hosts", []):
+            if isinstance(host, HostRecord):
+                host.typed()
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise RecordError(f"{path} is not the document it should be: {error}") from error
-    for host in getattr(document, "hosts", []):
-        host.typed()
     return document

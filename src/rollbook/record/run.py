@@ -62,13 +62,17 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RunHosts(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Everything known of the hosts of a run; a record that is only a snapshot has no end and no series."""
+    """Everything known of the hosts of a run; a record that is only a snapshot has no end and no series.
+
+    `merged` is the number of beats in one kept sample, more than one where a limit made the step coarser.
+    """
 
     schema: str = "rollbook.run/1"
     rollbook: str = __version__
     started_ns: int
     ended_ns: int
     interval_seconds: float | None = None
+    merged: int = 1
     start: list[HostRecord] = []
     end: list[HostRecord] = []
     series: list[SeriesHost] = []

@@ -12,7 +12,7 @@ from rollbook.hosts import fold
 from rollbook.record.document import read
 from rollbook.record.run import Run
 from rollbook.report.charts import Drawn, draw
-from rollbook.report.facts import changes, compared
+from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import CommandShown, FindingShown, Mark, PageData
 from rollbook.report.tables import Tables
@@ -32,8 +32,11 @@ def build(run: Run, tables: Tables | None) -> PageData:
     found = _findings(checked, place) if checked else []
     command, times = _command(run)
     differing, equal, in_words = compared(run.hosts.start)
-    changed, unlisted = changes(run.hosts.start, run.hosts.end)
-    notes = [*drawn.notes, "Rates are differences of counters over the host's own clock; all hosts share one time line."]
+    changes, unlisted = changed(run.hosts.start, run.hosts.end)
+    notes = [
+        *drawn.notes,
+        "Rates are differences of counters over the host's own clock; all hosts share one time line.",
+    ]
     if unlisted:
         notes.append(f"{unlisted} more facts changed between start and end; rollbook diff lists them all.")
     return PageData(
@@ -54,7 +57,7 @@ def build(run: Run, tables: Tables | None) -> PageData:
         charts=drawn.charts,
         differing=differing,
         equal=equal,
-        changes=changed,
+        changes=changes,
         compared=in_words,
         notes=notes,
     )

@@ -137,9 +137,7 @@ def _shown(one: _Odd, place: Mapping[str, int]) -> OutlierShown:
     )
 
 
-def _chart(
-    metric: Metric, grid: Grid, devices: Grid | None, place: Mapping[str, int], telling: Sequence[str]
-) -> Chart:
+def _chart(metric: Metric, grid: Grid, devices: Grid | None, place: Mapping[str, int], telling: Sequence[str]) -> Chart:
     return Chart(
         id=metric.column,
         title=metric.title,

@@ -1,4 +1,4 @@
-"""Every host asked for, as the page shows it: its worst status of start, series and end, and what looking at it cost."""
+"""Every host asked for, as the page shows it: its worst status in the run, and what looking at it cost."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import statistics
 from collections.abc import Iterable
 
 from rollbook.hosts import natural
+from rollbook.record.cluster import HostInfo, HostSystemInfo
 from rollbook.record.hosts import Cost, HostRecord, HostStatus
 from rollbook.record.run import RunHosts, SeriesHost
 from rollbook.report.model import CostShown, GapShown, HostShown, Mark
+from rollbook.report.words import amount
+from rollbook.sources.mountinfo import MountInfo
 
 __all__ = ["cost", "hosts_shown", "marks"]
 
 MS = 1e6
+MOST_MOUNTS = 12
 WORST_FIRST: tuple[HostStatus, ...] = ("failed", "refused", "unreachable", "timed-out", "partial", "complete")
 
 
 def hosts_shown(run: RunHosts) -> list[HostShown]:
     """In natural order of their names."""
-    start, series, end = ({host.name: host for host in part} for part in (run.start, run.series, run.end))
+    start = {host.name: host for host in run.start}
+    series = {host.name: host for host in run.series}
+    end = {host.name: host for host in run.end}
     names = dict.fromkeys([*start, *series, *end])
     return sorted(
         (_host(name, start.get(name), series.get(name), end.get(name)) for name in names),
@@ -49,7 +55,27 @@ def _host(name: str, start: HostRecord | None, series: SeriesHost | None, end: H
         cpu_seconds=spent.cpu_seconds,
         memory_bytes=spent.peak_memory_bytes,
         sent_bytes=spent.sent_bytes,
+        about=_about(start) if start else [],
     )
+
+
+def _about(host: HostRecord) -> list[tuple[str, str]]:
+    """What the host is, in a few lines, as far as it is known."""
+    known = HostInfo.of(host)
+    if known is None:
+        return []
+    system, cpu = known.system or HostSystemInfo(known.hostname), known.cpu
+    mounts = [row for row in host.rows(MountInfo) if row.remote or row.source.startswith("/dev/")]
+    lines = [
+        ("Hostname", known.hostname if known.hostname != host.name else ""),
+        ("Machine", known.chassis_model or ""),
+        ("System", system.os_release.get("PRETTY_NAME", "")),
+        ("Kernel", system.kernel_version),
+        ("Processor", f"{cpu.model or cpu.architecture}, {cpu.num_logical_cores} threads" if cpu else ""),
+        ("Memory", amount(known.memory.usable, "B")),
+        *(("Mount", f"{row.mount_point}: {row.fs_type} from {row.source}") for row in mounts[:MOST_MOUNTS]),
+    ]
+    return [(term, text) for term, text in lines if text]
 
 
 def cost(hosts: Iterable[HostShown]) -> CostShown | None:
@@ -80,8 +106,7 @@ def marks(run: RunHosts, hosts: list[HostShown]) -> list[Mark]:
     last = {series.name: (series.last_ns or 0) / MS for series in run.series}
     for at, host in enumerate(hosts):
         for gap in host.gaps:
-            kind = "reboot" if "reboot" in gap.why else "gap"
-            found.append(Mark(kind, gap.start, gap.end, gap.why, at))
+            found.append(Mark("reboot" if "reboot" in gap.why else "gap", gap.start, gap.end, gap.why, at))
             if last[host.name] > gap.end:
                 found.append(Mark("reconnect", gap.end, gap.end, "samples again", at))
     return found

@@ -50,16 +50,27 @@ METRICS = (
         "disk_read_latency", "Disk read latency", "ms", "Disks", "Mean time of a read", LATENCY, "disks", trouble=True
     ),
     Metric(
-        "disk_write_latency", "Disk write latency", "ms", "Disks", "Mean time of a write", LATENCY, "disks", trouble=True
+        "disk_write_latency",
+        "Disk write latency",
+        "ms",
+        "Disks",
+        "Mean time of a write",
+        LATENCY,
+        "disks",
+        trouble=True,
     ),
-    Metric("disk_util", "Disk utilisation", "%", "Disks", "Time with requests under way", SHARE, "disks", ceiling=100.0),
+    Metric(
+        "disk_util", "Disk utilisation", "%", "Disks", "Time with requests under way", SHARE, "disks", ceiling=100.0
+    ),
     Metric("net_rx", "Network in", "B/s", "Network", "Received, physical interfaces", FLOW, devices="interfaces"),
     Metric("net_tx", "Network out", "B/s", "Network", "Sent, physical interfaces", FLOW, devices="interfaces"),
     Metric("mem_available", "Memory available", "B", "Memory", "What new programs could have", LEVEL, scarce=True),
     Metric("page_cache", "Page cache", "B", "Memory", "File pages in memory", LEVEL),
     Metric("dirty", "Dirty pages", "B", "Memory", "Written but not yet on disk", Judge("high", 256.0 * MIB)),
     Metric("psi_cpu", "CPU pressure", "%", "Pressure", "Time with tasks waiting for a CPU", HIGH_SHARE),
-    Metric("psi_memory", "Memory pressure", "%", "Pressure", "Time with tasks waiting for memory", HIGH_SHARE, trouble=True),
+    Metric(
+        "psi_memory", "Memory pressure", "%", "Pressure", "Time with tasks waiting for memory", HIGH_SHARE, trouble=True
+    ),
     Metric("psi_io", "I/O pressure", "%", "Pressure", "Time with tasks waiting for I/O", HIGH_SHARE, trouble=True),
     Metric("gpu_util", "GPU busy", "%", "GPU", "Time with kernels running", SHARE, devices="gpus", ceiling=100.0),
     Metric("gpu_memory", "GPU memory", "B", "GPU", "Memory in use", LEVEL, devices="gpus"),

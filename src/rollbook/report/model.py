@@ -13,7 +13,7 @@ from rollbook import __version__
 from rollbook.report.pack import Packed
 
 __all__ = [
-    "Change",
+    "ChangeShown",
     "Chart",
     "CommandShown",
     "CostShown",
@@ -21,6 +21,7 @@ __all__ = [
     "FactShown",
     "FindingShown",
     "HostShown",
+    "Level",
     "Mark",
     "OutlierShown",
     "PageData",
@@ -73,6 +74,7 @@ class HostShown(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     memory_bytes: int | None = None
     sent_bytes: int | None = None
+    about: list[tuple[str, str]] = []
 
 
 class FindingShown(msgspec.Struct, frozen=True):
@@ -148,7 +150,7 @@ class FactShown(msgspec.Struct, frozen=True):
     values: list[tuple[str, str]]
 
 
-class Change(msgspec.Struct, frozen=True):
+class ChangeShown(msgspec.Struct, frozen=True):
     """A fact that was another at the end than at the start, and where."""
 
     source: str
@@ -192,6 +194,6 @@ class PageData(msgspec.Struct, kw_only=True):
     charts: list[Chart]
     differing: list[FactShown]
     equal: list[FactShown]
-    changes: list[Change]
+    changes: list[ChangeShown]
     compared: str
     notes: list[str]

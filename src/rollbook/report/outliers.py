@@ -9,6 +9,7 @@ do: a single spike moves no median, which is what keeps the result stable under 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -24,8 +25,8 @@ FEWEST_ROWS = 5
 DEVIATIONS = 4.0
 RELATIVE = 0.1  # so that four deviations are at least 40 % of the median
 TO_SIGMA = 1.4826  # the MAD of normal noise times this is its standard deviation
-WINDOW = 5
-MAJORITY = WINDOW // 2 + 1
+WINDOW = 9
+FEWEST_HOT = 5  # moments of a window, and two thirds of those known
 HOLE = 2 * WINDOW  # calm for no longer than this does not end a stretch
 ODD_SHARE = 0.25  # when more rows than this differ they are a second group, not outliers
 
@@ -75,7 +76,7 @@ def against_peers(lines: Sequence[Sequence[float]], judge: Judge) -> list[Stretc
     found = []
     for row, line in enumerate(lines):
         offs = [(value - middle) / scale for value, middle, scale in zip(line, middles, scales, strict=True)]
-        found += _strongest(row, line, middles, offs, judge.direction, len(lines) - 1)
+        found += _Line(row, line, middles, offs, len(lines) - 1).strongest(judge.direction)
     if len(found) > ODD_SHARE * len(lines):
         return []
     return sorted(found, key=lambda stretch: -stretch.strength)
@@ -89,7 +90,7 @@ def over_time(row: int, line: Sequence[float], judge: Judge) -> list[Stretch]:
     middle, noise = _middle_and_noise(known)
     scale = max(noise, judge.floor, RELATIVE * abs(middle))
     offs = [(value - middle) / scale for value in line]
-    return _strongest(row, line, [middle] * len(line), offs, judge.direction, 0)
+    return _Line(row, line, [middle] * len(line), offs, 0).strongest(judge.direction)
 
 
 def _across(lines: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
@@ -104,32 +105,36 @@ def _middle_and_noise(known: Sequence[float]) -> tuple[float, float]:
     return middle, TO_SIGMA * median(sorted(abs(value - middle) for value in known))
 
 
-def _strongest(
-    row: int,
-    line: Sequence[float],
-    middles: Sequence[float],
-    offs: Sequence[float],
-    direction: Direction,
-    peers: int,
-) -> list[Stretch]:
-    found = []
-    for sign in {"high": (1,), "low": (-1,), "both": (1, -1)}[direction]:
-        for first, last in _stretches([sign * off for off in offs]):
-            span = [at for at in range(first, last + 1) if not math.isnan(offs[at])]
-            value, usual, off = (median(sorted(known[at] for at in span)) for known in (line, middles, offs))
-            found.append(Stretch(row, first, last, value, usual, peers, off))
-    return sorted(found, key=lambda stretch: -stretch.strength)[:1]
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    """One row: its values, what was usual at each moment, and how far off it was."""
+
+    row: int
+    values: Sequence[float]
+    usual: Sequence[float]
+    offs: Sequence[float]
+    peers: int
+
+    def strongest(self, direction: Direction) -> list[Stretch]:
+        """The one stretch to tell of, if there is any."""
+        found = []
+        for sign in {"high": (1,), "low": (-1,), "both": (1, -1)}[direction]:
+            found += [self._stretch(*ends) for ends in _stretches([sign * off for off in self.offs])]
+        return sorted(found, key=lambda stretch: -stretch.strength)[:1]
+
+    def _stretch(self, first: int, last: int) -> Stretch:
+        span = [at for at in range(first, last + 1) if not math.isnan(self.offs[at])]
+        value, usual, off = (median(sorted(known[at] for at in span)) for known in (self.values, self.usual, self.offs))
+        return Stretch(self.row, first, last, value, usual, self.peers, off)
 
 
 def _stretches(offs: Sequence[float]) -> Iterator[tuple[int, int]]:
     """Where most of each window is far off; it reaches as far as most of each window is half as far off."""
-    hot = [off > DEVIATIONS for off in offs]
-    if sum(hot) < MAJORITY:
+    if sum(off > DEVIATIONS for off in offs) < FEWEST_HOT:
         return
-    cores = _majority(hot)
-    warm = _majority([off > DEVIATIONS / 2 for off in offs])
+    warm = _most(offs, DEVIATIONS / 2)
     begin = end = None
-    for at, core in enumerate(cores):
+    for at, core in enumerate(_most(offs, DEVIATIONS)):
         if not core:
             continue
         if begin is None or end is None:
@@ -142,9 +147,16 @@ def _stretches(offs: Sequence[float]) -> Iterator[tuple[int, int]]:
         yield _reach(warm, begin, end)
 
 
-def _majority(flags: Sequence[bool]) -> list[bool]:
-    half = WINDOW // 2
-    return [sum(flags[max(0, at - half) : at + half + 1]) >= MAJORITY for at in range(len(flags))]
+def _most(offs: Sequence[float], limit: float) -> list[bool]:
+    """For each moment whether most of the window around it is beyond the limit."""
+    hot = [0, *itertools.accumulate(off > limit for off in offs)]
+    known = [0, *itertools.accumulate(not math.isnan(off) for off in offs)]
+    found = []
+    for at in range(len(offs)):
+        first, last = max(0, at - WINDOW // 2), min(len(offs), at + WINDOW // 2 + 1)
+        beyond = hot[last] - hot[first]
+        found.append(beyond >= FEWEST_HOT and 3 * beyond >= 2 * (known[last] - known[first]))
+    return found
 
 
 def _reach(warm: Sequence[bool], first: int, last: int) -> tuple[int, int]:

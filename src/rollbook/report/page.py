@@ -22,7 +22,7 @@ from rollbook.report.tables import open_tables
 
 __all__ = ["html", "write_report"]
 
-BUNDLE = "bundle"
+BUILT = "built"
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -67,7 +67,7 @@ def html(data: PageData) -> str:
 
 def _bundled(name: str) -> str:
     """A file that the package build made; it must not end its own element."""
-    found = importlib.resources.files(__package__) / BUNDLE / name
+    found = importlib.resources.files(__package__) / BUILT / name
     if not found.is_file():
         raise RecordError("the page's script was not built; scripts/setup builds it in a checkout")
     text = found.read_text("utf-8")

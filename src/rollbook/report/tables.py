@@ -32,9 +32,7 @@ class Tables:
 
     def span(self) -> tuple[int, int] | None:
         """Times of the first and the last beat, in nanoseconds."""
-        first, last = self._connection.execute(
-            "SELECT min(epoch_ns(ts)), max(epoch_ns(ts)) FROM rates"
-        ).fetchall()[0]
+        first, last = self._connection.execute("SELECT min(epoch_ns(ts)), max(epoch_ns(ts)) FROM rates").fetchall()[0]
         return None if first is None else (first, last)
 
     def rows(self, view: str, key: str = "") -> list[Row]:
@@ -57,7 +55,7 @@ class Tables:
         }
 
     def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], device: str) -> None:
-        """Make the table `cut`: one line for each row and bucket, numbered in that order, whether it has samples or not."""
+        """Make the table `cut`: a line for each row and bucket, numbered in that order, with samples or without."""
         cells = ", ".join(
             f"min({name}) AS low{at}, avg({name}) AS mean{at}, max({name}) AS high{at}"
             for at, name in enumerate(map(_quoted, columns))
@@ -71,7 +69,8 @@ class Tables:
                 FROM {_quoted(view)} GROUP BY ALL
             )
             SELECT place * ? + buckets.bucket AS number, * EXCLUDE (host, device, place, bucket)
-            FROM places CROSS JOIN (SELECT unnest(range(?)) AS bucket) buckets LEFT JOIN cells USING (host, device, bucket)
+            FROM places CROSS JOIN (SELECT unnest(range(?)) AS bucket) buckets
+            LEFT JOIN cells USING (host, device, bucket)
         """  # noqa: S608 - quoted
         names = [[row.host for row in rows], [row.device for row in rows], len(rows)]
         self._connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rollbook.hosts import fold
-from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, Verdict
+from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, OutlierShown, Verdict
 
 __all__ = ["verdict"]
 
@@ -21,7 +21,7 @@ def verdict(
 ) -> Verdict:
     """From the command's exit code, the hosts' statuses, the findings that count, and who stands out."""
     counted = [finding for finding in findings if not finding.silenced]
-    failures = sum(finding.severity == "fail" for finding in counted)
+    failed = [finding for finding in counted if finding.severity == "fail"]
     lost = [host.name for host in hosts if host.status not in GAVE_DATA]
     partial = [host.name for host in hosts if host.status == "partial"]
     odd = dict.fromkeys(hosts[outlier.host].name for outlier in outliers)
@@ -31,8 +31,8 @@ def verdict(
         bad.append(f"the command failed with exit code {command.code}")
     if hosts and len(lost) == len(hosts):
         bad.append("no host gave data")
-    if failures:
-        bad.append(_count(failures, "check failed", "checks failed"))
+    if failed:
+        bad.append(f"{_count(len(failed), 'check failed', 'checks failed')}: {failed[0].message}")
     odd_words = []
     if lost and len(lost) < len(hosts):
         odd_words.append(f"{_count(len(lost), 'host', 'hosts')} gave nothing: {_some(lost)}")
@@ -40,7 +40,7 @@ def verdict(
         odd_words.append(f"{_count(len(partial), 'host is', 'hosts are')} partial: {_some(partial)}")
     if odd:
         odd_words.append(f"{_count(len(odd), 'host stands', 'hosts stand')} out: {_some(list(odd))}")
-    if warnings := len(counted) - failures:
+    if warnings := len(counted) - len(failed):
         odd_words.append(_count(warnings, "warning", "warnings"))
 
     reasons = [*bad, *odd_words]
@@ -48,7 +48,7 @@ def verdict(
         reasons.append(f"most of all {outliers[0].text}")
     if benchmark:
         reasons.append(f"MLPerf Storage: {benchmark}")
-    level = "bad" if bad else "warn" if odd_words else "good"
+    level: Level = "bad" if bad else "warn" if odd_words else "good"
     title = {"bad": "Not well", "warn": "Worth a look", "good": "All well"}[level]
     first = f"{_count(len(hosts), 'host', 'hosts')} complete, nothing stands out"
     return Verdict(level, f"{title}: {reasons[0] if bad or odd_words else first}", reasons[bool(bad or odd_words) :])

@@ -68,21 +68,22 @@ _Stream._fields_ = [
 ]
 
 
-# Everything is kept alive by the `Batches` itself, so releasing is no more than saying so.
-@_ReleaseSchema
 def _release_schema(schema: Any) -> None:
     schema.contents.release = _ReleaseSchema()
 
 
-@_ReleaseArray
 def _release_array(column: Any) -> None:
     column.contents.release = _ReleaseArray()
 
 
-@_ReleaseStream
 def _release_stream(stream: Any) -> None:
     stream.contents.release = _ReleaseStream()
 
+
+# Everything is kept alive by the `Batches` itself, so releasing is no more than saying so.
+RELEASE_SCHEMA = _ReleaseSchema(_release_schema)
+RELEASE_ARRAY = _ReleaseArray(_release_array)
+RELEASE_STREAM = _ReleaseStream(_release_stream)
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
@@ -147,7 +148,7 @@ class Batches:
             self._fill_array(into.contents, rows, 0, [None], columns)
             return 0
 
-        stream = _Stream(_GetSchema(get_schema), _GetNext(get_next), _GetError(lambda _: None), _release_stream, None)
+        stream = _Stream(_GetSchema(get_schema), _GetNext(get_next), _GetError(lambda _: None), RELEASE_STREAM, None)
         self._kept.append(stream)
         return _new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)
 
@@ -164,7 +165,7 @@ class Batches:
         pointers = (_P(_Schema) * len(children))(*map(ctypes.pointer, children))
         schema.format, schema.name, schema.metadata, schema.flags = form, name, None, NULLABLE
         schema.n_children, schema.children, schema.dictionary = len(children), pointers, None
-        schema.release, schema.private_data = _release_schema, None
+        schema.release, schema.private_data = RELEASE_SCHEMA, None
         self._kept.append((schema, form, name, children, pointers))
 
     def _array(self, column: Numbers | Texts) -> _Array:
@@ -186,7 +187,7 @@ class Batches:
         into.length, into.null_count, into.offset = rows, absent, 0
         into.n_buffers, into.buffers = len(buffers), addresses
         into.n_children, into.children, into.dictionary = len(children), pointers, None
-        into.release, into.private_data = _release_array, None
+        into.release, into.private_data = RELEASE_ARRAY, None
         self._kept.append((into, buffers, addresses, children, pointers))
 
 

@@ -6,14 +6,14 @@ import dataclasses
 import functools
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from rollbook.series.layout import Layout, Row, key_fields
 from rollbook.sources.base import Source, compare_of
 
 __all__ = ["Block", "Column", "Home", "Merge", "block_of"]
 
-Cells = array[Any] | list[Any]
+Cells: TypeAlias = "array[Any] | list[Any]"
 """Whole numbers, decimals, or anything, None among it."""
 ORDER = ("", "q", "d", "o")
 

@@ -71,7 +71,7 @@ class Layout:
         return tuple(
             (
                 row.key,
-                *map(tuple, (row.wholes, row.decimals, row.objects, row.nulls)),
+                *(tuple(places) for places in (row.wholes, row.decimals, row.objects, row.nulls)),
                 *((field, kind, tuple(places.items())) for field, kind, places in row.dicts),
             )
             for row in self.rows

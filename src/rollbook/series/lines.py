@@ -120,7 +120,7 @@ class Lines:
         """The records of some lines of the only page."""
         chosen = sorted({*indices, *self._steady}) if self._steady else indices
         text = b"\n".join([self._lines[0][index] for index in chosen])
-        return records_of(self._source, {path: text for path in self._pages})
+        return records_of(self._source, dict.fromkeys(self._pages, text))
 
     def _add_up(self, records: list[Any]) -> list[set[Any]] | None:
         """Parse each line alone: which rows or names it gives. None if that is not the whole, or some come twice."""

@@ -14,15 +14,15 @@ __all__ = ["Sheet"]
 class Sheet:
     """Takes the bodies of one source of one host, one after the other; `take` gives what came of them.
 
-    `failed` counts samples that the parser refused. They make no row, nor do those without a readable page.
+    `refused` counts samples that the parser refused. They make no row, nor do those without a readable page.
     """
 
     def __init__(self, source: Source) -> None:
-        self.source, self.failed = source, 0
+        self.source, self.refused = source, 0
         self._layouts: list[Layout] = []
         self._layout: Layout | None = None
         self._lines: Lines | None = None
-        self._connection, self._body, self._refused = -1, b"", False
+        self._connection, self._body, self._bad = -1, b"", False
 
     def __len__(self) -> int:
         """How many values are held."""
@@ -42,10 +42,10 @@ class Sheet:
             self._body = body
             try:
                 self._read(body)
-                self._refused = False
+                self._bad = False
             except (ParseError, ProtocolError):
-                self._layout, self._lines, self._refused = None, None, True
-        self.failed += self._refused
+                self._layout, self._lines, self._bad = None, None, True
+        self.refused += self._bad
         if self._layout is not None:
             self._layout.append(ts, mono)
 

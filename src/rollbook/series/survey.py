@@ -53,10 +53,13 @@ class HostLog:
     _greeted: bool = False
     _seq: int = -1
     _round: tuple[int, int] = (-1, 0)
+    _times: array[int] | None = None
 
     def times(self) -> array[int]:
-        """When the samples were taken, on the collector's clock."""
-        return self.timeline.times(self.walls, self.connections)
+        """When the samples were taken, on the collector's clock; to be asked when all have been read."""
+        if self._times is None:
+            self._times = self.timeline.times(self.walls, self.connections)
+        return self._times
 
     @property
     def boots(self) -> list[str]:
@@ -132,6 +135,11 @@ class Survey:
     started_ns: int
     ended_ns: int
     damaged: int
+
+    @property
+    def sampled_until(self) -> int:
+        """When sampling ended for the hosts that were there to the end."""
+        return max((host.times()[-1] for host in self.hosts if host.places), default=self.ended_ns)
 
     @property
     def plan(self) -> Plan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from rollbook.series.arrow import Batches, Numbers, Texts
 from rollbook.series.columns import Block, Column, Home
 from rollbook.sources.base import Source, compare_of
 
-__all__ = ["Part", "Parts", "join", "quoted"]
+__all__ = ["Part", "Parts", "about", "empty", "join", "quoted", "text", "write"]
 
 BUDGET = 4 << 20  # values held before a part is written
 GROUP = 4 << 20  # values in one row group
 MOST_COLUMNS = 4096
+ABOUT = "rollbook_columns"
 TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 
@@ -42,49 +43,129 @@ class Part:
 
 
 class Parts:
-    """Collects blocks of many tables, and writes a part of one whenever it has grown large."""
+    """Collects blocks of all tables, and writes them whenever they have become many."""
 
-    def __init__(self, directory: Path, prefix: str) -> None:
-        self._directory, self._prefix = directory, prefix
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._waiting: dict[str, list[Block]] = {}
+        self._values = 0
         self._connection = duckdb.connect(config={"threads": 1})
         self.written: list[Part] = []
 
     def add(self, block: Block) -> None:
         """One more block; blocks of one source come in the order of the table."""
-        blocks = self._waiting.setdefault(block.source.name, [])
-        blocks.append(block)
-        if sum(one.values for one in blocks) > BUDGET:
-            self._write(block.source.name)
+        self._waiting.setdefault(block.source.name, []).append(block)
+        self._values += block.values
+        if self._values > BUDGET:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for blocks in self._waiting.values():
+            self._write(blocks)
+        self._waiting, self._values = {}, 0
 
     def close(self) -> None:
         """Write the rest."""
-        for name in list(self._waiting):
-            self._write(name)
+        self.flush()
         self._connection.close()
 
-    def _write(self, name: str) -> None:
-        blocks = self._waiting.pop(name)
-        homes: dict[str, Home] = {}
-        for block in blocks:
-            homes.update({column: home for column, home in block.homes.items() if column not in homes})
-        seen: dict[str, str] = {}  # DuckDB does not tell Name from name
-        homes = {column: home for column, home in homes.items() if seen.setdefault(column.lower(), column) == column}
+    def _write(self, blocks: list[Block]) -> None:
+        source, homes = blocks[0].source, _united([block.homes for block in blocks])
         kinds = {
-            column: max((block.columns[column].kind for block in blocks if column in block.columns), key="-qdo".find)
-            for column in list(homes)[:MOST_COLUMNS]
+            name: max((block.columns[name].kind for block in blocks if name in block.columns), key="-qdo".find)
+            for name in homes
         }
+        kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold nothing but absent values
+        self._directory.mkdir(exist_ok=True)
+        path = self._directory / f"{len(self.written):06d}.parquet"
         batches = Batches([_batch(block, kinds) for block in blocks])
-        path = self._directory / f"{self._prefix}-{len(self.written):06d}.parquet"
-        with writing(path):
-            self._connection.execute(
-                f"COPY (SELECT * FROM batches) TO {text(path)} (FORMAT parquet, COMPRESSION snappy)"  # noqa: S608
-            )
-        del batches
-        source = blocks[0].source
-        wide = {c for c, kind in kinds.items() if kind == "o" and sql_type(source, homes[c]) == "BIGINT"}
+        write(self._connection, "SELECT * FROM batches", path, "COMPRESSION snappy", batches=batches)
+        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, homes[name]) == "BIGINT"}
         rows = sum(len(block.ts) for block in blocks)
-        self.written.append(Part(name, str(path), rows, {c: homes[c] for c, kind in kinds.items() if kind}, wide))
+        self.written.append(Part(source.name, str(path), rows, {name: homes[name] for name in kinds}, wide))
+
+
+def join(source: Source, parts: Sequence[Part], target: Path, *, merged: bool) -> None:
+    """Put the parts of one table together, in their order, as the file `target`."""
+    homes, wide = _united([part.homes for part in parts]), set[str]().union(*(part.wide for part in parts))
+    fields = source.record.__struct_fields__
+    notes, chosen = compare_of(source.record), ["host", "ts", "mono"]
+    places = dict.fromkeys(homes)
+    keys = [name for name in fields if notes[name].mode == "key"]
+    for field, name in enumerate(fields):
+        if name not in homes and not notes[name].columns:
+            homes[name] = Home(field)  # absent on every host
+    for name in [*keys, *sorted(set(homes) - set(keys), key=lambda n: (homes[n].field, list(homes).index(n)))]:
+        home, kind = homes[name], _type(source, homes[name])
+        if merged and notes[fields[home.field]].mode == "gauge" and not home.part and kind == "BIGINT":
+            kind = "DOUBLE"
+        kind = "DECIMAL(20, 0)" if name in wide else kind
+        value = quoted(name) if name in places else "NULL"
+        chosen.append(f"CAST({f'CAST({value} AS JSON)' if kind.endswith('[]') else value} AS {kind}) AS {quoted(name)}")
+    rows = max(2048, min(122_880, GROUP // len(chosen) // 2048 * 2048))
+    files = ", ".join(text(part.path) for part in parts)
+    query = f"SELECT {', '.join(chosen)} FROM read_parquet([{files}], union_by_name = true)"  # noqa: S608 - our own names
+    about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
+    options = (
+        f"PARQUET_VERSION v2, COMPRESSION zstd, ROW_GROUP_SIZE {rows}, KV_METADATA {{{ABOUT}: {text(_json(about))}}}"
+    )
+    with duckdb.connect() as connection:
+        write(connection, query, target, options)
+
+
+def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
+    """Of each column of a table how it compares (`counter`, `gauge`, …) and its unit, as the file itself says."""
+    rows = connection.execute("SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(path)]).fetchall()
+    found = next((value for key, value in rows if key == ABOUT), "{}")
+    return {name: (mode, unit) for name, (mode, unit) in msgspec.json.decode(found).items()}
+
+
+def empty(source: Source) -> str:
+    """A query that gives the columns of a table that is not there, and no rows."""
+    notes = compare_of(source.record)
+    fields = [
+        f"NULL::{kind} AS {quoted(name)}"
+        for name, kind in zip(source.record.__struct_fields__, _types(source), strict=True)
+        if not notes[name].columns
+    ]
+    return f"SELECT {', '.join(['NULL::VARCHAR AS host, NULL::TIMESTAMP_NS AS ts, NULL::BIGINT AS mono', *fields])} LIMIT 0"
+
+
+def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options: str, **tables: Any) -> None:
+    """Write what a query gives as a Parquet file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        for name, table in tables.items():
+            connection.register(name, table)
+        connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, {options})")
+        for name in tables:
+            connection.unregister(name)
+        temporary.replace(path)
+    except (duckdb.Error, OSError) as error:
+        temporary.unlink(missing_ok=True)
+        raise RecordError(f"cannot write {path}: {error}") from error
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: object) -> str:
+    """A text in SQL."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _united(homes: Sequence[Mapping[str, Home]]) -> dict[str, Home]:
+    """All columns, in the order they were met; SQL does not tell Name from name, so the first of such keeps it."""
+    found: dict[str, Home] = {}
+    lower: dict[str, str] = {}
+    for columns in homes:
+        for name, home in columns.items():
+            if len(found) < MOST_COLUMNS and lower.setdefault(name.lower(), name) == name:
+                found.setdefault(name, home)
+    return found
 
 
 def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]:
@@ -95,23 +176,35 @@ def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]
         "mono": Numbers("l", block.mono),
     }
     for name, kind in kinds.items():
-        if not kind:
-            continue  # nothing but absent values
         column = block.columns.get(name) or Column()
         if column.size < rows:
             column.add_nulls(rows - column.size)
         column.become(kind)
-        if kind == "o":
-            plain = sql_type(block.source, block.homes.get(name, Home(0))) == "VARCHAR"
-            found[name] = Texts(_texts(column.data, plain=plain))
+        if isinstance(column.data, list):
+            found[name] = Texts([cell if cell is None or type(cell) is str else _json(cell) for cell in column.data])
         else:
-            assert not isinstance(column.data, list)
             found[name] = Numbers("l" if kind == "q" else "g", column.data, column.nulls)
     return found
 
 
-def _texts(cells: Sequence[Any], *, plain: bool) -> list[str | None]:
-    """Texts as they are, everything else as JSON."""
-    if plain and all(type(cell) is str for cell in set(map(str, cells))):
-        return [cell if cell is None or isinstance(cell, str) else msgspec.json.encode(cell).decode() for cell in cells]
-    return [None if cell is None else msgspec.json.encode(cell).decode() for cell in cells]
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+@functools.cache
+def _types(source: Source) -> list[str]:
+    """The SQL type of each field; of dicts, that of their values."""
+    found = []
+    for hint in typing.get_type_hints(source.record).values():
+        options = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        inner = options[0] if type(None) in typing.get_args(hint) else hint
+        args = typing.get_args(inner)
+        if typing.get_origin(inner) is list and args[0] in TYPES:
+            found.append(TYPES[args[0]] + "[]")
+        else:
+            found.append(TYPES.get(args[1] if typing.get_origin(inner) is dict else inner, "VARCHAR"))
+    return found
+
+
+def _type(source: Source, home: Home) -> str:
+    return _types(source)[home.field]

@@ -1,7 +1,8 @@
 """Reading a line by the places of its numbers, which are found out by trying.
 
-In a source that declares its numbers plain, a line that changed is parsed a few times with other numbers in it; where each of them turns up among the values is where the numbers of later lines belong, as long as
-the rest of the line stays the same. What does not turn out plainly is left to the source's parser.
+In a source that declares its numbers plain, a line that changed is parsed a few times with other numbers in it; where
+each of them turns up among the values is where the numbers of later lines belong, as long as the rest of the line
+stays the same. What does not turn out plainly is left to the source's parser.
 """
 
 from __future__ import annotations
@@ -101,29 +102,25 @@ class Template:
         if self._alone is not None:
             before, after, place = self._alone
             number = line[len(before) : len(line) - len(after)].lstrip()
-            if not (number.isdigit() and len(number) <= DIGITS and line.startswith(before) and line.endswith(after)):
-                return False
-            state.wholes[place] = int(number)
-            return True
-        words = line.translate(PARTING).split(None, self._split)
-        if (
-            line.translate(None, NUMERIC) != self._rest
-            or (len(words) != self._size if self._blanks < 0 else line.count(b" ") != self._blanks)
-            or [words[index] for index in self._fixed] != self._words
-        ):
+            if number.isdigit() and len(number) <= DIGITS and line.startswith(before) and line.endswith(after):
+                state.wholes[place] = int(number)
+                return True
             return False
+        words = line.translate(PARTING).split(None, self._split)
+        return (
+            line.translate(None, NUMERIC) == self._rest
+            and (len(words) == self._size if self._blanks < 0 else line.count(b" ") == self._blanks)
+            and [words[index] for index in self._fixed] == self._words
+            and self._put(words, state)
+        )
+
+    def _put(self, words: list[bytes], state: State) -> bool:
         try:
             for first, last, place in self._runs:
-                if last - first == 1:
-                    word = words[first]
-                    if len(word) > DIGITS:
-                        return False
-                    state.wholes[place] = int(word)
-                else:
-                    numbers = words[first:last]
-                    if max(map(len, numbers)) > DIGITS:
-                        return False
-                    state.wholes[place : place + last - first] = array("q", map(int, numbers))
+                numbers = words[first:last]
+                if max(map(len, numbers)) > DIGITS:
+                    return False
+                state.wholes[place : place + last - first] = array("q", map(int, numbers))
             for index, place in self._decimals:
                 state.decimals[place] = float(words[index])
         except ValueError:  # a decimal where a whole number was

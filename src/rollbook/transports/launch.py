@@ -92,13 +92,13 @@ class Launch:
     connection of their own may outlive their launcher.
     """
 
-    def __init__(self, hosts: Sequence[Host], script: bytes) -> None:
-        self.hosts, self.script = list(hosts), script
+    def __init__(self, program: str, hosts: Sequence[Host], script: bytes) -> None:
+        self.program, self.hosts, self.script = program, list(hosts), script
         self.places: dict[str, asyncio.Future[Back | None]] = {}
         self.token = secrets.token_hex(32)
         self.over = asyncio.Event()
         self._listener = Listener(self.token, self._welcome)
-        self._merged = Merged(self._heard)
+        self._printed, self._complained = Merged(self._heard), Merged(self._heard)
         self._pipe: Pipe | None = None
         self._watching: list[asyncio.Task[None]] = []
         self._signalled = False
@@ -111,7 +111,8 @@ class Launch:
         try:
             # The token goes by the environment, which only its owner can read; argv anybody can.
             environ = {**os.environ, agent.TOKEN: self.token}
-            self._pipe = Pipe(argv(self._listener.port), environ, mortal=True)
+            program = argv(self._listener.port)
+            self._pipe = Pipe(program, environ, mortal=True, listener=self._complained.feed)
         except AgentFailed:
             self._listener.close()
             raise
@@ -125,7 +126,7 @@ class Launch:
     @property
     def said(self) -> str:
         """What the launcher printed beside its agents' lines."""
-        return (self._pipe.stderr if self._pipe else "") + self._merged.words
+        return self._complained.words + self._printed.words
 
     @property
     def used(self) -> bool:
@@ -147,7 +148,8 @@ class Launch:
             if self.over.is_set() or about(self.said, host.name, who.rank):
                 break
             await asyncio.sleep(0.05)
-        return about(self.said, host.name, who.rank)
+        ended = f"{self.program} ended with code {self.code}" if self.code else ""
+        return about(self.said, host.name, who.rank) or ended
 
     async def close(self) -> None:
         """End agents and launcher, in order."""
@@ -179,7 +181,7 @@ class Launch:
 
     async def _read(self, pipe: Pipe) -> None:
         while data := await pipe.read():
-            self._merged.feed(data)
+            self._printed.feed(data)
 
     async def _watch(self, pipe: Pipe) -> None:
         await pipe.gone()

@@ -22,7 +22,7 @@ from rollbook.transports.words import about, gist
 
 __all__ = ["Launcher", "launching"]
 
-LINES_PER_SECOND = 2000  # of all agents together on one stdout; Open MPI 4 loses some above
+LINES_PER_SECOND = 10_000  # of all agents together, on one stdout
 
 
 class Launcher:
@@ -124,7 +124,7 @@ class Launcher:
             return self._launch
 
     async def _start(self, hosts: Sequence[Host]) -> Launch:
-        launch = Launch(hosts, self._script)
+        launch = Launch(self.program, hosts, self._script)
         if not hosts:
             return launch
         pace = max(2, 1000 * len(hosts) // LINES_PER_SECOND)

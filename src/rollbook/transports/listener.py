@@ -48,6 +48,7 @@ class Listener:
     def __init__(self, token: str, welcome: Welcome) -> None:
         self._token, self._welcome = token.encode(), welcome
         self._unproven: dict[asyncio.StreamWriter, None] = {}
+        self._meetings: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self.port = 0
 
@@ -56,7 +57,7 @@ class Listener:
         for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - agents come from anywhere
             with contextlib.suppress(OSError):  # a machine may be without IPv6, or without IPv4
                 server = await asyncio.start_server(
-                    self._meet, everywhere, self.port, family=family, backlog=BACKLOG, limit=BUFFER
+                    self._connected, everywhere, self.port, family=family, backlog=BACKLOG, limit=BUFFER
                 )
                 self._servers.append(server)
                 self.port = self.port or server.sockets[0].getsockname()[1]
@@ -69,6 +70,11 @@ class Listener:
             writer.transport.abort()
         self._servers.clear()
         self._unproven.clear()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        meeting = asyncio.create_task(self._meet(reader, writer))
+        self._meetings.add(meeting)
+        meeting.add_done_callback(self._meetings.discard)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._unproven[writer] = None

@@ -1,4 +1,4 @@
-"""The stdout that all agents of a launcher share: lines told apart by their tags.
+"""The stdout, or stderr, that all agents of a launcher share: lines told apart by their tags.
 
 Launchers mix the lines of their agents, add warnings of their own, and some cut lines when an agent writes faster
 than it is read (Open MPI 4; srun those over 1,024 bytes). A line is taken from its marker to its end or to the next

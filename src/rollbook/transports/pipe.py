@@ -13,7 +13,7 @@ import dataclasses
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from rollbook.errors import AgentFailed
@@ -37,9 +37,17 @@ class Pipe:
     """The channel to a child process in a session of its own: Ctrl-C belongs to us, we end children in order.
 
     Most programs end when their stdin does; one that does not is to be `mortal`, and the kernel ends it with us.
+    `listener` is given what comes on stderr.
     """
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str] | None = None, *, mortal: bool = False) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str] | None = None,
+        *,
+        mortal: bool = False,
+        listener: Callable[[bytes], None] | None = None,
+    ) -> None:
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -57,7 +65,7 @@ class Pipe:
         self._in, self._out, self._err = (file for file in files if file is not None)
         for file in (self._in, self._out, self._err):
             os.set_blocking(file.fileno(), False)
-        self._stderr = bytearray()
+        self._stderr, self._listener = bytearray(), listener
         self._waiting: dict[int, asyncio.Future[None]] = {}
         asyncio.get_running_loop().add_reader(self._err.fileno(), self._hear)
 
@@ -128,6 +136,8 @@ class Pipe:
         """Take what is on stderr, keep the last of it."""
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self._err.fileno(), READ_SIZE):
+                if self._listener:
+                    self._listener(piece)
                 self._stderr += piece
                 del self._stderr[:-STDERR_KEPT]
             asyncio.get_running_loop().remove_reader(self._err.fileno())

@@ -1,7 +1,7 @@
-"""Looking at a host took more than a twentieth of one of its CPUs.
+"""Looking at a host took more than a hundredth of its CPUs.
 
 Why: The measurement must not change what is measured.
-Example: 0.071 of one CPU over the run (node17)
+Example: 1.84 % of its CPUs over the run (node17)
 Fix: Lengthen the interval, or leave out sources; a host with very many disks, interfaces or mounts costs more.
 Reference: hosts.json, cpu_share
 """
@@ -16,18 +16,18 @@ from rollbook.hosts import fold
 from rollbook.record.run import SeriesHost
 
 ID, SEVERITY, NEEDS = "observer-cost", "warn", (SeriesHost,)
-MOST = 0.05
+MOST = 0.01
 
 
 def check(run: Subject) -> Iterator[Finding]:
-    """The agent's own CPU time over the time it ran."""
+    """The agent's own CPU time over the time it ran, as a share of all CPUs."""
     silent = []
     for host in run.series:
         if host.cpu_share is None:
             silent.append(host.name)
         elif host.cpu_share > MOST:
             yield Finding(
-                message=f"{host.cpu_share:.3f} of one CPU over the run ({host.name})",
+                message=f"{100 * host.cpu_share:.2f} % of its CPUs over the run ({host.name})",
                 hosts=[host.name],
                 evidence={"cpu_share": host.cpu_share},
             )

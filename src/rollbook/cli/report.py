@@ -1,0 +1,33 @@
+"""`rollbook report`: the offline HTML page of a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rollbook.cli.output import size, stderr
+from rollbook.record.run import Run
+
+__all__ = ["command"]
+
+
+@click.command("report")
+@click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to write the page; without, report.html in the record.",
+)
+def command(record: Path, output: Path | None) -> None:
+    """Write the page of RECORD: one HTML file that opens anywhere, without a network.
+
+    Works for any record, also one that is partial or was recovered: what is missing is shown as missing.
+    """
+    from rollbook.report import write_report  # noqa: PLC0415 - the rules and DuckDB take their time to import
+
+    path = output or record / "report.html"
+    write_report(Run.open(record), path)
+    stderr().print(f"written to {path} ({size(path.stat().st_size)})", soft_wrap=True)

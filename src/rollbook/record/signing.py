@@ -1,0 +1,76 @@
+"""Signatures of a manifest with SSH keys, made and checked by OpenSSH (ssh-keygen(1), -Y).
+
+The manifest holds the hash of every file, so its signature speaks for the whole record. Who may sign is written in an
+allowed-signers file; a signature without one says only which key made it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from rollbook.errors import RecordError
+
+__all__ = ["NAMESPACE", "Signature", "check_signature", "sign", "signature_file"]
+
+NAMESPACE = "rollbook"
+SECONDS = 120.0  # a key may ask for a passphrase or a touch
+
+
+class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What can be said of a signature: good or not, by which key, and by whom where that is known."""
+
+    good: bool
+    key: str = ""
+    signer: str | None = None
+    note: str = ""
+
+
+def signature_file(manifest: Path) -> Path:
+    """Where OpenSSH puts the signature of a file."""
+    return manifest.with_name(f"{manifest.name}.sig")
+
+
+def sign(manifest: Path, key: Path) -> Path:
+    """Sign a manifest with a private key, or with the public half of one that an agent holds."""
+    signature = signature_file(manifest)
+    signature.unlink(missing_ok=True)  # ssh-keygen would ask before it overwrites
+    done = _keygen(["-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(manifest)], None)
+    if done.returncode or not signature.exists():
+        raise RecordError(f"cannot sign with {key}: {_last_line(done)}")
+    return signature
+
+
+def check_signature(manifest: Path, allowed: Path | None) -> Signature:
+    """Check the signature beside a manifest, against the allowed signers where they are given."""
+    signature, data = signature_file(manifest), manifest.read_bytes()
+    common = ["-n", NAMESPACE, "-s", str(signature)]
+    done = _keygen(["-Y", "check-novalidate", *common], data)
+    key = re.search(r"key (SHA256:\S+)", done.stdout.decode("utf-8", "replace"))
+    if done.returncode or not key:
+        return Signature(good=False, note=_last_line(done))
+    if allowed is None:
+        return Signature(good=True, key=key[1], note="no allowed signers were given: anybody may have signed")
+    found = _keygen(["-Y", "find-principals", "-f", str(allowed), "-s", str(signature)], data)
+    signer = found.stdout.decode("utf-8", "replace").strip().split("\n")[0]
+    if found.returncode or not signer:
+        return Signature(good=False, key=key[1], note=f"this key is not in {allowed}")
+    judged = _keygen(["-Y", "verify", "-f", str(allowed), "-I", signer, *common], data)
+    return Signature(good=not judged.returncode, key=key[1], signer=signer, note=_last_line(judged) * judged.returncode)
+
+
+def _keygen(arguments: list[str], data: bytes | None) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["ssh-keygen", *arguments], input=data, capture_output=True, check=False, timeout=SECONDS)
+    except OSError as error:
+        raise RecordError(f"cannot run ssh-keygen: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise RecordError(f"ssh-keygen did not finish within {SECONDS:.0f} s") from None
+
+
+def _last_line(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"ssh-keygen ended with code {done.returncode}"

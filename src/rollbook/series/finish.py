@@ -1,0 +1,63 @@
+"""Everything that follows from a journal: the tables of the series, and `hosts.json`.
+
+The end of a run and the recovery of one whose collector died are the same work: nothing else than `raw/` is needed.
+`hosts.json` is written last, so a record without it is one that nobody finished.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollbook.errors import RecordError
+from rollbook.record.document import encode
+from rollbook.record.layout import write_file
+from rollbook.record.run import RunHosts
+from rollbook.series.history import facts_of, series_of
+from rollbook.series.journal import recording, segments
+from rollbook.series.samples import Segments
+from rollbook.series.seal import Sealed, seal
+from rollbook.series.survey import Survey, survey
+
+__all__ = ["derive", "hosts_of", "unfinished"]
+
+
+def unfinished(path: Path) -> bool:
+    """Whether the record at `path` has a journal that nothing was made of yet."""
+    return bool(segments(path / "raw")) and not (path / "hosts.json").exists()
+
+
+def derive(path: Path) -> tuple[Survey, Sealed, RunHosts]:
+    """Make the tables and `hosts.json` of the record at `path` from its journal; raises `RecordError`.
+
+    What is there already is made anew, so that a later version may do it better.
+    """
+    raw = path / "raw"
+    if recording(raw):
+        raise RecordError(f"{path} is still being recorded")
+    found = survey(raw)
+    sealed = seal(found, path / "series", max_samples=int(found.begin.get("max_samples") or 0))
+    hosts = hosts_of(found, sealed.merged)
+    write_file(path / "hosts.json", encode(hosts))
+    return found, sealed, hosts
+
+
+def hosts_of(found: Survey, merged: int = 1) -> RunHosts:
+    """All that is known of the hosts of a run."""
+    files = Segments(found)
+    try:
+        both = [facts_of(found, host, files) for host in found.hosts]
+    finally:
+        files.close()
+    start, end = [first for first, _ in both], [last for _, last in both]
+    return RunHosts(
+        started_ns=found.started_ns,
+        ended_ns=found.ended_ns,
+        interval_seconds=found.interval_ns / 1e9 if found.interval_ns else None,
+        merged=merged,
+        start=start,
+        end=end if any(record.readings for record in end) else [],
+        series=[series_of(found, host, first) for host, first in zip(found.hosts, start, strict=True)]
+        if found.interval_ns
+        else [],
+        phases=found.phases,
+    )

@@ -1,0 +1,110 @@
+"""Tables of what is known besides the series: hosts, facts, phases, gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import duckdb
+import msgspec
+
+from rollbook.record.hosts import HostRecord
+from rollbook.record.run import Phase, RunHosts
+from rollbook.series.arrow import Batches, Texts
+from rollbook.sources import catalogue
+from rollbook.sources.base import Record, compare_of
+
+__all__ = ["add_known", "add_texts"]
+
+CHUNK = 50_000
+HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, reason VARCHAR, method VARCHAR,
+    machine_id VARCHAR, boot_id VARCHAR, end_status VARCHAR, end_reason VARCHAR, series_status VARCHAR,
+    series_reason VARCHAR, samples BIGINT, late BIGINT, missed BIGINT, "first" TIMESTAMP_NS, "last" TIMESTAMP_NS,
+    boots BIGINT, cpu_share DOUBLE, clock_offset_ms DOUBLE, clock_bound_ms DOUBLE)"""
+
+
+def add_known(connection: duckdb.DuckDBPyConnection, hosts: RunHosts) -> None:
+    """Make the tables `hosts`, `phases`, `gaps` and `facts`."""
+    connection.execute(HOSTS)
+    names = list(dict.fromkeys([one.name for one in (*hosts.hosts, *hosts.series)]))
+    marks = ", ".join(["?"] * 14 + ["make_timestamp_ns(?)"] * 2 + ["?"] * 4)
+    for row in [_host(hosts, name) for name in names]:
+        connection.execute(f"INSERT INTO hosts VALUES ({marks})", row)  # noqa: S608 - question marks
+    connection.execute('CREATE TABLE phases (number BIGINT, name VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS)')
+    phases = hosts.phases or [Phase("run", hosts.started_ns, hosts.ended_ns + 1)]
+    for number, phase in enumerate(phases):
+        connection.execute(
+            "INSERT INTO phases VALUES (?, ?, make_timestamp_ns(?), make_timestamp_ns(?))",
+            [number, phase.name, phase.start_ns, phase.end_ns],
+        )
+    connection.execute('CREATE TABLE gaps (host VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS, why VARCHAR)')
+    for one in hosts.series:
+        for gap in one.gaps:
+            connection.execute(
+                "INSERT INTO gaps VALUES (?, make_timestamp_ns(?), make_timestamp_ns(?), ?)",
+                [one.name, gap.start_ns, gap.end_ns, gap.why],
+            )
+    add_texts(connection, "facts", ("host", "phase", "source", "key", "field", "value"), _facts(hosts))
+
+
+def add_texts(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], rows: Iterator[tuple[str | None, ...]]
+) -> None:
+    """Make a table of texts, however many rows there are."""
+    connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} VARCHAR' for name in columns)})")
+    while chunk := list(islice(rows, CHUNK)):
+        batches = Batches([dict(zip(columns, map(Texts, zip(*chunk, strict=True)), strict=True))])
+        connection.register("batches", batches)
+        connection.execute(f"INSERT INTO {table} SELECT * FROM batches")  # noqa: S608 - our own names
+        connection.unregister("batches")
+
+
+def _host(hosts: RunHosts, name: str) -> list[Any]:
+    start = next((one for one in hosts.start if one.name == name), None)
+    end = next((one for one in hosts.end if one.name == name), None)
+    series = next((one for one in hosts.series if one.name == name), None)
+    known = start or end
+    clock = series.clocks[-1].clock if series and series.clocks else known.clock if known else None
+    return [
+        name,
+        *_of(known, "hostname", "status", "reason", "method", "machine_id", "boot_id"),
+        *_of(end, "status", "reason"),
+        *_of(series, "status", "reason", "samples", "late", "missed", "first_ns", "last_ns"),
+        len(series.boot_ids) if series else None,
+        *_of(series, "cpu_share"),
+        *((clock.offset_ns / 1e6, clock.bound_ns / 1e6) if clock else (None, None)),
+    ]
+
+
+def _of(one: object | None, *names: str) -> list[Any]:
+    return [getattr(one, name, None) for name in names]
+
+
+def _facts(hosts: RunHosts) -> Iterator[tuple[str | None, ...]]:
+    for phase, records in (("start", hosts.start), ("end", hosts.end)):
+        for record in records:
+            for source, key, field, value in _values(record):
+                yield record.name, phase, source, key, field, value
+
+
+def _values(record: HostRecord) -> Iterator[tuple[str, str, str, str | None]]:
+    """Every value of every fact as a text: texts as they are, all else as JSON; dicts by name, as `field.name`."""
+    for source, fact in record.facts.items():
+        for row in fact if isinstance(fact, list) else [fact]:
+            if not isinstance(row, Record) or source not in catalogue.NAMES:
+                yield source, "", "", _text(row)
+                continue
+            notes = compare_of(type(row))
+            values = msgspec.structs.asdict(row)
+            key = " ".join(str(values[name]) for name, how in notes.items() if how.mode == "key")
+            for field, value in values.items():
+                if isinstance(value, dict):
+                    for name, one in value.items():
+                        yield source, key, f"{field}.{name}", _text(one)
+                elif notes[field].mode != "key":
+                    yield source, key, field, _text(value)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

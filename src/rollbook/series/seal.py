@@ -1,0 +1,179 @@
+"""From a journal to `series/<source>.parquet`, on all cores where it pays.
+
+Hosts are read one after the other, each through the whole run; what a process holds is one window of one host and the
+blocks that wait to be written, whatever the length of the run. With several cores the hosts are shared out to
+processes of their own, and the parts they write are put together in the order of the hosts' names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rollbook.errors import RecordError
+from rollbook.series.columns import Merge, block_of
+from rollbook.series.samples import HostSamples, Segments
+from rollbook.series.sheet import Sheet
+from rollbook.series.survey import HostLog, Survey
+from rollbook.series.tables import Part, Parts, join
+
+__all__ = ["Sealed", "seal"]
+
+WINDOW = 8 << 20  # values of one host that are held before they are written
+CHECK = 4096  # samples between two looks at how many those are
+WORTH_A_PROCESS = 20_000  # frames
+
+
+@dataclasses.dataclass
+class Sealed:
+    """What came of a journal: rows by table, how many beats make one sample, and samples without a row.
+
+    `lost` counts, by host, samples whose deflate stream was broken; `refused`, by source, those the parser refused.
+    """
+
+    tables: dict[str, int]
+    merged: int
+    lost: Counter[str]
+    refused: Counter[str]
+
+
+def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int | None = None) -> Sealed:
+    """Write the tables of a journal into `target`; each replaces the one before as a whole."""
+    merged, merge = merging(survey, max_samples)
+    scratch = target / ".parts"
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        scratch.mkdir(parents=True)
+    except OSError as error:
+        raise RecordError(f"cannot write to {target}: {error.strerror}") from error
+    try:
+        shares = _share_out(survey, scratch, merge, processes)
+        tables: dict[str, list[Part]] = {}
+        for share in shares:
+            for part in share.parts:
+                tables.setdefault(part.source, []).append(part)
+        for source in survey.plan.sources:
+            if source.name in tables:
+                join(source, tables[source.name], target / f"{source.name}.parquet", merged=merged > 1)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    rows = {name: sum(part.rows for part in parts) for name, parts in tables.items()}
+    lost, refused = Counter[str](), Counter[str]()
+    for share in shares:
+        lost.update(share.lost)
+        refused.update(share.refused)
+    return Sealed(rows, merged, lost, refused)
+
+
+def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
+    """How many beats must become one sample so that no host has more than asked for, and the merge that does it."""
+    edges = [(times[0], times[-1]) for host in survey.hosts if (times := host.times())]
+    if not edges or not max_samples or not survey.interval_ns:
+        return 1, None
+    first, last = min(first for first, _ in edges), max(last for _, last in edges)
+    beats = round((last - first) / survey.interval_ns) + 1
+    merged = max(1, -(-beats // max_samples))
+    # Beats come a little before or after their time: the edges of groups lie between them.
+    return merged, Merge(first - survey.interval_ns // 2, merged * survey.interval_ns) if merged > 1 else None
+
+
+def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: int | None) -> list[Share]:
+    hosts = sorted((host for host in survey.hosts if len(host.places)), key=lambda host: host.name)
+    frames = sum(len(host.places) for host in hosts)
+    cores = len(os.sched_getaffinity(0)) if processes is None else processes
+    count = max(1, min(cores, len(hosts), frames // WORTH_A_PROCESS if processes is None else cores))
+    if count == 1:
+        return [Share.of(survey, hosts, scratch / "0000", merge)]
+    groups: list[list[HostLog]] = [[] for _ in range(count)]
+    done = 0
+    for host in hosts:
+        groups[done * count // frames].append(host)
+        done += len(host.places)
+    # Not multiprocessing: it would import the caller's program anew, or fork its threads.
+    argv = [sys.executable, "-c", "from rollbook.series.seal import work; work()"]
+    workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in groups]
+    for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
+        assert worker.stdin is not None
+        pickle.dump((dataclasses.replace(survey, hosts=[]), group, scratch / f"{number:04d}", merge), worker.stdin)
+        worker.stdin.close()
+    answers = []
+    for worker in workers:
+        assert worker.stdout is not None
+        answers.append(worker.stdout.read())
+        worker.stdout.close()
+        worker.wait()
+    if any(worker.returncode for worker in workers):
+        raise RecordError(f"a process that was sealing the series failed ({[w.returncode for w in workers]})")
+    shares = [pickle.loads(answer) for answer in answers]  # noqa: S301 - from our own children
+    for share in shares:
+        if isinstance(share, RecordError):
+            raise share
+    return shares
+
+
+def work() -> None:
+    """What a process of its own does: a job on stdin, its share on stdout."""
+    job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+    try:
+        share: Share | RecordError = Share.of(*job)
+    except RecordError as error:
+        share = error
+    pickle.dump(share, sys.stdout.buffer)
+
+
+@dataclasses.dataclass
+class Share:
+    """What came of some of the hosts: parts of tables, and the samples that are in none."""
+
+    parts: list[Part]
+    lost: Counter[str] = dataclasses.field(default_factory=Counter)
+    refused: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, survey: Survey, hosts: Sequence[HostLog], directory: Path, merge: Merge | None) -> Share:
+        """Read these hosts, one after the other, and write parts into the directory."""
+        parts, files = Parts(directory), Segments(survey)
+        share = cls(parts.written)
+        try:
+            for host in hosts:
+                samples = HostSamples(survey, host, files)
+                for sheets in _windows(samples, survey, merge):
+                    for sheet in sheets:
+                        block = block_of(sheet.source, host.name, sheet.take(), merge)
+                        if block is not None:
+                            parts.add(block)
+                        share.refused[sheet.source.name] += sheet.refused
+                        sheet.refused = 0
+                share.lost[host.name] += samples.lost
+            parts.close()
+        finally:
+            files.close()
+        return share
+
+
+def _windows(samples: HostSamples, survey: Survey, merge: Merge | None) -> Iterator[list[Sheet]]:
+    """All samples of a host on sheets, one per source, given out whenever they hold much, and at the end.
+
+    Samples that are to be merged are never parted.
+    """
+    sources, sheets = survey.plan.sources, dict[int, Sheet]()
+    taken = group = 0
+    for number, ts, mono, body in samples:
+        after = (ts - merge.origin) // merge.step if merge is not None else ts
+        if taken > CHECK and after != group:
+            taken = 0
+            if sum(map(len, sheets.values())) > WINDOW:
+                yield [sheet for _, sheet in sorted(sheets.items())]
+        taken, group = taken + 1, after
+        sheet = sheets.get(number)
+        if sheet is None:
+            sheet = sheets[number] = Sheet(sources[number])
+        sheet.add(ts, mono, samples.connection, body)
+    yield [sheet for _, sheet in sorted(sheets.items())]

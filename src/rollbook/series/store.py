@@ -1,0 +1,112 @@
+"""SQL over a record: one view per table of the series, and what is made of them.
+
+`connect` gives a DuckDB connection that can read the record's own tables and no other file, with
+
+    <source>            the table of each sampled source, without rows where the record has none
+    <source>_rates      the same with counters per second
+    samples, rates      one row per host and beat: what tells most, as it was read and per second
+    disks, interfaces, ports, gpus, nfs_mounts      rates per device; disk_total and net_total summed per host
+    hosts, facts, phases, gaps                      what is known besides the series
+    phase_stats         statistics of every rate in every phase, over time and over hosts
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import duckdb
+
+from rollbook.errors import RecordError, UsageError
+from rollbook.record.hosts import HostRecord
+from rollbook.record.run import Run
+from rollbook.series.known import add_known, add_texts
+from rollbook.series.rates import MACROS, rates_of
+from rollbook.series.tables import about, empty, quoted, text
+from rollbook.series.totals import counted_disks, counted_interfaces
+from rollbook.series.views import views_of
+from rollbook.sources import catalogue
+from rollbook.sources.base import Source, compare_of
+
+__all__ = ["connect", "query"]
+
+READING = ("SELECT", "EXPLAIN")
+
+
+def connect(run: Run) -> duckdb.DuckDBPyConnection:
+    """Open a record for SQL. Queries can read its tables and no other file; nothing can be written to disk by mistake."""
+    scratch = Path(tempfile.gettempdir()) / "rollbook-duckdb"
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": str(scratch)})
+    try:
+        _fill(connection, run)
+        files = ", ".join(text(path.resolve()) for path in run.series_files().values())
+        connection.execute(f"SET allowed_paths = [{files}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except duckdb.Error as error:
+        connection.close()
+        raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
+    return connection
+
+
+def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
+    """Run SQL that somebody typed; it may read and nothing else. Raises `UsageError` with what is wrong."""
+    try:
+        statements = duckdb.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type.name not in READING:
+            raise UsageError("one SELECT is asked for, not more, and nothing that writes")
+        return connection.execute(statements[0])
+    except duckdb.Error as error:
+        raise UsageError(str(error)) from error
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+    for macro in MACROS:
+        connection.execute(macro)
+    interval, files = run.hosts.interval_seconds or 1.0, run.series_files()
+    sources = [source for source in catalogue.load() if source.every]
+    types: dict[str, dict[str, str]] = {}
+    for source in sources:
+        path = files.get(source.name)
+        body = f"SELECT * FROM read_parquet({text(path.resolve())})" if path else empty(source)  # noqa: S608 - our own path
+        connection.execute(f"CREATE VIEW {quoted(source.name)} AS {body}")
+        types[source.name] = _types(connection, source.name)
+        step = interval * max(source.every, run.hosts.merged)
+        notes = about(connection, path) if path else _declared(source)
+        connection.execute(
+            f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {rates_of(source.name, types[source.name], notes, step)}"
+        )
+    add_known(connection, run.hosts)
+    _counted(connection, run)
+    slowest = max((source.every for source in sources), default=1)
+
+    def column(table: str, name: str) -> str:
+        return f"{quoted(table)}.{quoted(name)}" if name in types[table] else "NULL::BIGINT"
+
+    for name, body in views_of(column, 1.5 * interval * max(slowest, run.hosts.merged)).items():
+        connection.execute(f"CREATE VIEW {name} AS {body}")
+
+
+def _types(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
+    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {quoted(table)}").fetchall()}
+
+
+def _declared(source: Source) -> dict[str, tuple[str, str]]:
+    return {name: (how.mode, how.unit) for name, how in compare_of(source.record).items() if not how.columns}
+
+
+def _counted(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+    """Which devices of which host count in its totals."""
+    by_host: dict[str, list[HostRecord]] = {}
+    for record in run.hosts.hosts:
+        by_host.setdefault(record.name, []).append(record)
+    for what, table, device, choose in (
+        ("counted_disks", "diskstats", "device_name", counted_disks),
+        ("counted_interfaces", "net_dev", "interface_name", counted_interfaces),
+    ):
+        found: dict[str, list[str]] = {}
+        asked = f"SELECT DISTINCT host, {device} FROM {table} ORDER BY ALL"  # noqa: S608 - our own names
+        for host, name in connection.execute(asked).fetchall():
+            found.setdefault(host, []).append(name)
+        rows = [(host, name) for host, names in found.items() for name in choose(names, by_host.get(host, []))]
+        add_texts(connection, what, ("host", "device"), iter(rows))

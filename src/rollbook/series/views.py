@@ -1,0 +1,169 @@
+"""The views of a record: devices, totals, one row per host and beat with what tells most, statistics per phase.
+
+A table that a record does not have is there without rows, a column that a kernel does not have is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["views_of"]
+
+Column = Callable[[str, str], str]
+"""The column of a table where it is there, else NULL."""
+
+CPU_TIME = "(user + nice + system + idle + iowait + irq + softirq + steal)"  # guest time is in user and nice time
+DISKS = """
+    SELECT host, ts, device_name AS device, 512 * sectors_read AS disk_read, 512 * sectors_written AS disk_write,
+        reads_completed AS disk_reads, writes_completed AS disk_writes,
+        time_reading_ms / nullif(reads_completed, 0) AS disk_read_latency,
+        time_writing_ms / nullif(writes_completed, 0) AS disk_write_latency,
+        least(100, time_doing_ios_ms / 10) AS disk_util, weighted_time_doing_ios_ms / 1000 AS disk_queue
+    FROM diskstats_rates SEMI JOIN counted_disks counted
+        ON diskstats_rates.host = counted.host AND device_name = counted.device"""
+DISK_TOTAL = """
+    SELECT host, ts, sum(disk_read) AS disk_read, sum(disk_write) AS disk_write, sum(disk_reads) AS disk_reads,
+        sum(disk_writes) AS disk_writes,
+        sum(disk_read_latency * disk_reads) / nullif(sum(disk_reads), 0) AS disk_read_latency,
+        sum(disk_write_latency * disk_writes) / nullif(sum(disk_writes), 0) AS disk_write_latency,
+        max(disk_util) AS disk_util, sum(disk_queue) AS disk_queue
+    FROM disks GROUP BY host, ts"""
+INTERFACES = """
+    SELECT host, ts, interface_name AS device, rx_bytes AS net_rx, tx_bytes AS net_tx, rx_packets AS net_rx_packets,
+        tx_packets AS net_tx_packets, rx_errors + tx_errors + rx_dropped + tx_dropped AS net_errors
+    FROM net_dev_rates SEMI JOIN counted_interfaces counted
+        ON net_dev_rates.host = counted.host AND interface_name = counted.device"""
+NET_TOTAL = """
+    SELECT host, ts, sum(net_rx) AS net_rx, sum(net_tx) AS net_tx, sum(net_rx_packets) AS net_rx_packets,
+        sum(net_tx_packets) AS net_tx_packets, sum(net_errors) AS net_errors
+    FROM interfaces GROUP BY host, ts"""
+PORTS = "SELECT host, ts, port AS device, rx_bytes AS rdma_rx, tx_bytes AS rdma_tx FROM infiniband_counters_rates"
+GPUS = """
+    SELECT host, ts, card AS device, busy_percent::DOUBLE AS gpu_util, vram_used::DOUBLE AS gpu_memory FROM amdgpu"""
+NFS_MOUNTS = """
+    SELECT host, ts, mount_point AS device, server_read_bytes AS nfs_read, server_written_bytes AS nfs_write
+    FROM nfs_rates"""
+NFS_LATENCY = """
+    SELECT host, ts,
+        sum(execute_ms) FILTER (operation = 'READ') / nullif(sum(ops) FILTER (operation = 'READ'), 0) AS nfs_read_latency,
+        sum(execute_ms) FILTER (operation = 'WRITE') / nullif(sum(ops) FILTER (operation = 'WRITE'), 0)
+            AS nfs_write_latency
+    FROM nfs_ops_rates GROUP BY host, ts"""
+LUSTRE_TOTAL = """
+    SELECT host, ts, sum("sum") FILTER (operation = 'read_bytes') AS lustre_read,
+        sum("sum") FILTER (operation = 'write_bytes') AS lustre_write
+    FROM lustre_stats_rates GROUP BY host, ts"""
+CPU = f"""
+    SELECT host, ts, 100 * (1 - (idle + iowait) / nullif({CPU_TIME}, 0)) AS cpu_busy,
+        100 * user / nullif({CPU_TIME}, 0) AS cpu_user, 100 * system / nullif({CPU_TIME}, 0) AS cpu_system,
+        100 * iowait / nullif({CPU_TIME}, 0) AS cpu_iowait, 100 * steal / nullif({CPU_TIME}, 0) AS cpu_steal
+    FROM stat_rates WHERE cpu = 'cpu'"""  # noqa: S608 - our own text
+# Microseconds of waiting per second, as a share.
+PSI = """
+    SELECT host, ts, max(some_total_us) FILTER (resource = 'cpu') / 1e4 AS psi_cpu,
+        max(some_total_us) FILTER (resource = 'memory') / 1e4 AS psi_memory,
+        max(full_total_us) FILTER (resource = 'memory') / 1e4 AS psi_memory_full,
+        max(some_total_us) FILTER (resource = 'io') / 1e4 AS psi_io,
+        max(full_total_us) FILTER (resource = 'io') / 1e4 AS psi_io_full
+    FROM pressure_rates GROUP BY host, ts"""
+BEATS = """
+    SELECT host, ts FROM loadavg UNION SELECT host, ts FROM meminfo UNION SELECT host, ts FROM vmstat
+    UNION SELECT host, ts FROM stat WHERE cpu = 'cpu'"""
+# Of a latency or a wait the greatest is the slowest, of a flow the least.
+PHASE_STATS = """
+    WITH long AS (
+        UNPIVOT (SELECT * EXCLUDE (host, ts), host, ts FROM rates) ON COLUMNS(* EXCLUDE (host, ts))
+        INTO NAME metric VALUE value
+    ), placed AS (
+        SELECT phases.number, phases.name AS phase, host, metric, value
+        FROM phases JOIN long ON long.ts >= phases.start AND long.ts < phases."end"
+    ), by_host AS (
+        SELECT number, phase, metric, host, avg(value) AS value FROM placed GROUP BY ALL
+    ), over_time AS (
+        SELECT number, phase, metric, count(*) AS samples, avg(value) AS mean, quantile_cont(value, 0.5) AS p50,
+            quantile_cont(value, 0.95) AS p95, max(value) AS max
+        FROM placed GROUP BY ALL
+    ), over_hosts AS (
+        SELECT number, phase, metric, count(*) AS hosts, quantile_cont(value, 0.5) AS hosts_p50,
+            quantile_cont(value, 0.95) AS hosts_p95, min(value) AS hosts_min, max(value) AS hosts_max,
+            arg_min(host, value) AS lowest, arg_max(host, value) AS highest
+        FROM by_host GROUP BY ALL
+    )
+    SELECT phase, metric, samples, mean, p50, p95, max, hosts, hosts_p50, hosts_p95, hosts_min, hosts_max,
+        CASE WHEN metric LIKE '%latency' OR metric LIKE 'psi%' OR metric IN ('cpu_iowait', 'cpu_steal') THEN highest
+            WHEN regexp_matches(metric, '^(disk|net|nfs|lustre|rdma)_(read|write|rx|tx)$|^gpu_util$|^cpu_busy$')
+            THEN lowest END AS slowest_host
+    FROM over_time JOIN over_hosts USING (number, phase, metric) ORDER BY number, metric"""
+
+
+def views_of(column: Column, slow: float) -> dict[str, str]:
+    """All views in the order they must be made; what slow sources gave is good for `slow` seconds."""
+    memory = {
+        "mem_available": "MemAvailable",
+        "mem_free": "MemFree",
+        "page_cache": "Cached",
+        "dirty": "Dirty",
+        "writeback": "Writeback",
+        "swap_free": "SwapFree",
+    }
+    levels = ", ".join(f"1024 * {column('meminfo', name)} AS {alias}" for alias, name in memory.items())
+    paging = {"major_faults": "pgmajfault", "swap_in": "pswpin", "swap_out": "pswpout"}
+    faults = ", ".join(f"{column('vmstat', name)} AS {alias}" for alias, name in paging.items())
+    return {
+        "disks": DISKS,
+        "disk_total": DISK_TOTAL,
+        "interfaces": INTERFACES,
+        "net_total": NET_TOTAL,
+        "ports": PORTS,
+        "gpus": GPUS,
+        "nfs_mounts": NFS_MOUNTS,
+        "samples": f"""
+            SELECT beats.host, beats.ts, loadavg.* EXCLUDE (host, ts, mono), 1024 * meminfo.total_kib AS mem_total,
+                {levels}, stat.* EXCLUDE (host, ts, mono, cpu, extra),
+                stat_totals.ctxt, stat_totals.processes AS forks, stat_totals.procs_running, stat_totals.procs_blocked,
+                {faults}
+            FROM ({BEATS}) beats LEFT JOIN loadavg USING (host, ts) LEFT JOIN meminfo USING (host, ts)
+                LEFT JOIN (FROM stat WHERE cpu = 'cpu') stat USING (host, ts)
+                LEFT JOIN stat_totals USING (host, ts) LEFT JOIN vmstat USING (host, ts)
+            ORDER BY beats.host, beats.ts""",  # noqa: S608 - our own text
+        "rates": _rates(levels, faults, slow),
+        "phase_stats": PHASE_STATS,
+    }
+
+
+def _rates(levels: str, faults: str, slow: float) -> str:
+    """One row per host and beat. What slow sources gave stands until their next sample is due."""
+    totals = {
+        "rdma": "SELECT host, ts, sum(rdma_rx) AS rdma_rx, sum(rdma_tx) AS rdma_tx FROM ports GROUP BY host, ts",
+        "nfs_total": "SELECT host, ts, sum(nfs_read) AS nfs_read, sum(nfs_write) AS nfs_write FROM nfs_mounts "
+        "GROUP BY host, ts",
+        "nfs_latency": NFS_LATENCY,
+        "lustre": LUSTRE_TOTAL,
+    }
+    names = {
+        "rdma": ("rdma_rx", "rdma_tx"),
+        "nfs_total": ("nfs_read", "nfs_write"),
+        "nfs_latency": ("nfs_read_latency", "nfs_write_latency"),
+        "lustre": ("lustre_read", "lustre_write"),
+    }
+    kept = ", ".join(
+        f"CASE WHEN epoch_ns(beats.ts) - epoch_ns({name}.ts) <= {round(slow * 1e9)} THEN {name}.{one} END AS {one}"
+        for name, ones in names.items()
+        for one in ones
+    )
+    joined = " ".join(
+        f"ASOF LEFT JOIN ({query}) {name} ON beats.host = {name}.host AND beats.ts >= {name}.ts"
+        for name, query in totals.items()
+    )
+    return f"""
+        SELECT beats.host, beats.ts, cpu.* EXCLUDE (host, ts), load_1min, stat_totals_rates.ctxt AS context_switches,
+            procs_running, procs_blocked, disk_total.* EXCLUDE (host, ts), net_total.* EXCLUDE (host, ts),
+            {levels}, psi.* EXCLUDE (host, ts), {faults}, gpus.gpu_util, gpus.gpu_memory, {kept}
+        FROM ({BEATS}) beats LEFT JOIN ({CPU}) cpu USING (host, ts) LEFT JOIN loadavg USING (host, ts)
+            LEFT JOIN stat_totals_rates USING (host, ts) LEFT JOIN disk_total USING (host, ts)
+            LEFT JOIN net_total USING (host, ts) LEFT JOIN meminfo USING (host, ts) LEFT JOIN ({PSI}) psi USING (host, ts)
+            LEFT JOIN vmstat_rates vmstat USING (host, ts)
+            LEFT JOIN (SELECT host, ts, avg(gpu_util) AS gpu_util, sum(gpu_memory) AS gpu_memory FROM gpus
+                GROUP BY host, ts) gpus USING (host, ts)
+            {joined}
+        ORDER BY beats.host, beats.ts"""  # noqa: S608 - our own text

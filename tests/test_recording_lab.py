@@ -1,0 +1,139 @@
+"""Recordings over real sshd: every beat on one clock, and faults in the middle that cost only themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from rollbook.api.recording import Recording, Settings
+from rollbook.hosts import Host
+from rollbook.record.run import Run, SeriesHost
+from rollbook.testing import Lab
+from rollbook.transports import Options
+
+Faults = Callable[[Lab], Awaitable[None]]
+SHIFTED = """#!/bin/sh
+# The agent's command line is -I -S -c CODE ...; its clock is three seconds ahead.
+shift 3
+code=$1
+shift
+exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambda: real() + 3; $code" "$@"
+"""
+
+
+def record(lab: Lab, results: Path, during: Faults, *, interval: float = 0.5) -> Run:
+    """Record all hosts of a lab while something happens to them."""
+    options = Options(via="ssh", ssh_config=str(lab.ssh_config), timeout=20)
+    hosts = [Host(host.name) for host in lab.hosts]
+    settings = Settings(hosts, options, results=results, interval=interval, report=False)
+
+    async def main() -> Run:
+        recording = Recording(settings)
+        async with recording:
+            await during(lab)
+        return recording.run
+
+    return asyncio.run(main())
+
+
+def beats(run: Run, name: str) -> list[int]:
+    """When a host was sampled, on the collector's clock, in nanoseconds."""
+    table = run.series_files()["loadavg"]
+    rows = duckdb.sql(f"SELECT epoch_ns(ts) FROM '{table}' WHERE host = '{name}' ORDER BY ts").fetchall()
+    return [int(row[0]) for row in rows]
+
+
+def by_name(run: Run) -> dict[str, SeriesHost]:
+    """How each host's series went."""
+    return {host.name: host for host in run.hosts.series}
+
+
+def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    """Sixteen hosts at half a second: no beat lost, all within 20 ms of the grid, and the end comes at once."""
+    lab = make_lab(16)
+    stopping: list[float] = []
+
+    async def wait(_: Lab) -> None:
+        await asyncio.sleep(15)
+        stopping.append(time.monotonic())
+
+    run = record(lab, tmp_path, wait)
+    step = 500_000_000
+    for host in lab.hosts:
+        times = beats(run, host.name)
+        numbers = [round(at / step) for at in times]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "a beat is missing"
+        assert len(times) >= 28
+        off = sorted(abs(at - number * step) for at, number in zip(times, numbers, strict=True))
+        assert off[int(len(off) * 0.9)] < 20e6, off[-3:]
+    assert {host.status for host in run.hosts.series} == {"complete"}
+
+
+def test_a_clock_that_is_off_is_measured_and_corrected(lab: Lab, tmp_path: Path) -> None:
+    """A host whose clock is three seconds ahead samples on our grid all the same, and its series is aligned."""
+    ahead = lab.hosts[0]
+    ahead.programs({"python3": SHIFTED})
+
+    async def wait(_: Lab) -> None:
+        await asyncio.sleep(4)
+
+    run = record(lab, tmp_path, wait)
+    host = by_name(run)[ahead.name]
+    assert host.clocks
+    for point in host.clocks:
+        assert abs(point.clock.offset_ns + 3_000_000_000) < 5e6
+    for at in beats(run, ahead.name)[1:-1]:
+        assert abs(at - round(at / 5e8) * 5e8) < 20e6
+    assert abs(beats(run, ahead.name)[2] - beats(run, lab.hosts[1].name)[2]) < 2e9
+
+
+async def _sshd_killed(lab: Lab) -> None:
+    await asyncio.sleep(3)
+    lab.hosts[0].kill_sshd()
+    await asyncio.sleep(2)
+    lab.hosts[0].start_sshd()
+    await asyncio.sleep(6)
+
+
+async def _agent_killed(lab: Lab) -> None:
+    await asyncio.sleep(3)
+    lab.hosts[0].run(["pkill", "-KILL", "-f", "binascii"])
+    await asyncio.sleep(5)
+
+
+async def _link_down(lab: Lab) -> None:
+    await asyncio.sleep(3)
+    lab.hosts[0].link(up=False)
+    await asyncio.sleep(22)
+    lab.hosts[0].link(up=True)
+    await asyncio.sleep(12)
+
+
+async def _rebooted(lab: Lab) -> None:
+    await asyncio.sleep(3)
+    lab.hosts[0].reboot()
+    await asyncio.sleep(8)
+
+
+@pytest.mark.parametrize("fault", [_sshd_killed, _agent_killed, _link_down, _rebooted], ids=lambda f: f.__name__[1:])
+def test_a_fault_costs_only_its_host(lab: Lab, tmp_path: Path, fault: Faults) -> None:
+    """The host comes back, its gap is recorded with the reason, and no other host loses a beat."""
+    run = record(lab, tmp_path, fault)
+    hit, *others = (by_name(run)[host.name] for host in lab.hosts)
+    assert hit.status == "partial"
+    assert hit.gaps
+    assert hit.gaps[0].why
+    times = beats(run, hit.name)
+    longest = max(after - before for before, after in itertools.pairwise(times))
+    assert longest > 1e9, "there was a gap"
+    assert times[-1] > run.hosts.ended_ns - 5e9, "it came back"
+    assert len(hit.boot_ids) == (2 if fault is _rebooted else 1)
+    for other in others:
+        assert other.status == "complete", (other.name, other.reason)
+        assert not other.gaps

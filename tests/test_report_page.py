@@ -1,0 +1,244 @@
+"""The page of whole, partial and hostile records: what it says, and that text stays text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rollbook.checks.model import Finding, Findings, RuleResult
+from rollbook.cli.report import command
+from rollbook.record.document import encode
+from rollbook.report.build import build
+from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, PageData
+from rollbook.report.page import html
+from rollbook.report.verdict import verdict
+from rollbook.report.words import amount, clock_span, number
+from rollbook.sources.meminfo import MemInfo
+from rollbook.sources.mountinfo import MountInfo
+from rollbook.sources.thp import HugePages
+from rollbook.sources.version import Version
+from tests import report_runs
+
+EVIL = "</script><script>alert(1)</script>\"'&lt;\u202eedoc\u2066\x1b[31m\u2028=1+1"
+
+
+def facts(host: int) -> dict[str, Any]:
+    """Facts of a host; the third is hostile, the second has other huge pages."""
+    evil = EVIL if host == 3 else ""
+    return {
+        "version": Version(f"Linux version 6.1.0{evil} (builder)", "6.1.0"),
+        "meminfo": MemInfo(1 << 28, {"MemTotal": 1 << 28}, {}),
+        "mountinfo": [MountInfo(f"/scratch{evil}", "nfs4", f"server:/x{evil}", "/", True, ["rw"], ["rw"], "0:45")],
+        "thp": HugePages("always" if host == 2 else "madvise", "madvise"),
+    }
+
+
+def hostile(path: Path) -> PageData:
+    """The page of a record one of whose hosts sends markup in every text it can."""
+    finding = Finding(message=f"odd {EVIL}", hosts=[EVIL], severity="warn", evidence={EVIL: EVIL}, advice=EVIL)
+    found = Findings.of("now", [], [RuleResult(id="odd", outcome="warn", findings=[finding])])
+    renamed = {3: EVIL}
+    run = report_runs.run(path, 8, 240, renamed=renamed, facts=facts, findings=found, gaps=((3, 200, 210),))
+    return build(run, report_runs.tables(8, 240, slow=((3, 9.0, 0.1, 0.6),), renamed=renamed))
+
+
+class Elements(HTMLParser):
+    """What a browser finds in a page."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag in ("script", "style", "meta"):
+            self.scripts.append((dict(attrs) | {"tag": tag}, ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.scripts and self.tags[-1] in ("script", "style"):
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = attributes, text + data
+
+
+def parsed(text: str) -> Elements:
+    elements = Elements()
+    elements.feed(text)
+    return elements
+
+
+def test_text_of_hosts_is_only_in_the_document(tmp_path: Path) -> None:
+    text = html(hostile(tmp_path))
+    elements = parsed(text)
+    assert sorted(set(elements.tags)) == ["body", "div", "head", "html", "meta", "noscript", "script", "style", "title"]
+    data, script = [found for found in elements.scripts if found[0]["tag"] == "script"]
+    assert data[0]["type"] == "application/json"
+    assert json.loads(data[1])["hosts"][0]["name"] == EVIL
+    assert "<" not in data[1]
+    assert "alert(1)" not in script[1]
+    assert text.count("alert(1)") == data[1].count("alert(1)")
+
+
+def test_nothing_can_be_loaded_and_only_the_one_script_runs(tmp_path: Path) -> None:
+    elements = parsed(html(hostile(tmp_path)))
+    policy = next(a["content"] for a, _ in elements.scripts if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    for kind, tag in (("script-src", "script"), ("style-src", "style")):
+        texts = [text for a, text in elements.scripts if a["tag"] == tag and a.get("type") != "application/json"]
+        hashes = [f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts]
+        assert rules[kind].split() == hashes
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", html(hostile(tmp_path / "again")))
+
+
+def test_what_a_hostile_host_sends_is_kept_word_for_word(tmp_path: Path) -> None:
+    page = hostile(tmp_path)
+    host = next(host for host in page.hosts if host.name == EVIL)
+    about = dict(host.about)
+    assert EVIL in about["Kernel"]
+    assert about["Mount"].startswith(f"/scratch{EVIL}")
+    assert page.outliers[0].text.startswith(EVIL)
+    assert page.findings[0].hosts == [page.hosts.index(host)]
+
+
+def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
+    run = report_runs.run(tmp_path, 32, 3600)
+    page = build(run, report_runs.tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),)))
+    first = page.outliers[0]
+    assert re.fullmatch(
+        r"node17 nvme1n1 disk write latency 9\.\d × the median of 31 peers "
+        r"\(1\d\.\d ms, theirs 1\.\d+ ms\), 12:0[34]–12:19 UTC",
+        first.text,
+    )
+    assert {page.hosts[outlier.host].name for outlier in page.outliers} == {"node17"}
+    assert page.verdict.level == "warn"
+    assert "node17" in page.verdict.headline
+    assert {chart.id for chart in page.charts if chart.telling is not None} >= {"disk_write_latency", "disk_read"}
+    assert sum(chart.telling is not None for chart in page.charts) == 5
+
+
+def test_healthy_run_says_so(tmp_path: Path) -> None:
+    page = build(report_runs.run(tmp_path, 32, 600), report_runs.tables(32, 600))
+    assert page.outliers == []
+    assert page.verdict.headline == "All well: 32 hosts complete, nothing stands out"
+    assert any("Memory pressure" in note for note in page.notes)  # always zero, said and not drawn
+    assert "psi_memory" not in {chart.id for chart in page.charts}
+
+
+def test_down_sampling_is_said(tmp_path: Path) -> None:
+    page = build(report_runs.run(tmp_path, 32, 3600), report_runs.tables(32, 3600))
+    assert any("8 of them share one cell of 8 s" in note and "peaks survive" in note for note in page.notes)
+    assert page.charts[0].beats == 8
+
+
+def test_partial_run(tmp_path: Path) -> None:
+    lost = {4: "no route to host"}
+    gaps = ((2, 100, 150), (6, 200, 300))
+    run = report_runs.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
+    page = build(run, report_runs.tables(8, 300, gaps=gaps, lost=lost))
+    assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
+    assert page.verdict.headline == "Not well: the command failed with exit code 3"
+    assert page.verdict.reasons[:2] == ["1 host gave nothing: node4", "2 hosts are partial: node[2,6]"]
+    assert page.hosts[3].reason == "no route to host"
+    assert 3 not in page.charts[0].hosts
+    kinds = [(mark.kind, mark.host) for mark in page.marks if mark.kind in ("gap", "reconnect")]
+    assert kinds == [("gap", 1), ("reconnect", 1), ("gap", 5)]
+    assert page.marks[0].kind == "command"
+
+
+def test_facts_differing_shared_and_changed(tmp_path: Path) -> None:
+    def end_facts(host: int) -> dict[str, Any]:
+        return facts(host) | {"thp": HugePages("always" if host == 2 else "madvise", "never")}
+
+    page = build(report_runs.run(tmp_path, 6, 60, facts=facts, end_facts=end_facts), None)
+    differing = {(fact.source, fact.row, fact.field): fact.values for fact in page.differing}
+    assert differing["thp", "", "enabled"] == [("madvise", "node[1,3-6]"), ("always", "node2")]
+    shared = {(fact.source, fact.field): fact.values for fact in page.equal}
+    assert shared["thp", "defrag"] == [("madvise", "node[1-6]")]
+    assert ("thp", "enabled") not in shared
+    assert [(c.source, c.field, c.before, c.after, c.where) for c in page.changes] == [
+        ("thp", "defrag", "madvise", "never", "node[1-6]")
+    ]
+
+
+def test_record_without_a_series(tmp_path: Path) -> None:
+    page = build(report_runs.run(tmp_path, 3, 60), None)
+    assert page.charts == []
+    assert any("no series" in note for note in page.notes)
+    assert "<script" in html(page)
+
+
+def test_report_command(tmp_path: Path) -> None:
+    report_runs.run(tmp_path, 3, 60)
+    ran = CliRunner().invoke(command, [str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    other = tmp_path / "other.html"
+    assert CliRunner().invoke(command, [str(tmp_path), "-o", str(other)]).exit_code == 0
+    assert other.stat().st_size > 50_000
+
+
+def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:
+    page = build(report_runs.run(tmp_path, 3, 60), report_runs.tables(3, 60))
+    text = html(page)
+    data = next(text for a, text in parsed(text).scripts if a.get("type") == "application/json")
+    assert json.loads(data) == json.loads(encode(page))
+
+
+HOSTS = [HostShown(name=f"n{number}", status="complete") for number in range(4)]
+LOST = HostShown(name="gone", status="refused")
+FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
+WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
+SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
+ODD = OutlierShown(2, "", "cpu_busy", "n2 CPU busy 3 ×", 0, 1)
+VERDICTS: dict[str, tuple[list[Any], str, str]] = {
+    "all well": ([None, HOSTS, [], [], None], "good", "All well: 4 hosts complete, nothing stands out"),
+    "silenced": ([None, HOSTS, [SILENT], [], None], "good", "All well: 4 hosts complete, nothing stands out"),
+    "command failed": (
+        [CommandShown("x", 2), HOSTS, [], [ODD], None],
+        "bad",
+        "Not well: the command failed with exit code 2",
+    ),
+    "check failed": ([None, HOSTS, [FAIL, WARN], [], None], "bad", "Not well: 1 check failed: it is broken"),
+    "lost": ([None, [*HOSTS, LOST], [], [], None], "warn", "Worth a look: 1 host gave nothing: gone"),
+    "all lost": ([None, [LOST], [], [], None], "bad", "Not well: no host gave data"),
+    "odd": ([None, HOSTS, [], [ODD, ODD], None], "warn", "Worth a look: 1 host stands out: n2"),
+    "warning": ([None, HOSTS, [WARN], [], None], "warn", "Worth a look: 1 warning"),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_verdict(name: str) -> None:
+    given, level, headline = VERDICTS[name]
+    found = verdict(*given)
+    assert (found.level, found.headline) == (level, headline)
+
+
+AMOUNTS = [
+    (0, "%", "0 %"),
+    (1536, "B", "1.5 KiB"),
+    (2.5 * 2**30, "B/s", "2.5 GiB/s"),
+    (2500, "ms", "2.5 s"),
+    (9.14, "ms", "9.14 ms"),
+]
+
+
+@pytest.mark.parametrize(("value", "unit", "shown"), AMOUNTS)
+def test_amount(value: float, unit: str, shown: str) -> None:
+    assert amount(value, unit) == shown
+
+
+def test_number_and_clock() -> None:
+    assert [number(value) for value in (0.41, 9.125, 27.04, 300, 1234.4)] == ["0.41", "9.12", "27", "300", "1234"]
+    start = report_runs.START_NS
+    assert clock_span(start, start + 900 * 10**9) == "12:00–12:15"
+    assert clock_span(start, start + 42 * 10**9) == "12:00:00–12:00:42"

@@ -1,0 +1,176 @@
+"""A record that was touched is found out, file by file; signatures say by whom it was made."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rollbook.checks import engine
+from rollbook.checks.subject import open_subject
+from rollbook.checks.verify import Problem, verify
+from rollbook.cli.verify import command
+from rollbook.errors import RecordError
+from rollbook.record.document import Snapshot, encode
+from rollbook.record.layout import Leaf, write_file
+from rollbook.record.signing import check_signature, sign
+from tests.runs import host_records
+
+HOSTS = {"n[1-2]": {"thp": {"enabled": "always"}, "meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """A finished record with findings."""
+    leaf = Leaf.make(tmp_path / "results", "training", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    about = {"benchmark_type": "training", "run_datetime": leaf.stamp, "num_processes": 2, "parameters": {}}
+    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", host_records(HOSTS)), about)
+    write_file(leaf.path / "findings.json", encode(engine.check(open_subject(leaf.path))))
+    (leaf.path / "raw").mkdir()
+    (leaf.path / "raw" / "000001.seg").write_bytes(b"RBJ1" + bytes(100))
+    leaf.write_manifest()
+    return leaf.path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A fresh private key."""
+    path = tmp_path / "id_test"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
+    return path
+
+
+def allowed(key: Path, name: str) -> Path:
+    """A file that allows this key to sign as that name."""
+    path = key.with_name("allowed_signers")
+    path.write_text(f"{name} {key.with_suffix('.pub').read_text()}")
+    return path
+
+
+def told(record: Path, signers: Path | None = None) -> list[tuple[str, str]]:
+    """Kind and path of each problem."""
+    return [(problem.kind, problem.path) for problem in verify(record, signers).problems]
+
+
+def test_untouched_is_whole(record: Path) -> None:
+    """Nothing to say; and writing what was read gives the same bytes."""
+    found = verify(record)
+    assert (found.problems, found.files, found.signature) == ([], 5, None)
+    for name in ("hosts.json", "findings.json"):
+        path = record / name
+        from rollbook.checks.model import Findings
+        from rollbook.record.document import read
+        from rollbook.record.run import RunHosts
+
+        kind: type = {"hosts.json": RunHosts, "findings.json": Findings}[name]
+        assert encode(read(path, kind)) == path.read_bytes()
+
+
+def test_one_flipped_byte_is_found_and_named(record: Path) -> None:
+    """In every file, at its start, middle and end."""
+    names = [entry["path"] for entry in json.loads((record / "manifest.json").read_bytes())["files"]]
+    for name in names:
+        path = record / name
+        data = path.read_bytes()
+        for place in (0, len(data) // 2, len(data) - 1):
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            assert ("changed", name) in told(record), (name, place)
+        path.write_bytes(data)
+    assert told(record) == []
+
+
+def test_missing_added_and_longer_files(record: Path) -> None:
+    """Each under its own name; a link is an added file too."""
+    (record / "raw" / "000001.seg").unlink()
+    (record / "raw" / "000002.seg").write_bytes(b"")
+    (record / "link").symlink_to("hosts.json")
+    with (record / "findings.json").open("ab") as file:
+        file.write(b" ")
+    assert sorted(told(record)) == [
+        ("added", "link"),
+        ("added", "raw/000002.seg"),
+        ("changed", "findings.json"),
+        ("missing", "raw/000001.seg"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("hosts.json", '{"schema": "rollbook.run/1"}', "started_ns"),
+        ("findings.json", "[]", "Expected `object`"),
+        ("training_20260801_000000_metadata.json", '{"benchmark_type": "training"}', "lacks run_datetime"),
+        ("training_20260801_000000_metadata.json", "{", "not JSON"),
+        ("training_20260801_000000_cluster_info.json", "{}", "total_memory_bytes"),
+    ],
+)
+def test_documents_must_be_what_they_are_called(record: Path, name: str, text: str, why: str) -> None:
+    """A file that fits its hash but not its schema was written wrongly."""
+    (record / name).write_text(text)
+    Leaf(record, "training", "20260801_000000", dt.datetime.now(dt.UTC)).write_manifest()
+    (problem,) = verify(record).problems
+    assert (problem.kind, problem.path) == ("unreadable", name)
+    assert why in problem.why
+
+
+def test_a_manifest_cannot_lead_out_of_the_record(record: Path) -> None:
+    """It may come from anywhere."""
+    manifest = json.loads((record / "manifest.json").read_bytes())
+    manifest["files"].append({"path": "../../../etc/passwd", "size": 1, "sha256": "0"})
+    (record / "manifest.json").write_text(json.dumps(manifest))
+    assert Problem("unreadable", "../../../etc/passwd", "the name leads out of the record") in verify(record).problems
+
+
+def test_no_manifest(tmp_path: Path) -> None:
+    """There is nothing to go by, and it says so."""
+    with pytest.raises(RecordError, match=r"manifest\.json"):
+        verify(tmp_path)
+
+
+def test_signature(record: Path, key: Path) -> None:
+    """Good from an allowed signer; not from another, not after a change, and missing where one is asked for."""
+    assert told(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
+    sign(record / "manifest.json", key)
+    found = verify(record, allowed(key, "ada@example.org"))
+    assert found.problems == []
+    assert found.signature is not None
+    assert (found.signature.good, found.signature.signer) == (True, "ada@example.org")
+    unknown = check_signature(record / "manifest.json", None)
+    assert unknown.good
+    assert "anybody" in unknown.note
+
+    other = key.with_name("other")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    assert told(record, allowed(other, "eve@example.org")) == [("signature", "manifest.json")]
+
+    data = (record / "manifest.json").read_bytes()
+    (record / "manifest.json").write_bytes(data.replace(b'"rollbook"', b'"rollBook"', 1))
+    assert ("signature", "manifest.json") in told(record, allowed(key, "ada@example.org"))
+    assert not check_signature(record / "manifest.json", None).good
+
+
+def test_signing_needs_a_key_that_works(record: Path, tmp_path: Path) -> None:
+    """What ssh-keygen says is passed on."""
+    (tmp_path / "nokey").write_text("nothing")
+    with pytest.raises(RecordError, match="cannot sign"):
+        sign(record / "manifest.json", tmp_path / "nokey")
+
+
+def test_command(record: Path, key: Path) -> None:
+    """0 for a whole record, 1 for one that is not; --sign signs only what is whole."""
+    signers = str(allowed(key, "ada@example.org"))
+    run = CliRunner().invoke
+    assert run(command, [str(record)]).exit_code == 0
+    assert run(command, [str(record), "--sign", str(key), "--allowed-signers", signers]).exit_code == 0
+    result = run(command, [str(record), "--json", "--allowed-signers", signers])
+    assert json.loads(result.stdout)["signature"]["signer"] == "ada@example.org"
+    (record / "hosts.json").write_text("x")
+    (record / "manifest.json.sig").unlink()
+    result = run(command, [str(record), "--sign", str(key)])
+    assert result.exit_code == 1
+    assert "changed    hosts.json" in result.stdout
+    assert not (record / "manifest.json.sig").exists()

