@@ -148,7 +148,7 @@ def run(
                 late=number % 3,
                 missed=missing,
                 first_ns=START_NS,
-                last_ns=end,
+                last_ns=end - step,
                 boot_ids=["6c1b6c2f"],
                 gaps=holes,
                 clocks=[ClockPoint(START_NS, clock)],

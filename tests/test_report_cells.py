@@ -40,9 +40,10 @@ def tables(samples: Samples) -> Tables:
     return Tables(connection)
 
 
-def grid(samples: Samples, axis: Axis, key: str = "") -> Grid:
+def grid(samples: Samples, axis: Axis) -> Grid:
+    """The cells of that view."""
     found = tables(samples)
-    return found.grids("rates", ["value"], axis, found.rows("rates", key), key)["value"]
+    return found.grids("rates", ["value"], axis, found.devices("rates"))["value"]
 
 
 def decoded(cells: Grid) -> dict[str, Any]:
@@ -78,6 +79,7 @@ AXES = {
 
 @pytest.mark.parametrize("name", AXES)
 def test_axis(name: str) -> None:
+    """Buckets are whole beats, and no more than fit."""
     given_, (width, buckets, beats) = AXES[name]
     axis = Axis.of(*given_)
     assert (axis.width_ns, axis.buckets, axis.beats) == (width, buckets, beats)
@@ -85,12 +87,16 @@ def test_axis(name: str) -> None:
 
 
 def test_a_late_or_early_sample_stays_in_its_bucket() -> None:
+    """Jitter of less than half a beat moves no sample."""
     axis = Axis.of(100 * SECOND, 104 * SECOND, SECOND, 1)
-    samples = [("a", "", 100 + beat + late, float(beat)) for beat, late in enumerate((0, -0.3, 0.4, -0.49, 0.2))]
+    samples: Samples = [
+        ("a", "", 100 + beat + late, float(beat)) for beat, late in enumerate((0, -0.3, 0.4, -0.49, 0.2))
+    ]
     assert [list(line) for line in grid(samples, axis).mean] == [[0, 1, 2, 3, 4]]
 
 
 def test_peaks_survive() -> None:
+    """The greatest and the least sample of a bucket reach the page."""
     axis = Axis(0, 8 * SECOND, 3, 8)
     values = [1.0] * 24
     values[13] = 900.0
@@ -102,6 +108,7 @@ def test_peaks_survive() -> None:
 
 
 def test_absent_is_not_zero() -> None:
+    """A cell without a sample is absent all the way to the page."""
     axis = Axis.of(0, 3 * SECOND, SECOND, 2)
     cells = grid([("a", "", 0, 0.0), ("a", "", 3, 5.0), ("b", "", 1, None), ("b", "", 2, 7.0)], axis)
     assert [[None if math.isnan(value) else value for value in line] for line in cells.mean] == [
@@ -115,20 +122,22 @@ def test_absent_is_not_zero() -> None:
 
 
 def test_devices_are_rows_of_their_own_in_natural_order() -> None:
+    """Rows are sorted as people count."""
     samples: Samples = [("n10", "sda", 0, 1.0), ("n2", "sdb", 0, 2.0), ("n2", "sda", 0, 3.0)]
-    cells = grid(samples, Axis.of(0, 0, SECOND, 3), "device")
+    cells = grid(samples, Axis.of(0, 0, SECOND, 3))
     assert [str(row) for row in cells.rows] == ["n2 sda", "n2 sdb", "n10 sda"]
     assert [line[0] for line in cells.mean] == [3, 2, 1]
 
 
 def test_a_column_without_samples_has_no_grid() -> None:
+    """Nothing to draw is nothing."""
     found = tables([("a", "", 0, None)])
-    assert found.grids("rates", ["value"], Axis.of(0, 0, SECOND, 1), found.rows("rates")) == {}
+    assert found.grids("rates", ["value"], Axis.of(0, 0, SECOND, 1), found.devices("rates")) == {}
 
 
 def test_no_such_view() -> None:
+    """What a record does not have is empty, not an error."""
     assert tables([]).columns("gpus") == set()
-    assert tables([]).span() is None
 
 
 @settings(max_examples=15, deadline=None)
@@ -138,7 +147,8 @@ def test_no_such_view() -> None:
     ).filter(lambda rows: any(value is not None for row in rows for value in row))
 )
 def test_what_is_packed_is_read_back(rows: list[list[float | None]]) -> None:
-    samples = [(f"n{at}", "", float(s), v) for at, row in enumerate(rows) for s, v in enumerate(row)]
+    """The script reads what Python packed, within a step."""
+    samples: Samples = [(f"n{at}", "", float(s), v) for at, row in enumerate(rows) for s, v in enumerate(row)]
     cells = grid(samples, Axis.of(0, 3 * SECOND, SECOND, 4))
     error = cells.scale.step if not cells.scale.rooted else 0.0
     for row, line in zip(rows, decoded(cells)["mean"], strict=True):
@@ -150,6 +160,7 @@ def test_what_is_packed_is_read_back(rows: list[list[float | None]]) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (0, 1e-9), (0, 1e18), (-5, 5), (-1e18, -1)])
 def test_steps_fit_sixteen_bits_folded(low: float, high: float) -> None:
+    """Folding doubles a difference, which must still fit."""
     scale = Scale.of(low, high)
     found = duckdb.execute(f"SELECT {scale.sql('v')} FROM (VALUES (?::DOUBLE), (?), (NULL)) t(v)", [low, high])
     steps = [step for (step,) in found.fetchall()]

@@ -76,6 +76,7 @@ CASES = {
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", CASES)
 def test_against_peers(name: str, seed: int) -> None:
+    """Each case finds its one odd row, or nothing."""
     case = CASES[name]
     found = against_peers(lines(case, seed), case.judge)
     assert [stretch.row for stretch in found] == ([case.rows - 1] if case.found else [])
@@ -87,6 +88,7 @@ def test_against_peers(name: str, seed: int) -> None:
 
 
 def test_strongest_first() -> None:
+    """The row furthest off leads."""
     rows = lines(Case(rows=20), 1)
     rows[3] = [3 * value for value in rows[3]]
     rows[7] = [9 * value for value in rows[7]]
@@ -94,14 +96,16 @@ def test_strongest_first() -> None:
 
 
 def test_equal_rows_have_no_noise_and_no_outlier() -> None:
+    """No noise at all is no reason to see outliers."""
     assert against_peers([[1.0] * 50] * 8, Judge("both", 0.0)) == []
 
 
 def test_rows_without_any_sample() -> None:
+    """Nothing known, nothing found."""
     assert against_peers([[math.nan] * 30] * 8, Judge("both", 1.0)) == []
 
 
-OVER_TIME = {
+OVER_TIME: dict[str, tuple[Direction, float, bool]] = {
     "high for a while": ("high", 6.0, True),
     "low where only high matters": ("high", 0.1, False),
     "calm": ("both", 1.0, False),
@@ -110,6 +114,7 @@ OVER_TIME = {
 
 @pytest.mark.parametrize("name", OVER_TIME)
 def test_over_time(name: str) -> None:
+    """A row alone is compared with itself."""
     direction, factor, expected = OVER_TIME[name]
     found = _over_time(direction, factor)
     assert bool(found) == expected

@@ -59,26 +59,44 @@ class Elements(HTMLParser):
         self.tags: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the element."""
         self.tags.append(tag)
         if tag in ("script", "style", "meta"):
             self.scripts.append((dict(attrs) | {"tag": tag}, ""))
 
+    def handle_endtag(self, tag: str) -> None:
+        """What follows is outside of it."""
+        self.tags.append(f"/{tag}")
+
     def handle_data(self, data: str) -> None:
+        """The text of a script or style."""
         if self.scripts and self.tags[-1] in ("script", "style"):
             attributes, text = self.scripts[-1]
             self.scripts[-1] = attributes, text + data
 
 
 def parsed(text: str) -> Elements:
+    """A page, taken apart."""
     elements = Elements()
     elements.feed(text)
     return elements
 
 
 def test_text_of_hosts_is_only_in_the_document(tmp_path: Path) -> None:
+    """No element, no script comes from a host's text."""
     text = html(hostile(tmp_path))
     elements = parsed(text)
-    assert sorted(set(elements.tags)) == ["body", "div", "head", "html", "meta", "noscript", "script", "style", "title"]
+    assert sorted({tag for tag in elements.tags if tag[0] != "/"}) == [
+        "body",
+        "div",
+        "head",
+        "html",
+        "meta",
+        "noscript",
+        "script",
+        "style",
+        "title",
+    ]
     data, script = [found for found in elements.scripts if found[0]["tag"] == "script"]
     assert data[0]["type"] == "application/json"
     assert json.loads(data[1])["hosts"][0]["name"] == EVIL
@@ -88,6 +106,7 @@ def test_text_of_hosts_is_only_in_the_document(tmp_path: Path) -> None:
 
 
 def test_nothing_can_be_loaded_and_only_the_one_script_runs(tmp_path: Path) -> None:
+    """The policy names what is there and nothing else."""
     elements = parsed(html(hostile(tmp_path)))
     policy = next(a["content"] for a, _ in elements.scripts if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
@@ -101,6 +120,7 @@ def test_nothing_can_be_loaded_and_only_the_one_script_runs(tmp_path: Path) -> N
 
 
 def test_what_a_hostile_host_sends_is_kept_word_for_word(tmp_path: Path) -> None:
+    """Escaping loses nothing."""
     page = hostile(tmp_path)
     host = next(host for host in page.hosts if host.name == EVIL)
     about = dict(host.about)
@@ -111,6 +131,7 @@ def test_what_a_hostile_host_sends_is_kept_word_for_word(tmp_path: Path) -> None
 
 
 def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
+    """The sentence has host, device, ratio, values and time."""
     run = report_runs.run(tmp_path, 32, 3600)
     page = build(run, report_runs.tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),)))
     first = page.outliers[0]
@@ -127,6 +148,7 @@ def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
 
 
 def test_healthy_run_says_so(tmp_path: Path) -> None:
+    """Noise is no finding."""
     page = build(report_runs.run(tmp_path, 32, 600), report_runs.tables(32, 600))
     assert page.outliers == []
     assert page.verdict.headline == "All well: 32 hosts complete, nothing stands out"
@@ -135,12 +157,14 @@ def test_healthy_run_says_so(tmp_path: Path) -> None:
 
 
 def test_down_sampling_is_said(tmp_path: Path) -> None:
+    """How samples became cells is on the page."""
     page = build(report_runs.run(tmp_path, 32, 3600), report_runs.tables(32, 3600))
     assert any("8 of them share one cell of 8 s" in note and "peaks survive" in note for note in page.notes)
     assert page.charts[0].beats == 8
 
 
 def test_partial_run(tmp_path: Path) -> None:
+    """Every host is there with its status, gaps are marked."""
     lost = {4: "no route to host"}
     gaps = ((2, 100, 150), (6, 200, 300))
     run = report_runs.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
@@ -156,6 +180,8 @@ def test_partial_run(tmp_path: Path) -> None:
 
 
 def test_facts_differing_shared_and_changed(tmp_path: Path) -> None:
+    """Each fact is in the list where it belongs."""
+
     def end_facts(host: int) -> dict[str, Any]:
         return facts(host) | {"thp": HugePages("always" if host == 2 else "madvise", "never")}
 
@@ -171,6 +197,7 @@ def test_facts_differing_shared_and_changed(tmp_path: Path) -> None:
 
 
 def test_record_without_a_series(tmp_path: Path) -> None:
+    """A snapshot has a page too."""
     page = build(report_runs.run(tmp_path, 3, 60), None)
     assert page.charts == []
     assert any("no series" in note for note in page.notes)
@@ -178,6 +205,7 @@ def test_record_without_a_series(tmp_path: Path) -> None:
 
 
 def test_report_command(tmp_path: Path) -> None:
+    """The command writes the page beside the record or where it is told."""
     report_runs.run(tmp_path, 3, 60)
     ran = CliRunner().invoke(command, [str(tmp_path)])
     assert ran.exit_code == 0, ran.output
@@ -188,6 +216,7 @@ def test_report_command(tmp_path: Path) -> None:
 
 
 def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:
+    """What is in the page is the document."""
     page = build(report_runs.run(tmp_path, 3, 60), report_runs.tables(3, 60))
     text = html(page)
     data = next(text for a, text in parsed(text).scripts if a.get("type") == "application/json")
@@ -218,6 +247,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdict(name: str) -> None:
+    """The worst thing is said first."""
     given, level, headline = VERDICTS[name]
     found = verdict(*given)
     assert (found.level, found.headline) == (level, headline)
@@ -234,10 +264,12 @@ AMOUNTS = [
 
 @pytest.mark.parametrize(("value", "unit", "shown"), AMOUNTS)
 def test_amount(value: float, unit: str, shown: str) -> None:
+    """Numbers have units."""
     assert amount(value, unit) == shown
 
 
 def test_number_and_clock() -> None:
+    """Short numbers and times."""
     assert [number(value) for value in (0.41, 9.125, 27.04, 300, 1234.4)] == ["0.41", "9.12", "27", "300", "1234"]
     start = report_runs.START_NS
     assert clock_span(start, start + 900 * 10**9) == "12:00–12:15"

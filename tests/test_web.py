@@ -17,6 +17,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_web(name: str) -> None:
+    """Both must be clean."""
     ran = node(
         COMMANDS[name],
         cwd=WEB,

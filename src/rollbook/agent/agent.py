@@ -465,6 +465,8 @@ class Child:
         if self.pid == 0:
             try:
                 detach()
+                for fd in self.fds:  # or it would wait for itself to read what a killed agent no longer does
+                    os.close(fd)
                 self.work(out_write, err_write)
             finally:
                 os._exit(127)

@@ -16,11 +16,17 @@ __all__ = ["COMMANDS", "Commands", "cli", "main"]
 COMMANDS = {
     "hosts": "Who would be asked, and can they be reached.",
     "snapshot": "Facts of every host, now.",
+    "run": "A command, with a record of every host before, during and after it.",
+    "record": "A series without a command.",
+    "mark": "Start a phase, from inside a command that `run` wraps.",
     "check": "Rules over a record or live hosts.",
     "diff": "Two records, two hosts, or start against end.",
     "report": "The offline HTML page of a record.",
+    "query": "SQL over a record.",
+    "export": "A record in other forms: parquet, csv, json, timeseries.",
     "describe": "The MLPerf Storage system description, as far as it can be measured.",
-    "verify": "Manifest, hashes, signature of a record or bundle.",
+    "verify": "Manifest, hashes, signature of a record.",
+    "recover": "Finish a record whose collector died.",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def write_file(path: Path, data: bytes) -> None:
 class Leaf:
     """The directory of one run: `RESULTS/<type>/<YYYYMMDD_HHMMSS>/`."""
 
-    def __init__(self, path: Path, kind: str, stamp: str, made: dt.datetime) -> None:
-        self.path, self.kind, self.stamp, self.made = path, kind, stamp, made
+    def __init__(self, path: Path, kind: str, stamp: str) -> None:
+        self.path, self.kind, self.stamp = path, kind, stamp
 
     @classmethod
     def make(cls, results: Path, kind: str, now: dt.datetime) -> Leaf:
@@ -67,7 +68,7 @@ class Leaf:
                 continue
             except OSError as error:
                 raise UsageError(f"cannot make {path}: {error.strerror}") from error
-            return cls(path, kind, stamp, now)
+            return cls(path, kind, stamp)
         raise UsageError(f"no free name for a record under {results / kind}")
 
     def write(self, suffix: str, document: Any) -> Path:
@@ -79,7 +80,8 @@ class Leaf:
     def write_snapshot(self, snapshot: Snapshot, metadata: dict[str, Any]) -> None:
         """All files of a record that is a single snapshot."""
         cluster = ClusterInformation.of(snapshot.hosts)
-        began, ended = (int(now.timestamp() * 1e9) for now in (self.made, dt.datetime.now(dt.UTC)))
+        began = int(dt.datetime.fromisoformat(snapshot.created).timestamp()) * 10**9
+        ended = time.time_ns()
         write_file(self.path / "hosts.json", encode(RunHosts(started_ns=began, ended_ns=ended, start=snapshot.hosts)))
         self.write("cluster_info.json", cluster)
         self.write("metadata.json", {**metadata, "system_info": cluster, "cluster_information": cluster})

@@ -64,10 +64,9 @@ def build(run: Run, tables: Tables | None) -> PageData:
 
 
 def _drawn(run: Run, tables: Tables | None, place: Mapping[str, int]) -> Drawn:
-    interval = run.hosts.interval_seconds
-    if tables is None or not interval:
+    if tables is None:
         return Drawn([], [], [], ["The record has no series: there is nothing to draw."])
-    return draw(tables, round(interval * 1e9), place)
+    return draw(tables, run.hosts, place)
 
 
 def _checked(run: Run) -> Findings | None:

@@ -7,8 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from rollbook.hosts import natural
+from rollbook.record.run import RunHosts
 from rollbook.report.grid import Axis, Grid, Row
-from rollbook.report.metrics import DEVICE_KEY, METRICS, Metric
+from rollbook.report.metrics import METRICS, Metric
 from rollbook.report.model import Chart, Devices, Mark, OutlierShown
 from rollbook.report.outliers import FEWEST_ROWS, Stretch, against_peers, over_time
 from rollbook.report.pack import pack
@@ -42,19 +44,19 @@ class _Odd:
     axis: Axis
 
 
-def draw(tables: Tables, interval_ns: int, place: Mapping[str, int]) -> Drawn:
+def draw(tables: Tables, run: RunHosts, place: Mapping[str, int]) -> Drawn:
     """Everything that is drawn of the series; `place` gives each host's place on the page."""
-    span = tables.span()
-    if span is None:
+    rows = sorted((Row(host.name) for host in run.series if host.samples), key=lambda row: natural(row.host))
+    times = _times(run)
+    if not rows or times is None:
         return Drawn([], [], [], ["The series holds no sample."])
-    rows = [row for row in tables.rows("rates") if row.host in place]
-    axis = Axis.of(*span, interval_ns, len(rows))
+    axis = Axis.of(*times, len(rows))
     there = tables.columns("rates")
     wanted = {metric.column: metric for metric in METRICS if metric.column in there}
     grids = tables.grids("rates", list(wanted), axis, rows)
     flat = [wanted[column] for column, grid in grids.items() if grid.extent == (0.0, 0.0)]
     shown = {wanted[column]: grid for column, grid in grids.items() if wanted[column] not in flat}
-    devices, notes = _devices(tables, list(shown), interval_ns, span, place)
+    devices, notes = _devices(tables, list(shown), times, place)
     odd = _without_echoes([*_odd_rows(devices, by_device=True), *_odd_rows(shown, by_device=False)], devices)
     odd.sort(key=lambda one: -one.stretch.strength)
     strengths: dict[str, float] = {}
@@ -66,26 +68,35 @@ def draw(tables: Tables, interval_ns: int, place: Mapping[str, int]) -> Drawn:
         [_chart(metric, grid, devices.get(metric), place, telling) for metric, grid in shown.items()],
         outliers,
         [Mark("outlier", one.start, one.end, one.text, one.host) for one in outliers],
-        [*_notes(axis, interval_ns, flat, len(odd)), *notes],
+        [*_notes(axis, run, flat, len(odd)), *notes],
     )
 
 
+def _times(run: RunHosts) -> tuple[int, int, int] | None:
+    """The first and the last sample of all, and the time between two; a host's own clock cannot lead outside the run."""
+    ends = [time for host in run.series for time in (host.first_ns, host.last_ns) if time is not None]
+    if not ends or not run.interval_seconds:
+        return None
+    step = round(run.interval_seconds * run.merged * 1e9)
+    first = max(min(ends), run.started_ns - step)
+    return first, max(first, min(max(ends), run.ended_ns + step)), step
+
+
 def _devices(
-    tables: Tables, metrics: Sequence[Metric], interval_ns: int, span: tuple[int, int], place: Mapping[str, int]
+    tables: Tables, metrics: Sequence[Metric], times: tuple[int, int, int], place: Mapping[str, int]
 ) -> tuple[dict[Metric, Grid], list[str]]:
     found: dict[Metric, Grid] = {}
     notes = []
     for view in dict.fromkeys(metric.devices for metric in metrics if metric.devices):
         there = tables.columns(view)
         wanted = {metric.column: metric for metric in metrics if metric.devices == view and metric.column in there}
-        rows = [row for row in tables.rows(view, DEVICE_KEY) if row.host in place] if wanted else []
+        rows = [row for row in tables.devices(view) if row.host in place] if wanted else []
         if not rows:
             continue
         if len(rows) > MOST_DEVICES:
             notes.append(f"{len(rows)} devices are too many for one page: {view} are drawn by host only.")
             continue
-        axis = Axis.of(*span, interval_ns, len(rows))
-        grids = tables.grids(view, list(wanted), axis, rows, DEVICE_KEY)
+        grids = tables.grids(view, list(wanted), Axis.of(*times, len(rows)), rows)
         found |= {wanted[column]: grid for column, grid in grids.items()}
     return found, notes
 
@@ -166,16 +177,18 @@ def _device_part(grid: Grid, place: Mapping[str, int]) -> Devices:
     )
 
 
-def _notes(axis: Axis, interval_ns: int, flat: Sequence[Metric], odd: int) -> list[str]:
+def _notes(axis: Axis, run: RunHosts, flat: Sequence[Metric], odd: int) -> list[str]:
+    step = f"{(run.interval_seconds or 0) * run.merged:g} s"
     notes = []
+    if run.merged > 1:
+        notes.append(f"The series is so long that {run.merged} samples became one; raw/ has them all.")
     if axis.beats > 1:
-        seconds = axis.width_ns / 1e9
         notes.append(
-            f"Samples were taken every {interval_ns / 1e9:g} s; {axis.beats} of them share one cell of {seconds:g} s, "
-            "which keeps their least, mean and greatest value, so that peaks survive. All samples are in series/."
+            f"There is a sample every {step}; {axis.beats} of them share one cell of {axis.width_ns / 1e9:g} s, "
+            "which keeps their least, mean and greatest value, so that peaks survive. All of them are in series/."
         )
     else:
-        notes.append(f"Every sample is drawn, one every {interval_ns / 1e9:g} s.")
+        notes.append(f"Every sample is drawn, one every {step}.")
     if flat:
         notes.append(f"Always zero, and not drawn: {', '.join(metric.title for metric in flat)}.")
     if odd > MOST_OUTLIERS:

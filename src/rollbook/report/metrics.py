@@ -6,7 +6,7 @@ import dataclasses
 
 from rollbook.report.outliers import Judge
 
-__all__ = ["DEVICE_KEY", "METRICS", "Metric"]
+__all__ = ["METRICS", "Metric"]
 
 MIB = 1 << 20
 
@@ -32,8 +32,6 @@ class Metric:
     ceiling: float | None = None
 
 
-DEVICE_KEY = "device"
-
 SHARE = Judge("both", 5.0)
 HIGH_SHARE = Judge("high", 2.0)
 FLOW = Judge("both", 2.0 * MIB)
@@ -43,6 +41,7 @@ LEVEL = Judge("both", 512.0 * MIB)
 METRICS = (
     Metric("cpu_busy", "CPU busy", "%", "Processor", "Time not idle, as a share of all CPUs", SHARE, ceiling=100.0),
     Metric("cpu_iowait", "I/O wait", "%", "Processor", "Idle time with I/O outstanding", HIGH_SHARE, trouble=True),
+    Metric("cpu_steal", "Steal", "%", "Processor", "Time the hypervisor gave to others", HIGH_SHARE, trouble=True),
     Metric("load_1min", "Load", "tasks", "Processor", "Running and blocked tasks, 1 min average", Judge("high", 4.0)),
     Metric("disk_read", "Disk read", "B/s", "Disks", "Read from whole disks", FLOW, devices="disks"),
     Metric("disk_write", "Disk write", "B/s", "Disks", "Written to whole disks", FLOW, devices="disks"),
@@ -64,9 +63,31 @@ METRICS = (
     ),
     Metric("net_rx", "Network in", "B/s", "Network", "Received, physical interfaces", FLOW, devices="interfaces"),
     Metric("net_tx", "Network out", "B/s", "Network", "Sent, physical interfaces", FLOW, devices="interfaces"),
+    Metric(
+        "net_errors",
+        "Network errors",
+        "1/s",
+        "Network",
+        "Errors and drops",
+        Judge("high", 1.0),
+        "interfaces",
+        trouble=True,
+    ),
+    Metric("nfs_read", "NFS read", "B/s", "Shared storage", "Read from NFS servers", FLOW, devices="nfs_mounts"),
+    Metric("nfs_write", "NFS write", "B/s", "Shared storage", "Written to NFS servers", FLOW, devices="nfs_mounts"),
+    Metric(
+        "nfs_read_latency", "NFS read latency", "ms", "Shared storage", "Mean time of a READ", LATENCY, trouble=True
+    ),
+    Metric(
+        "nfs_write_latency", "NFS write latency", "ms", "Shared storage", "Mean time of a WRITE", LATENCY, trouble=True
+    ),
+    Metric("lustre_read", "Lustre read", "B/s", "Shared storage", "Read from Lustre", FLOW),
+    Metric("lustre_write", "Lustre write", "B/s", "Shared storage", "Written to Lustre", FLOW),
     Metric("mem_available", "Memory available", "B", "Memory", "What new programs could have", LEVEL, scarce=True),
     Metric("page_cache", "Page cache", "B", "Memory", "File pages in memory", LEVEL),
     Metric("dirty", "Dirty pages", "B", "Memory", "Written but not yet on disk", Judge("high", 256.0 * MIB)),
+    Metric("swap_in", "Swap in", "pages/s", "Memory", "Pages read back from swap", Judge("high", 100.0), trouble=True),
+    Metric("swap_out", "Swap out", "pages/s", "Memory", "Pages written to swap", Judge("high", 100.0), trouble=True),
     Metric("psi_cpu", "CPU pressure", "%", "Pressure", "Time with tasks waiting for a CPU", HIGH_SHARE),
     Metric(
         "psi_memory", "Memory pressure", "%", "Pressure", "Time with tasks waiting for memory", HIGH_SHARE, trouble=True

@@ -30,22 +30,14 @@ class Tables:
         ).fetchall()
         return {name for (name,) in found}
 
-    def span(self) -> tuple[int, int] | None:
-        """Times of the first and the last beat, in nanoseconds."""
-        first, last = self._connection.execute("SELECT min(epoch_ns(ts)), max(epoch_ns(ts)) FROM rates").fetchall()[0]
-        return None if first is None else (first, last)
-
-    def rows(self, view: str, key: str = "") -> list[Row]:
-        """The hosts or devices of a view, in natural order."""
-        names = ", ".join(_quoted(name) for name in ("host", key) if name)
-        found = self._connection.execute(f"SELECT DISTINCT {names} FROM {_quoted(view)}").fetchall()  # noqa: S608 - quoted
+    def devices(self, view: str) -> list[Row]:
+        """The devices of a view, in natural order."""
+        found = self._connection.execute(f"SELECT DISTINCT host, device FROM {_quoted(view)}").fetchall()  # noqa: S608 - quoted
         return sorted((Row(*names) for names in found), key=lambda row: (natural(row.host), natural(row.device)))
 
-    def grids(
-        self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], key: str = ""
-    ) -> dict[str, Grid]:
+    def grids(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row]) -> dict[str, Grid]:
         """For each column that has a sample the cells of all rows: least, mean and greatest in every bucket."""
-        self._cut(view, columns, axis, rows, _quoted(key) if key else "''")
+        self._cut(view, columns, axis, rows, "device" if any(row.device for row in rows) else "''")
         extents = ", ".join(f"min(low{at}), max(high{at})" for at in range(len(columns)))
         ends = self._connection.execute(f"SELECT {extents} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         return {

@@ -27,7 +27,7 @@ HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, r
 def add_known(connection: duckdb.DuckDBPyConnection, hosts: RunHosts) -> None:
     """Make the tables `hosts`, `phases`, `gaps` and `facts`."""
     connection.execute(HOSTS)
-    names = list(dict.fromkeys([one.name for one in (*hosts.hosts, *hosts.series)]))
+    names = dict.fromkeys([*(record.name for record in hosts.hosts), *(one.name for one in hosts.series)])
     marks = ", ".join(["?"] * 14 + ["make_timestamp_ns(?)"] * 2 + ["?"] * 4)
     for row in [_host(hosts, name) for name in names]:
         connection.execute(f"INSERT INTO hosts VALUES ({marks})", row)  # noqa: S608 - question marks

@@ -6,7 +6,7 @@ gap of more than two and a half steps, across a reboot or a suspend, and where a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rollbook.series.tables import quoted
 
@@ -28,19 +28,17 @@ MACROS = (
         WHEN before >= 13835058055282163712 AND now < 4611686018427387904
             THEN now::HUGEINT - before::HUGEINT + 18446744073709551616
     END""",
-    "CREATE MACRO rise_ticks(now, before) AS greatest(now - before, 0)",
+    "CREATE MACRO rise_ticks(now, before) AS CASE WHEN now < before THEN 0 ELSE now - before END",
 )
 
 
-def rates_of(
-    table: str, types: Mapping[str, str], about: Mapping[str, tuple[str, str]], step: float, known: Sequence[str] = ()
-) -> str:
-    """A query over a table: keys and gauges as they are, counters per second of `seconds`, the time since the row before.
+def rates_of(table: str, types: Mapping[str, str], about: Mapping[str, tuple[str, str]], step: float) -> str:
+    """A query over a table: keys and gauges as they are, counters per second, and the `seconds` they are taken over.
 
     `types` has the columns and their SQL types, `about` how each compares and its unit, `step` the seconds between two
-    samples. `known` limits the columns.
+    samples.
     """
-    chosen = [name for name in types if name in about and (not known or name in known or about[name][0] == "key")]
+    chosen = [name for name in types if name in about]
     keys = [quoted(name) for name in types if about.get(name, ("", ""))[0] == "key"]
     counters = [name for name in chosen if about[name][0] in ("counter", "delta") and types[name] != "VARCHAR"]
     levels = [quoted(name) for name in chosen if about[name][0] == "gauge"]

@@ -34,7 +34,7 @@ READING = ("SELECT", "EXPLAIN")
 
 
 def connect(run: Run) -> duckdb.DuckDBPyConnection:
-    """Open a record for SQL. Queries can read its tables and no other file; nothing can be written to disk by mistake."""
+    """Open a record for SQL. Queries can read its tables and no other file."""
     scratch = Path(tempfile.gettempdir()) / "rollbook-duckdb"
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": str(scratch)})
     try:

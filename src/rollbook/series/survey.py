@@ -135,6 +135,7 @@ class Survey:
     started_ns: int
     ended_ns: int
     damaged: int
+    command: dict[str, int]  # of the wrapped command, as far as it came: started_ns, ended_ns, code
 
     @property
     def sampled_until(self) -> int:
@@ -168,6 +169,7 @@ def survey(directory: Path) -> Survey:
     begin: dict[str, Any] | None = None
     hosts: list[HostLog] = []
     marks: list[tuple[int, str]] = []
+    command: dict[str, int] = {}
     first = last = 0
     plan = Plan(())
     for entry in reader:
@@ -182,6 +184,9 @@ def survey(directory: Path) -> Survey:
         if event is not None and entry.host == RUN:
             if event.get("event") == "phase":
                 marks.append((entry.arrived_ns, str(event.get("name", ""))))
+            elif event.get("event") == "command":
+                command[f"{event.get('state')}_ns"] = entry.arrived_ns
+                command["code"] = int(event.get("code", 0))
         elif event is not None and entry.host < len(hosts):
             hosts[entry.host].event(event, entry.arrived_ns)
         elif entry.host < len(hosts) and (frame := entry.frame) is not None:
@@ -190,7 +195,7 @@ def survey(directory: Path) -> Survey:
         raise RecordError(f"{directory} has no journal that can be read")
     edges = [at for at, _ in marks[1:]] + [last]
     phases = [Phase(name, at, end) for (at, name), end in zip(marks, edges, strict=False)]
-    return Survey(directory, begin, hosts, phases, first, last, reader.damaged)
+    return Survey(directory, begin, hosts, phases, first, last, reader.damaged, command)
 
 
 def _header(frame: Frame) -> tuple[int, str]:

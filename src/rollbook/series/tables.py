@@ -129,7 +129,8 @@ def empty(source: Source) -> str:
         for name, kind in zip(source.record.__struct_fields__, _types(source), strict=True)
         if not notes[name].columns
     ]
-    return f"SELECT {', '.join(['NULL::VARCHAR AS host, NULL::TIMESTAMP_NS AS ts, NULL::BIGINT AS mono', *fields])} LIMIT 0"
+    times = "NULL::VARCHAR AS host, NULL::TIMESTAMP_NS AS ts, NULL::BIGINT AS mono"
+    return f"SELECT {', '.join([times, *fields])} LIMIT 0"
 
 
 def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options: str, **tables: Any) -> None:

@@ -18,7 +18,8 @@ DISKS = """
         reads_completed AS disk_reads, writes_completed AS disk_writes,
         time_reading_ms / nullif(reads_completed, 0) AS disk_read_latency,
         time_writing_ms / nullif(writes_completed, 0) AS disk_write_latency,
-        least(100, time_doing_ios_ms / 10) AS disk_util, weighted_time_doing_ios_ms / 1000 AS disk_queue
+        CASE WHEN time_doing_ios_ms > 1000 THEN 100 ELSE time_doing_ios_ms / 10 END AS disk_util,
+        weighted_time_doing_ios_ms / 1000 AS disk_queue
     FROM diskstats_rates SEMI JOIN counted_disks counted
         ON diskstats_rates.host = counted.host AND device_name = counted.device"""
 DISK_TOTAL = """
@@ -45,7 +46,8 @@ NFS_MOUNTS = """
     FROM nfs_rates"""
 NFS_LATENCY = """
     SELECT host, ts,
-        sum(execute_ms) FILTER (operation = 'READ') / nullif(sum(ops) FILTER (operation = 'READ'), 0) AS nfs_read_latency,
+        sum(execute_ms) FILTER (operation = 'READ') / nullif(sum(ops) FILTER (operation = 'READ'), 0)
+            AS nfs_read_latency,
         sum(execute_ms) FILTER (operation = 'WRITE') / nullif(sum(ops) FILTER (operation = 'WRITE'), 0)
             AS nfs_write_latency
     FROM nfs_ops_rates GROUP BY host, ts"""
@@ -161,7 +163,8 @@ def _rates(levels: str, faults: str, slow: float) -> str:
             {levels}, psi.* EXCLUDE (host, ts), {faults}, gpus.gpu_util, gpus.gpu_memory, {kept}
         FROM ({BEATS}) beats LEFT JOIN ({CPU}) cpu USING (host, ts) LEFT JOIN loadavg USING (host, ts)
             LEFT JOIN stat_totals_rates USING (host, ts) LEFT JOIN disk_total USING (host, ts)
-            LEFT JOIN net_total USING (host, ts) LEFT JOIN meminfo USING (host, ts) LEFT JOIN ({PSI}) psi USING (host, ts)
+            LEFT JOIN net_total USING (host, ts) LEFT JOIN meminfo USING (host, ts)
+            LEFT JOIN ({PSI}) psi USING (host, ts)
             LEFT JOIN vmstat_rates vmstat USING (host, ts)
             LEFT JOIN (SELECT host, ts, avg(gpu_util) AS gpu_util, sum(gpu_memory) AS gpu_memory FROM gpus
                 GROUP BY host, ts) gpus USING (host, ts)
