@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+PLACE = """
+arguments[0].scrollIntoView({ block: "center" });
+const box = arguments[0].getBoundingClientRect();
+return [box.left, box.top];
+"""
 FLAGS = (
     "--headless",
     "--no-sandbox",  # tests may run as root
@@ -75,9 +80,15 @@ class Browser:
         steps = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
         self.call("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": steps}]})
 
+    def hover(self, css: str, at: tuple[int, int]) -> None:
+        """Move the pointer over a place of an element."""
+        box = self.script(PLACE, self.find(css))
+        step = {"type": "pointerMove", "duration": 0, "x": round(box[0] + at[0]), "y": round(box[1] + at[1])}
+        self._point([step])
+
     def drag(self, css: str, start: tuple[int, int], end: tuple[int, int]) -> None:
         """Press at one place of an element, move, release at another; places are pixels from its left upper corner."""
-        box = self.script("const b = arguments[0].getBoundingClientRect(); return [b.left, b.top]", self.find(css))
+        box = self.script(PLACE, self.find(css))
         (x, y), (to_x, to_y) = ([round(box[0] + at[0]), round(box[1] + at[1])] for at in (start, end))
         steps = [
             {"type": "pointerMove", "duration": 0, "x": x, "y": y},
@@ -86,6 +97,9 @@ class Browser:
             {"type": "pointerMove", "duration": 40, "x": to_x, "y": to_y},
             {"type": "pointerUp", "button": 0},
         ]
+        self._point(steps)
+
+    def _point(self, steps: list[dict[str, Any]]) -> None:
         pointer = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": steps}
         self.call("POST", "/actions", {"actions": [pointer]})
 
@@ -101,6 +115,10 @@ class Browser:
     def picture(self, path: Path) -> None:
         """What the window shows, as PNG."""
         path.write_bytes(base64.b64decode(self.call("GET", "/screenshot")))
+
+    def pdf(self) -> bytes:
+        """The page as printed."""
+        return base64.b64decode(self.call("POST", "/print", {}))
 
     def console(self) -> list[str]:
         """Everything the page said to the console since the last call: errors, warnings, refused loads."""

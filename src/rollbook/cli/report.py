@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from rollbook.cli.output import size, stderr
-from rollbook.record.run import Run
 
 __all__ = ["command"]
 
@@ -26,8 +25,9 @@ def command(record: Path, output: Path | None) -> None:
 
     Works for any record, also one that is partial or was recovered: what is missing is shown as missing.
     """
-    from rollbook.report import write_report  # noqa: PLC0415 - the rules and DuckDB take their time to import
+    from rollbook.api.finish import open_record  # noqa: PLC0415 - DuckDB takes its time to import
+    from rollbook.report import write_report  # noqa: PLC0415
 
     path = output or record / "report.html"
-    write_report(Run.open(record), path)
+    write_report(open_record(record), path)
     stderr().print(f"written to {path} ({size(path.stat().st_size)})", soft_wrap=True)

@@ -41,7 +41,8 @@ class Reading:
 
     def pages(self) -> dict[str, str]:
         """The text that was read, by path; pages that are absent or unreadable have no entry."""
-        return {path: text for path, (status, text) in _pages(self.raw).items() if status in READABLE}
+        found = split_pages(self.raw)
+        return {path: data.decode("utf-8", "backslashreplace") for path, status, data in found if status in READABLE}
 
     def parse(self) -> Any:
         """The typed record; raises `ParseError`. Must not be asked of a reading without a page."""
@@ -50,7 +51,7 @@ class Reading:
     @property
     def has_pages(self) -> bool:
         """Whether there is anything to parse."""
-        return any(status in READABLE for status, _ in _pages(self.raw).values())
+        return any(status in READABLE for _, status, _ in split_pages(self.raw))
 
 
 def read_frame(frame: Frame, plan: Plan) -> Reading:
@@ -63,7 +64,7 @@ def read_frame(frame: Frame, plan: Plan) -> Reading:
     number, phase, said, micros = words[:4]
     if int(number) >= len(plan.sources):
         raise ProtocolError(f"a reading of source {number[:20]}, which was not asked for")
-    found = {status for status, _ in _pages(body).values()}
+    found = {status for _, status, _ in split_pages(body)}
     status = said if said in STATUSES else next((worst for worst in WORST if worst in found), "absent")
     note = words[4].strip() if len(words) > 4 else ""
     return Reading(
@@ -106,10 +107,6 @@ def split_pages(body: bytes) -> Iterator[tuple[str, Status, bytes]]:
 @functools.lru_cache(maxsize=4096)
 def _path(name: bytes) -> str:
     return re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else m[1], name).decode("utf-8", "backslashreplace")
-
-
-def _pages(body: bytes) -> dict[str, tuple[Status, str]]:
-    return {path: (status, data.decode("utf-8", "backslashreplace")) for path, status, data in split_pages(body)}
 
 
 def parsed(reading: Reading) -> tuple[Any, str]:

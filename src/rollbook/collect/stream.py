@@ -53,7 +53,7 @@ class HostStream:
 
     async def mark(self, name: str) -> None:
         """Force a sample at the edge of a phase."""
-        if self._session is not None:
+        if self._session is not None and self.share.interval_ns:
             await self._session.mark(name)
 
     async def end(self, *, facts: bool, seconds: float) -> None:

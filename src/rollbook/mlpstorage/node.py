@@ -1,4 +1,4 @@
-"""One client as MLPerf Storage describes it: what was measured, what follows from it, and what a person must say."""
+"""One client as MLPerf Storage describes it: what was measured, and what follows from it, by dotted path."""
 
 from __future__ import annotations
 
@@ -8,89 +8,137 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.checks.views import views
+from rollbook.checks.views import View, views
 from rollbook.record.cluster import HostInfo
 from rollbook.record.hosts import HostRecord
-from rollbook.sources.block import Block
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.dmi import Machine
 from rollbook.sources.environment import Environment
 from rollbook.sources.net_class import Interface
 from rollbook.sources.os_release import OsRelease
 
-__all__ = ["Entry", "Origin", "Traffic", "ask", "deployment_of", "inferred", "measured", "node_of"]
+__all__ = ["Entry", "Origin", "Roles", "deployment_of", "node_of"]
 
 Origin = Literal["measured", "inferred", "ask", "kept"]
-Traffic = Mapping[str, list[str]]
-"""Roles of interfaces by name, as far as the series suggests them."""
+Roles = Mapping[str, list[str]]
+"""What interfaces were used for, by name, as far as the series suggests it."""
 
 GIB, GB = 1024**3, 10**9
 ETHERNET = 1  # ARPHRD_ETHER
-DRIVE_INTERFACES = ("nvme", "sas", "sata")
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A value of the description, and how it came about."""
+    """A value of the description, how it came about, and a word about it. Asked for where the value is None."""
 
     value: Any
     origin: Origin
     note: str = ""
 
 
-def measured(value: Any, note: str = "") -> Entry:
-    """A value that was read on the hosts; asked for where it could not be."""
-    return Entry(value, "measured", note) if value not in (None, "") else Entry(None, "ask", note)
-
-
-def inferred(value: Any, note: str) -> Entry:
-    """A value that follows from what was read, and should be looked at."""
-    return Entry(value, "inferred", note)
-
-
-def ask(note: str) -> Entry:
-    """A value that no host can tell."""
-    return Entry(None, "ask", note)
-
-
 def deployment_of(host: HostRecord) -> Entry:
     """Cloud where the firmware names a provider; on premises where it names a machine and no hypervisor."""
     cloud, machine = host.facts.get("cloud"), host.facts.get("dmi")
     if isinstance(cloud, Cloud) and cloud.provider:
-        return inferred("cloud", f"the firmware names {cloud.provider}")
+        return Entry("cloud", "inferred", f"the firmware names {cloud.provider}")
     if isinstance(machine, Machine) and machine.product_name and not (isinstance(cloud, Cloud) and cloud.hypervisor):
-        return inferred("onprem", f"a machine of {machine.sys_vendor or 'its own'}")
-    return ask("onprem or cloud")
+        return Entry("onprem", "inferred", "the firmware names a machine and no cloud")
+    return Entry(None, "ask")
 
 
-def node_of(host: HostRecord, traffic: Traffic, *, cloud: bool) -> dict[str, Any]:
-    """The node that a host is, without its quantity; two hosts that are alike give equal nodes."""
-    info, release = HostInfo.of(host), host.facts.get("os_release")
-    cpu = info.cpu if info else None
-    instance = host.facts.get("cloud")
-    model = instance.instance_type if isinstance(instance, Cloud) and instance.instance_type else None
-    return {
-        "chassis": {
-            "model_name": measured(model or (info.chassis_model if info else None)),
-            "rack_units": ask("height in rack units"),
-            "cpu_model": measured(cpu.model if cpu else None),
-            "cpu_qty": measured(cpu.num_sockets if cpu else None, "sockets"),
-            "cpu_cores": measured(cpu.num_cores if cpu else None, "physical cores of all sockets"),
-            "memory_capacity": measured(round(info.memory.total / GIB) if info else None, "GiB of usable memory"),
-            "power": ask("power supplies"),
-        }
-        if not cloud
-        else {
-            "model_name": measured(model or (info.chassis_model if info else None)),
-            "cpu_model": measured(cpu.model if cpu else None),
-            "cpu_qty": measured(cpu.num_sockets if cpu else None, "sockets"),
-            "cpu_cores": measured(cpu.num_cores if cpu else None, "physical cores of all sockets"),
-            "memory_capacity": measured(round(info.memory.total / GIB) if info else None, "GiB of usable memory"),
-        },
-        "networking": _networking(host, traffic),
+def node_of(host: HostRecord, roles: Roles) -> dict[str, Any]:
+    """What the host tells of itself, by path; hosts that are alike give equal nodes."""
+    info, release, cloud = HostInfo.of(host), host.facts.get("os_release"), host.facts.get("cloud")
+    found: dict[str, Any] = {
+        "networking": _networking(host, roles),
         "drives": _drives(host),
-        "operating_system": {
-            "name": measured(release.fields.get("NAME") or release.id if isinstance(release, OsRelease) else None),
-            "version": measured(release.version_id if isinstance(release, OsRelease) else None),
-        },
         "environment": _environment(host),
     }
+    if info is not None:
+        found["chassis.memory_capacity"] = Entry(round(info.memory.total / GIB), "measured", "GiB of usable memory")
+        instance = cloud.instance_type if isinstance(cloud, Cloud) else None
+        found["chassis.model_name"] = Entry(instance or info.chassis_model, "measured")
+        if info.cpu is not None:
+            found["chassis.cpu_model"] = Entry(info.cpu.model or None, "measured")
+            found["chassis.cpu_qty"] = Entry(info.cpu.num_sockets, "measured", "sockets")
+            found["chassis.cpu_cores"] = Entry(info.cpu.num_cores, "measured", "physical cores of all sockets")
+    if isinstance(release, OsRelease):
+        found["operating_system.name"] = Entry(release.fields.get("NAME") or release.id, "measured")
+        found["operating_system.version"] = Entry(release.version_id, "measured")
+    return found
+
+
+def _view(name: str) -> View:
+    return next(view for view in views() if view.name == name)
+
+
+def _networking(host: HostRecord, roles: Roles) -> list[dict[str, Entry]]:
+    """Cards, like ones together. A bond or VLAN is no card; what it carries goes through those below it."""
+    cards: Counter[tuple[str, str, float | None, tuple[str, ...]]] = Counter()
+    row: Interface
+    for row in _view("net_class").fact(host) or []:
+        if row.kind in ("bond", "bridge", "vlan"):
+            continue
+        kind = "infiniband" if row.kind == "infiniband" else "ethernet" if row.type == ETHERNET else "other"
+        up = row.operstate == "up" or (row.operstate == "unknown" and row.carrier is True)
+        speed = row.speed_mbps / 1000 if up and row.speed_mbps else None
+        cards[kind, "up" if up else "down", speed, tuple(roles.get(row.interface_name, ()))] += 1
+    return [
+        {
+            "unit_count": Entry(count, "measured"),
+            "type": Entry(kind, "measured"),
+            "state": Entry(state, "measured"),
+            **({"speed": _speed(speed)} if state == "up" else {}),
+            **({"traffic": _traffic(used)} if state == "up" else {}),
+        }
+        for (kind, state, speed, used), count in sorted(cards.items(), key=str)
+    ]
+
+
+def _traffic(used: tuple[str, ...]) -> Entry:
+    if used:
+        return Entry(list(used), "inferred", "by the bytes it carried in the run")
+    return Entry(None, "ask", "which of management, data, metadata, backend")
+
+
+def _speed(speed: float | None) -> Entry:
+    if speed is None:
+        return Entry(None, "ask", "Gb/s")
+    return Entry(int(speed) if speed.is_integer() else speed, "measured", "Gb/s")
+
+
+def _drives(host: HostRecord) -> list[dict[str, Entry]]:
+    """Disks, like ones together; the cells of a flash drive are written on no host."""
+    disks: Counter[tuple[str | None, str | None, str, bool | None, int]] = Counter()
+    for row in _view("block").fact(host) or []:
+        bus = row.interface if row.interface in ("nvme", "sas", "sata") else "other"
+        disks[row.vendor, row.model, bus, row.rotational, round((row.capacity_bytes or 0) / GB)] += 1
+    return [
+        {
+            "unit_count": Entry(count, "measured"),
+            "vendor_name": _told(vendor, "who made it"),
+            "model_name": _told(model, "its model"),
+            "interface": Entry(bus, "measured"),
+            # Virtual disks say that they rotate.
+            "media_type": Entry("HDD", "measured")
+            if rotational and bus != "other"
+            else Entry(None, "ask", "TLC, QLC or other"),
+            "capacity_in_GB": Entry(capacity, "measured"),
+            "performance": Entry(None, "ask", "seq_read_MBps, seq_write_MBps, random_read_IOPS, random_write_IOPS"),
+        }
+        for (vendor, model, bus, rotational, capacity), count in sorted(disks.items(), key=str)
+    ]
+
+
+def _told(value: str | None, question: str) -> Entry:
+    return Entry(value, "measured") if value else Entry(None, "ask", question)
+
+
+def _environment(host: HostRecord) -> list[dict[str, Entry]]:
+    """Variables that are the same on every rank and launch, those that hold something."""
+    fact = host.facts.get("environment")
+    settings = fact.settings if isinstance(fact, Environment) else {}
+    return [
+        {"name": Entry(name, "measured"), "value": Entry(value, "measured")}
+        for name, value in sorted(settings.items())
+        if value
+    ]

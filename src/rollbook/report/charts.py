@@ -73,7 +73,7 @@ def draw(tables: Tables, run: RunHosts, place: Mapping[str, int]) -> Drawn:
 
 
 def _times(run: RunHosts) -> tuple[int, int, int] | None:
-    """The first and the last sample of all, and the time between two; a host's own clock cannot lead outside the run."""
+    """The first and the last sample of all, and the time between two. A host's clock cannot lead outside the run."""
     ends = [time for host in run.series for time in (host.first_ns, host.last_ns) if time is not None]
     if not ends or not run.interval_seconds:
         return None

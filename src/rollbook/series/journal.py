@@ -234,26 +234,25 @@ class Reader:
         """The size of the good entry at this place, the negative number of bytes to pass over, or None to read on."""
         left = len(buffer) - at
         if left < HEADER.size:
-            return None if more or not left else self._skip(buffer, at, 1, more)
+            return None if more or not left else self._skip(buffer, at, more)
         magic, length, crc, _, _ = HEADER.unpack_from(buffer, at)
         if magic != MAGIC or length > LARGEST:
-            return self._skip(buffer, at, 1, more, began=magic == MAGIC)
+            return self._skip(buffer, at, more, began=magic == MAGIC)
         size: int = HEADER.size + length
         if size > left:
-            return None if more else self._skip(buffer, at, 1, more)
+            return None if more else self._skip(buffer, at, more)
         if zlib.crc32(memoryview(buffer)[at + 12 : at + size]) == crc:
             return size
-        # Content that a host sent is not searched for entries as long as the length seems right.
-        ends_well = buffer.startswith(MAGIC, at + size) or (size == left and not more)
-        return self._skip(buffer, at, size if ends_well else 1, more)
+        return self._skip(buffer, at, more)
 
-    def _skip(self, buffer: bytes, at: int, least: int, more: bool, *, began: bool = True) -> int:
+    def _skip(self, buffer: bytes, at: int, more: bool, *, began: bool = True) -> int:
+        """Go on at the next magic, be it inside what this entry claims to be: its length may be what is damaged."""
         self.damaged += began
-        found = buffer.find(MAGIC, at + least)
+        found = buffer.find(MAGIC, at + 1)
         if found >= 0:
             return at - found
         # A magic may be cut by the edge of what has been read.
-        return -max(least, len(buffer) - at - (len(MAGIC) - 1 if more else 0))
+        return -max(1, len(buffer) - at - (len(MAGIC) - 1 if more else 0))
 
 
 def read(directory: Path) -> Reader:

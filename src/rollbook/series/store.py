@@ -33,14 +33,16 @@ __all__ = ["connect", "query"]
 READING = ("SELECT", "EXPLAIN")
 
 
-def connect(run: Run) -> duckdb.DuckDBPyConnection:
-    """Open a record for SQL. Queries can read its tables and no other file."""
+def connect(run: Run, output: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Open a record for SQL. Queries can read its tables and no other file but those in `output`."""
     scratch = Path(tempfile.gettempdir()) / "rollbook-duckdb"
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": str(scratch)})
     try:
         _fill(connection, run)
         files = ", ".join(text(path.resolve()) for path in run.series_files().values())
         connection.execute(f"SET allowed_paths = [{files}]")
+        if output is not None:
+            connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     except duckdb.Error as error:

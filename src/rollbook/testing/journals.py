@@ -19,7 +19,7 @@ from rollbook.collect.plan import Plan
 from rollbook.series.journal import Journal
 from rollbook.sources import catalogue
 
-__all__ = ["Beats", "begin_of", "mutated", "record_this_machine", "synthesise"]
+__all__ = ["Beats", "Script", "begin_of", "body_of", "mutated", "record_this_machine", "synthesise"]
 
 KEY_BEATS = 60
 NUMBER = re.compile(rb"(?<=[ \t=])\d+(?=[ \t\n]|$)(?! .*[a-z]{2})")  # not the device numbers before a name
@@ -74,14 +74,15 @@ def record_this_machine(
 class Beats:
     """What an agent sends of one host's bodies: sample frames with one deflate stream per source."""
 
-    def __init__(self) -> None:
+    def __init__(self, key_beats: int = KEY_BEATS) -> None:
+        self._key_beats = key_beats
         self._streams: dict[int, zlib._Compress] = {}
         self._before: dict[int, bytes] = {}
         self._beat = 0
 
     def payload(self, bodies: Mapping[int, bytes]) -> bytes:
         """The payload of the next sample frame."""
-        key = self._beat % KEY_BEATS == 0
+        key = self._beat % self._key_beats == 0
         self._beat += 1
         parts = []
         for number, (source, body) in enumerate(bodies.items()):
@@ -97,6 +98,52 @@ class Beats:
             self._before[source] = body
             parts += [_varints(source, flags, 20 * number, 15, len(data)), data]
         return b"".join(parts)
+
+
+class Script:
+    """A journal written step by step: what each host sends, and when, by its own clocks and the collector's."""
+
+    def __init__(
+        self, raw: Path, hosts: Sequence[str], names: Sequence[str], interval_ns: int = 10**9, **more: Any
+    ) -> None:
+        self.plan = Plan(tuple(catalogue.source(name) for name in names))
+        self.journal = Journal(raw, begin_of(hosts, self.plan, interval_ns, **more))
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._beats: dict[int, Beats] = {}
+        self._seq: dict[int, int] = {}
+
+    def connect(self, host: int = 0, boot: str = "boot-1", **hello: str) -> None:
+        """A new connection of a host."""
+        self._beats[host], self._seq[host] = Beats(), 0
+        said = {"kind": "python", "hostname": f"h{host}", "boot_id": boot, **hello}
+        self.journal.event({"event": "connected", "hello": said, "method": "local"}, host=host)
+
+    def sample(
+        self, wall: int, texts: Mapping[str, Mapping[str, str]], *, mono: int | None = None, host: int = 0
+    ) -> None:
+        """One sample: pages by source name. The frame arrives at once; without `mono`, both clocks go together."""
+        bodies = {self._numbers[name]: body_of(pages) for name, pages in texts.items()}
+        mono = wall - 10**18 if mono is None else mono
+        self.frame("S", self._beats[host].payload(bodies), wall, mono, host=host)
+
+    def frame(
+        self, kind: str, payload: bytes, wall: int, mono: int, *, host: int = 0, arrived: int | None = None
+    ) -> None:
+        """Any frame."""
+        self._seq[host] += 1
+        frame = Frame(kind, self._seq[host], mono, wall, payload)
+        self.journal.frame(host, wall if arrived is None else arrived, frame)
+
+    def close(self) -> None:
+        """End the journal."""
+        self.journal.event({"event": "end"})
+        self.journal.close()
+
+
+def body_of(pages: Mapping[str, str]) -> bytes:
+    """Pages as the agent sends them, all of them read well."""
+    found = [(path, text.encode()) for path, text in pages.items()]
+    return b"".join(b"ok %d %s\n%s" % (len(data), path.encode(), data) for path, data in found)
 
 
 def mutated(body: bytes, random_: random.Random, share: float = 0.125) -> bytes:

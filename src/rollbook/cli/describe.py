@@ -1,0 +1,56 @@
+"""`rollbook describe`: the MLPerf Storage system description, as far as it can be measured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from rollbook import __version__
+from rollbook.checks.subject import open_subject
+from rollbook.cli.output import clean, stderr
+from rollbook.mlpstorage.describe import completed, draft, to_do
+from rollbook.mlpstorage.yaml_text import yaml_text
+from rollbook.record.layout import write_file
+from rollbook.record.yaml import read_yaml
+
+__all__ = ["command"]
+
+HEADING = """Made by rollbook {version} from {record}.
+measured: read on the hosts. inferred: follows from what was read, look at it. kept: from the file that was there.
+ask: a person must fill it in."""
+
+
+@click.command("describe")
+@click.argument("record", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write it there. A file that exists is not touched: completed, it is written beside it as FILE.new.",
+)
+def command(record: Path, *, output: Path | None) -> None:
+    """Draft the description of the system under test from RECORD: like clients together, with how each value came.
+
+    What a person must fill in is listed on stderr. Exits with 1 where an existing FILE disagrees with the record.
+    """
+    tree = draft(open_subject(record))
+    lines: list[str] = []
+    if output is not None and output.exists():
+        tree, lines = completed(read_yaml(output), tree)
+        output = output.with_name(f"{output.name}.new")
+    text = yaml_text(tree, HEADING.format(version=__version__, record=record))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_file(output, text.encode())
+    console = stderr()
+    for line in lines:
+        console.print(f"differs  {clean(line)}", soft_wrap=True, markup=False)
+    for line in to_do(tree):
+        console.print(f"to do    {clean(line)}", soft_wrap=True, markup=False)
+    if output is not None:
+        console.print(f"written to {output}")
+    sys.exit(1 if lines else 0)

@@ -1,0 +1,87 @@
+"""`rollbook query`: SQL over a record."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rollbook.api.finish import open_record
+from rollbook.cli.output import clean, stderr
+from rollbook.series import store
+from rollbook.series.export import safe
+
+__all__ = ["command"]
+
+SHOWN = 1000  # rows of a table for people
+CHUNK = 1000
+
+
+@click.command("query")
+@click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("sql")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="For people, for spreadsheets, or one JSON object a line.",
+)
+def command(record: Path, sql: str, form: str) -> None:
+    """Run one SELECT over RECORD and print what it gives.
+
+    Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
+    second; samples and rates with one row per host and beat; disks, interfaces, ports, gpus, nfs_mounts, disk_total,
+    net_total; hosts, facts, phases, gaps, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
+    """
+    with store.connect(open_record(record)) as connection:
+        found = store.query(connection, sql)
+        names = [column[0] for column in found.description or []]
+        rows = _rows(found)
+        if form == "json":
+            for row in rows:
+                click.echo(msgspec.json.encode(dict(zip(names, row, strict=True)), enc_hook=str))
+        elif form == "csv":
+            writer = csv.writer(sys.stdout)
+            writer.writerow([safe(name) for name in names])
+            writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+        else:
+            _table(names, rows)
+
+
+def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
+    while rows := found.fetchmany(CHUNK):
+        yield from rows
+
+
+def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        shown.add_column(clean(name), overflow="fold")
+    more = 0
+    for number, row in enumerate(rows):
+        if number < SHOWN:
+            shown.add_row(*(Text(_cell(cell)) for cell in row))
+        else:
+            more += 1
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(400, 24 * len(names))  # a file or a pipe has no edge to wrap at
+    console.print(shown)
+    if more:
+        stderr().print(f"{more} more rows; --format csv or json prints them all")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else clean(value)

@@ -1,0 +1,28 @@
+"""`rollbook recover`: finish a record whose collector died."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rollbook.api.finish import finish
+from rollbook.cli.output import coverage_line, stderr
+from rollbook.errors import RecordError
+from rollbook.series.journal import segments
+
+__all__ = ["command"]
+
+
+@click.command("recover")
+@click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def command(record: Path) -> None:
+    """Make everything in RECORD that follows from its raw log: tables, hosts, metadata, page, manifest.
+
+    For a record whose collector died, and for any other to have it made anew by this version.
+    """
+    if not segments(record / "raw"):
+        raise RecordError(f"{record} has no raw log to recover from")
+    run = finish(record)
+    samples = sum(host.samples for host in run.hosts.series)
+    stderr().print(f"{samples} samples recovered; {coverage_line(run.coverage)}; record in {record}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""MLPerf Storage's own classes, files and descriptions, thin over Rollbook's core."""

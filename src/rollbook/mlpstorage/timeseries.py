@@ -1,0 +1,231 @@
+"""MLPerf Storage's time series collectors over Rollbook's recorder: one stream per host, kept on disk while it runs.
+
+Samples fall on the same instants on all hosts, whatever the hosts take to answer; a host that is slow or gone costs
+itself alone. Past `max_samples` a host keeps every second sample, so that the end of a run is never lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime as dt
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rollbook.collect.plan import Plan
+from rollbook.collect.readings import Reading
+from rollbook.collect.recorder import Recorder
+from rollbook.errors import ParseError
+from rollbook.hosts import parse_hosts
+from rollbook.mlpstorage.shapes import sample_value
+from rollbook.series.samples import HostSamples, Segments
+from rollbook.series.survey import HostLog, Survey, survey
+from rollbook.sources import catalogue
+from rollbook.transports import Options, route
+
+__all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector", "TimeSeriesData", "TimeSeriesSample"]
+
+# Keys of a sample, and the sources they come from.
+SOURCES = {
+    "diskstats": "diskstats",
+    "vmstat": "vmstat",
+    "meminfo": "meminfo",
+    "loadavg": "loadavg",
+    "netdev": "net_dev",
+}
+
+
+@dataclasses.dataclass
+class TimeSeriesSample:
+    """One host at one time; what was not read is None."""
+
+    timestamp: str
+    hostname: str
+    diskstats: list[dict[str, Any]] | None = None
+    vmstat: dict[str, int] | None = None
+    meminfo: dict[str, int] | None = None
+    loadavg: dict[str, float] | None = None
+    netdev: list[dict[str, Any]] | None = None
+    errors: dict[str, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what is None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesSample:
+        """From `to_dict`; keys of later versions are passed over."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in known})
+
+
+@dataclasses.dataclass
+class TimeSeriesData:
+    """The samples of all hosts of a run."""
+
+    collection_interval_seconds: float
+    start_time: str
+    end_time: str
+    num_samples: int
+    samples_by_host: dict[str, list[TimeSeriesSample]]
+    collection_method: str
+    hosts_requested: list[str]
+    hosts_collected: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `*_timeseries.json`."""
+        samples = {host: [sample.to_dict() for sample in found] for host, found in self.samples_by_host.items()}
+        return {**vars(self), "samples_by_host": samples}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesData:
+        """From `to_dict`."""
+        samples = {
+            host: [TimeSeriesSample.from_dict(sample) for sample in found]
+            for host, found in data["samples_by_host"].items()
+        }
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{**{k: v for k, v in data.items() if k in known}, "samples_by_host": samples})
+
+
+class MultiHostTimeSeriesCollector:
+    """Samples hosts in the background from `start` to `stop`."""
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        interval_seconds: float = 10.0,
+        max_samples: int = 3600,
+        ssh_username: str | None = None,
+        ssh_timeout: float = 30,
+        max_workers: int = 10,
+        logger: Any = None,
+        **options: Any,
+    ) -> None:
+        self.hosts, self.interval, self.max_samples, self.logger = list(hosts), interval_seconds, max_samples, logger
+        self._options = Options(ssh_user=ssh_username, timeout=ssh_timeout, **options)
+        self._fanout = max_workers
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._began = self._ended = ""
+
+    def start(self) -> None:
+        """Begin; returns when every host gives samples or has failed to."""
+        if self._thread is not None:
+            raise RuntimeError("it was started already")
+        self._directory = tempfile.TemporaryDirectory(prefix="rollbook-")
+        self._began = _stamp(dt.datetime.now(dt.UTC))
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__)
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> TimeSeriesData:
+        """End, and give what was sampled."""
+        if self._thread is None or self._directory is None:
+            raise RuntimeError("it was not started")
+        self._stop.set()
+        self._thread.join()
+        self._ended = _stamp(dt.datetime.now(dt.UTC))
+        if self._error is not None:
+            raise self._error
+        with self._directory as path:
+            return self._data(survey(Path(path)))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether samples are being taken."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._record())
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread, by `stop`
+            self._error = error
+        finally:
+            self._ready.set()
+
+    async def _record(self) -> None:
+        assert self._directory is not None
+        plan = Plan.of([catalogue.source(name) for name in SOURCES.values()])
+        async with Recorder(
+            Path(self._directory.name),
+            parse_hosts(self.hosts),
+            route(self._options),
+            plan,
+            interval=self.interval,
+            about={"type": "timeseries"},
+            timeout=self._options.timeout,
+            fanout=self._fanout,
+        ) as recorder:
+            await recorder.ready()
+            self._ready.set()
+            while not self._stop.is_set():
+                await asyncio.sleep(0.05)
+            await recorder.end(facts=False)
+
+    def _data(self, found: Survey) -> TimeSeriesData:
+        files = Segments(found)
+        try:
+            samples = {host.name: self._thinned(list(_samples(found, host, files))) for host in found.hosts}
+        finally:
+            files.close()
+        collected = [host for host, taken in samples.items() if taken]
+        return TimeSeriesData(
+            collection_interval_seconds=self.interval,
+            start_time=self._began,
+            end_time=self._ended,
+            num_samples=sum(map(len, samples.values())),
+            samples_by_host={host: samples[host] for host in collected},
+            collection_method="ssh" if len(collected) > 1 else "local",
+            hosts_requested=self.hosts,
+            hosts_collected=collected,
+        )
+
+    def _thinned(self, samples: list[TimeSeriesSample]) -> list[TimeSeriesSample]:
+        while len(samples) > self.max_samples:
+            samples = samples[::2]
+        return samples
+
+
+class TimeSeriesCollector(MultiHostTimeSeriesCollector):
+    """The same for this machine alone."""
+
+    def __init__(self, interval_seconds: float = 10.0, max_samples: int = 3600, logger: Any = None) -> None:
+        super().__init__(["localhost"], interval_seconds, max_samples, logger=logger, via="local")
+
+
+def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeriesSample]:
+    """The samples of a host, all sources of one beat together."""
+    keys = {
+        number: key
+        for number, source in enumerate(found.plan.sources)
+        for key, s in SOURCES.items()
+        if s == source.name
+    }
+    name = next((hello["hostname"] for hello in host.hellos if hello.get("hostname")), host.name)
+    beats: dict[int, TimeSeriesSample] = {}
+    bodies: dict[int, bytes] = {}
+    for sample in HostSamples(found, host, files):
+        if sample.source not in keys:
+            continue
+        beat = beats.setdefault(
+            sample.ts, TimeSeriesSample(_stamp(dt.datetime.fromtimestamp(sample.ts / 1e9, dt.UTC)), name)
+        )
+        body = bodies[sample.source] = bodies.get(sample.source, b"") if sample.body is None else sample.body
+        source = found.plan.sources[sample.source]
+        reading = Reading(source, "sample", "ok", "", sample.mono, 0, 0.0, body)
+        try:
+            setattr(beat, keys[sample.source], sample_value(reading.parse()))
+        except ParseError as error:
+            beat.errors = {**(beat.errors or {}), keys[sample.source]: str(error)}
+    yield from beats.values()
+
+
+def _stamp(at: dt.datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

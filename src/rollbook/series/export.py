@@ -1,0 +1,64 @@
+"""A record's tables in other forms: Parquet, CSV, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from rollbook.errors import RecordError, UsageError
+from rollbook.record.run import Run
+from rollbook.series.store import connect
+from rollbook.series.tables import quoted, text
+
+__all__ = ["FORMATS", "export", "safe"]
+
+FORMATS = {
+    "parquet": "FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd",
+    "csv": "FORMAT csv, HEADER",
+    "json": "FORMAT json, ARRAY true",
+}
+ALWAYS = ("rates", "hosts", "facts", "phases")
+FORMULA = "=+-@\t\r"  # what makes a spreadsheet take a cell for a formula
+
+
+def export(run: Run, form: str, output: Path, tables: Sequence[str] = ()) -> list[Path]:
+    """Write tables and views, all of the series where none are named, into the directory `output`; gives the files."""
+    chosen = list(tables) or [*run.series_files(), *ALWAYS]
+    output.mkdir(parents=True, exist_ok=True)
+    written = []
+    with connect(run, output) as connection:
+        known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
+        for name in chosen:
+            if name not in known:
+                raise UsageError(f"the record has no table called {name!r}; there are {', '.join(sorted(known))}")
+            path = output / f"{name}.{form}"
+            temporary = output / f".{path.name}.part"
+            body = _safe(connection, name) if form == "csv" else f"SELECT * FROM {quoted(name)}"  # noqa: S608 - quoted
+            try:
+                connection.execute(f"COPY ({body}) TO {text(temporary.resolve())} ({FORMATS[form]})")
+                temporary.replace(path)
+            except (duckdb.Error, OSError) as error:
+                temporary.unlink(missing_ok=True)
+                raise RecordError(f"cannot write {path}: {error}") from error
+            written.append(path)
+    return written
+
+
+def _safe(connection: duckdb.DuckDBPyConnection, table: str) -> str:
+    """A query whose texts, and the names of whose columns, no spreadsheet takes for formulas."""
+    columns = []
+    for name, kind, *_ in connection.execute(f"DESCRIBE {quoted(table)}").fetchall():
+        value = f"CAST({quoted(name)} AS VARCHAR)" if kind.endswith("[]") else quoted(name)
+        if kind == "VARCHAR" or kind.endswith("[]"):
+            value = (
+                f"CASE WHEN left({value}, 1) IN ({', '.join(map(text, FORMULA))}) THEN '''' || {value} ELSE {value} END"
+            )
+        columns.append(f"{value} AS {quoted(safe(name))}")
+    return f"SELECT {', '.join(columns)} FROM {quoted(table)}"  # noqa: S608 - quoted
+
+
+def safe(cell: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell[:1] and cell[0] in FORMULA else cell
