@@ -49,6 +49,10 @@ class Browser:
         """Open a file and wait until it is loaded."""
         self.call("POST", "/url", {"url": path.as_uri()})
 
+    def later(self, body: str) -> Any:
+        """Run a script that calls its last argument with the result when it is done."""
+        return self.call("POST", "/execute/async", {"script": body, "args": []})
+
     def script(self, body: str, *args: Any) -> Any:
         """Run a script in the page and give back what it returns."""
         return self.call("POST", "/execute/sync", {"script": body, "args": list(args)})

@@ -13,7 +13,8 @@ from rollbook.checks.model import Findings
 from rollbook.record.document import encode
 from rollbook.record.hosts import Clock, Cost, HostRecord
 from rollbook.record.run import ClockPoint, Gap, Phase, Run, RunHosts, SeriesHost
-from rollbook.report.tables import Tables
+from rollbook.sources import catalogue
+from rollbook.sources.base import compare_of, counter, gauge
 
 START_NS = 1_794_744_000 * 10**9  # 2026-11-15 12:00:00 UTC
 SECOND = 10**9
@@ -63,8 +64,48 @@ SELECT host, ts, printf('nvme%dn1', d) AS device,
     CASE WHEN sick AND d <> 1 THEN 0.45 ELSE disk_read_latency END AS disk_read_latency,
     CASE WHEN sick AND d <> 1 THEN 1.6 ELSE disk_write_latency END AS disk_write_latency,
     disk_util
-FROM (SELECT *, host IN (SELECT printf('node%0{digits}d', h) FROM trouble) AS sick FROM rates), range(4) devices(d)
+FROM (SELECT *, host IN (SELECT printf('node%0{digits}d', h) FROM trouble) AS sick FROM rates),
+    range({disks}) devices(d)
 """
+
+# What hosts would have counted to give these rates: tables of the series, as queries over `rates` and `disks`.
+COUNTED = """SELECT host, ts, epoch_ns(ts) - {start} + 10**12 AS mono, {columns} FROM {table}
+    WINDOW until AS (PARTITION BY {keys} ORDER BY ts) ORDER BY {keys}, ts"""
+TICKS = 6400  # per second: 64 CPUs
+SERIES = {
+    "stat": (
+        "rates",
+        {"cpu": "'cpu'", "user": f"{TICKS / 100} * cpu_busy", "iowait": f"{TICKS / 100} * cpu_iowait"}
+        | {"idle": f"{TICKS} - {TICKS / 100} * (cpu_busy + cpu_iowait)"}
+        | dict.fromkeys(("nice", "system", "irq", "softirq", "steal"), "0")
+        | {"extra": "[]"},
+    ),
+    "loadavg": ("rates", {"load_1min": "load_1min"}),
+    "meminfo": (
+        "rates",
+        {"total_kib": "536870912", "MemAvailable": "mem_available / 1024", "Cached": "page_cache / 1024"}
+        | {"Dirty": "dirty / 1024"},
+    ),
+    "pressure": (
+        "(UNPIVOT rates ON psi_cpu AS cpu, psi_memory AS memory, psi_io AS io INTO NAME kind VALUE share)",
+        {"resource": "kind", "some_total_us": "1e4 * share", "full_total_us": "5e3 * share"},
+    ),
+    "net_dev": (
+        "rates",
+        {"interface_name": "'eth0'", "rx_bytes": "net_rx", "tx_bytes": "net_tx"}
+        | {"rx_packets": "net_rx / 9000", "tx_packets": "net_tx / 9000"}
+        | dict.fromkeys(("rx_errors", "tx_errors", "rx_dropped", "tx_dropped"), "0"),
+    ),
+    "diskstats": (
+        "disks",
+        {"device_name": "device", "sectors_read": "disk_read / 512", "sectors_written": "disk_write / 512"}
+        | {"reads_completed": "disk_read / 131072", "writes_completed": "disk_write / 131072"}
+        | {"time_reading_ms": "disk_read_latency * disk_read / 131072"}
+        | {"time_writing_ms": "disk_write_latency * disk_write / 131072"}
+        | {"time_doing_ios_ms": "10 * disk_util", "weighted_time_doing_ios_ms": "20 * disk_util"},
+    ),
+    "vmstat": ("rates", dict.fromkeys(("pgmajfault", "pswpin", "pswpout"), "0")),
+}
 
 
 def tables(
@@ -75,9 +116,9 @@ def tables(
     slow: tuple[tuple[int, float, float, float], ...] = (),
     gaps: tuple[tuple[int, int, int], ...] = (),
     lost: Collection[int] = (),
-    devices: bool = True,
+    disks: int = 4,
     renamed: Mapping[int, str] = {},
-) -> Tables:
+) -> duckdb.DuckDBPyConnection:
     """Rates of so many hosts. `slow` holds (host, factor, from, to) in parts of the run, `gaps` (host, from, to)."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE trouble (h BIGINT, factor DOUBLE, since DOUBLE, til DOUBLE)")
@@ -92,14 +133,36 @@ def tables(
         "digits": len(str(hosts)),
         "start": START_NS,
         "interval": int(interval * SECOND),
+        "disks": disks,
     }
     connection.execute(RATES.format_map(numbers))
-    if devices:
-        connection.execute(DISKS.format_map(numbers))
+    connection.execute(DISKS.format_map(numbers))
     for number, called in renamed.items():
-        for table in ("rates", "disks")[: 1 + devices]:
+        for table in ("rates", "disks"):
             connection.execute(f"UPDATE {table} SET host = ? WHERE host = ?", [called, name(number, hosts)])
-    return Tables(connection)
+    return connection
+
+
+def write_series(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Tables of counters in the record at `path` that give these rates."""
+    (path / "series").mkdir(exist_ok=True)
+    for source, (table, columns) in SERIES.items():
+        known = compare_of(catalogue.source(source).record)
+        rest = gauge("KiB") if source == "meminfo" else counter("pages")
+        about = {column: known.get(column, rest) for column in columns}
+        wanted = [f"{_counted(about[column].mode, value)} AS {column}" for column, value in columns.items()]
+        named = (columns[column] for column in columns if about[column].mode == "key")
+        keys = ", ".join(["host", *(value for value in named if not value.startswith("'"))])
+        query = COUNTED.format(start=START_NS, columns=", ".join(wanted), table=table, keys=keys)
+        metadata = json.dumps({column: [how.mode, how.unit] for column, how in about.items()})
+        options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{rollbook_columns: '{metadata}'}}"
+        connection.execute(f"COPY ({query}) TO '{path}/series/{source}.parquet' ({options})")
+
+
+def _counted(mode: str, value: str) -> str:
+    if mode == "counter":
+        return f"(1e6 + sum({value}) OVER until)::BIGINT"
+    return f"({value})::{ {'key': 'VARCHAR', 'info': 'BIGINT[]'}.get(mode, 'DOUBLE') }"
 
 
 def name(number: int, hosts: int) -> str:

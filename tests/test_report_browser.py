@@ -11,7 +11,7 @@ from rollbook.report.build import build
 from rollbook.report.page import html
 from tests import report_runs
 from tests.browser import Browser, browser
-from tests.test_report_page import EVIL, hostile
+from tests.test_report_page import EVIL, hostile, tables
 
 pytestmark = pytest.mark.needs("chromedriver", "chromium")
 
@@ -55,7 +55,7 @@ def straggler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("straggler")
     gaps, lost = ((5, 300, 380),), {12: "no route to host"}
     run = report_runs.run(path, 16, 600, gaps=gaps, lost=lost)
-    data = build(run, report_runs.tables(16, 600, slow=((7, 9.0, 0.2, 0.5),), gaps=gaps, lost=lost))
+    data = build(run, tables(16, 600, slow=((7, 9.0, 0.2, 0.5),), gaps=gaps, lost=lost))
     page = path / "report.html"
     page.write_text(html(data))
     return page

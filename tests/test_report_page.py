@@ -18,7 +18,8 @@ from rollbook.cli.report import command
 from rollbook.record.document import encode
 from rollbook.report.build import build
 from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, PageData
-from rollbook.report.page import html
+from rollbook.report.page import html, write_report
+from rollbook.report.tables import Tables
 from rollbook.report.verdict import verdict
 from rollbook.report.words import amount, clock_span, number
 from rollbook.sources.meminfo import MemInfo
@@ -47,7 +48,12 @@ def hostile(path: Path) -> PageData:
     found = Findings.of("now", [], [RuleResult(id="odd", outcome="warn", findings=[finding])])
     renamed = {3: EVIL}
     run = report_runs.run(path, 8, 240, renamed=renamed, facts=facts, findings=found, gaps=((3, 200, 210),))
-    return build(run, report_runs.tables(8, 240, slow=((3, 9.0, 0.1, 0.6),), renamed=renamed))
+    return build(run, tables(8, 240, slow=((3, 9.0, 0.1, 0.6),), renamed=renamed))
+
+
+def tables(*args: Any, **options: Any) -> Tables:
+    """The tables of a made-up run, to be drawn from."""
+    return Tables(report_runs.tables(*args, **options))
 
 
 class Elements(HTMLParser):
@@ -133,7 +139,7 @@ def test_what_a_hostile_host_sends_is_kept_word_for_word(tmp_path: Path) -> None
 def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
     """The sentence has host, device, ratio, values and time."""
     run = report_runs.run(tmp_path, 32, 3600)
-    page = build(run, report_runs.tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),)))
+    page = build(run, tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),)))
     first = page.outliers[0]
     assert re.fullmatch(
         r"node17 nvme1n1 disk write latency 9\.\d × the median of 31 peers "
@@ -147,9 +153,20 @@ def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
     assert sum(chart.telling is not None for chart in page.charts) == 5
 
 
+def test_from_counters_to_words(tmp_path: Path) -> None:
+    """From the tables of a record, through its rates, the same straggler comes out."""
+    run = report_runs.run(tmp_path, 8, 600)
+    report_runs.write_series(report_runs.tables(8, 600, slow=((3, 9.0, 0.1, 0.5),)), tmp_path)
+    write_report(run, tmp_path / "report.html")
+    data = parsed((tmp_path / "report.html").read_text()).scripts
+    page = json.loads(next(text for attributes, text in data if attributes.get("type") == "application/json"))
+    assert page["outliers"][0]["text"].startswith("node3 nvme1n1 disk write latency")
+    assert {chart["id"] for chart in page["charts"]} >= {"cpu_busy", "disk_read", "net_rx", "psi_io", "mem_available"}
+
+
 def test_healthy_run_says_so(tmp_path: Path) -> None:
     """Noise is no finding."""
-    page = build(report_runs.run(tmp_path, 32, 600), report_runs.tables(32, 600))
+    page = build(report_runs.run(tmp_path, 32, 600), tables(32, 600))
     assert page.outliers == []
     assert page.verdict.headline == "All well: 32 hosts complete, nothing stands out"
     assert any("Memory pressure" in note for note in page.notes)  # always zero, said and not drawn
@@ -158,7 +175,7 @@ def test_healthy_run_says_so(tmp_path: Path) -> None:
 
 def test_down_sampling_is_said(tmp_path: Path) -> None:
     """How samples became cells is on the page."""
-    page = build(report_runs.run(tmp_path, 32, 3600), report_runs.tables(32, 3600))
+    page = build(report_runs.run(tmp_path, 32, 3600), tables(32, 3600))
     assert any("8 of them share one cell of 8 s" in note and "peaks survive" in note for note in page.notes)
     assert page.charts[0].beats == 8
 
@@ -168,7 +185,7 @@ def test_partial_run(tmp_path: Path) -> None:
     lost = {4: "no route to host"}
     gaps = ((2, 100, 150), (6, 200, 300))
     run = report_runs.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
-    page = build(run, report_runs.tables(8, 300, gaps=gaps, lost=lost))
+    page = build(run, tables(8, 300, gaps=gaps, lost=lost))
     assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
     assert page.verdict.headline == "Not well: the command failed with exit code 3"
     assert page.verdict.reasons[:2] == ["1 host gave nothing: node4", "2 hosts are partial: node[2,6]"]
@@ -217,7 +234,7 @@ def test_report_command(tmp_path: Path) -> None:
 
 def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:
     """What is in the page is the document."""
-    page = build(report_runs.run(tmp_path, 3, 60), report_runs.tables(3, 60))
+    page = build(report_runs.run(tmp_path, 3, 60), tables(3, 60))
     text = html(page)
     data = next(text for a, text in parsed(text).scripts if a.get("type") == "application/json")
     assert json.loads(data) == json.loads(encode(page))
@@ -241,7 +258,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "lost": ([None, [*HOSTS, LOST], [], [], None], "warn", "Worth a look: 1 host gave nothing: gone"),
     "all lost": ([None, [LOST], [], [], None], "bad", "Not well: no host gave data"),
     "odd": ([None, HOSTS, [], [ODD, ODD], None], "warn", "Worth a look: 1 host stands out: n2"),
-    "warning": ([None, HOSTS, [WARN], [], None], "warn", "Worth a look: 1 warning"),
+    "warning": ([None, HOSTS, [WARN], [], None], "warn", "Worth a look: 1 warning: hm"),
 }
 
 

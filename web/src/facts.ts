@@ -7,7 +7,7 @@ import type { Fact, Page } from "./model.ts";
 export function facts(page: Page): HTMLElement {
   const element = h("section", { id: "facts", "aria-labelledby": "facts-title" }, h("h2", { id: "facts-title" }, "Facts"));
   add(element, h("p", { class: "small" }, page.compared));
-  add(element, h("h3", {}, page.differing.length ? `${count(page.differing.length, "fact")} on which like hosts differ` : "Like hosts differ in nothing"));
+  add(element, h("h3", {}, page.differing.length ? `${count(page.differing.length, "fact")} on which like hosts differ` : "Like hosts differ in nothing that is compared"));
   if (page.differing.length) add(element, scroll("Facts that differ", table("Facts that differ", ["Fact", "Values and hosts"], page.differing.map(differing))));
   add(element, h("h3", {}, page.changes.length ? `${count(page.changes.length, "change")} between start and end` : "Nothing known to have changed between start and end"));
   if (page.changes.length) {

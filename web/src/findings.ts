@@ -19,7 +19,7 @@ export function outliers(view: View): HTMLElement {
     list.querySelectorAll("li").forEach((item) => (item.hidden = false));
     more.remove();
   });
-  const none = view.page.charts.length === 0 ? "No series was taken, so nobody can stand out." : "No host stands out from its peers.";
+  const none = view.page.charts.length === 0 ? "No series was taken, so nobody can stand out." : "Nothing stands out.";
   return h(
     "section",
     { id: "stands-out", "aria-labelledby": "outliers-title" },

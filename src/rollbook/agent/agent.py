@@ -222,32 +222,6 @@ def fits(name: str, pattern: str) -> bool:
     return name[:1] == pattern[0] and fits(name[1:], pattern[1:])
 
 
-def matches(pattern: str) -> "list[str]":
-    """Paths that may match a pattern with wildcards in some of its parts, sorted; one without any is itself.
-
-    Names after the last wildcard are not looked up: who opens them sees whether they are there.
-    """
-    if "*" not in pattern:
-        return [pattern]
-    found = [""]
-    parts = pattern.split("/")[1:]
-    for depth, part in enumerate(parts, 1):
-        if "*" not in part:
-            found = [base + "/" + part for base in found]
-            continue
-        longer = []
-        for base in found:
-            try:
-                entries = list(os.scandir(base or "/"))
-            except OSError:
-                continue
-            # Nothing lies below a plain file; the directory itself tells which those are.
-            names = [e.name for e in entries if depth == len(parts) or not e.is_file(follow_symlinks=False)]
-            longer += [base + "/" + name for name in sorted(names) if name[0] != "." and fits(name, part)]
-        found = longer[:FILES]
-    return found
-
-
 def cgroups(own: bool) -> "list[str]":
     """Directories of the agent's own cgroups, one in each hierarchy, or each with its ancestors up to the root."""
     found = []
@@ -267,6 +241,47 @@ def cgroups(own: bool) -> "list[str]":
         chain.append(roots[0])
         found += chain[:1] if own else chain
     return found
+
+
+class Tree:
+    """Directories as they are while one source is read. Each is listed once: that is cheaper than to try its files."""
+
+    def __init__(self) -> None:
+        self.listed = {}  # type: dict[str, dict[str, bool]]
+        self.cgroups = {}  # type: dict[str, list[str]]
+
+    def names(self, directory: str) -> "dict[str, bool]":
+        """What lies in a directory, each with whether something may lie below it."""
+        if directory not in self.listed:
+            try:
+                entries = list(os.scandir(directory))
+            except OSError:
+                entries = []
+            self.listed[directory] = {e.name: not e.is_file(follow_symlinks=False) for e in entries}
+        return self.listed[directory]
+
+    def matches(self, pattern: str) -> "list[str]":
+        """Paths that match a pattern with wildcards, `{cgroup}` or `{own}`, sorted; one without any is itself."""
+        start, *parts = pattern.split("/")
+        found, sure = [""], not start
+        if start:
+            if start not in self.cgroups:
+                self.cgroups[start] = cgroups(start == "{own}")
+            found = self.cgroups[start]
+        for depth, part in enumerate(parts, 1):
+            if sure and "*" not in part:
+                found = [base + "/" + part for base in found]
+                continue
+            sure, longer = False, []
+            for base in found:
+                names = self.names(base or "/")
+                if "*" in part:
+                    below = [name for name in names if depth == len(parts) or names[name]]
+                    longer += [base + "/" + name for name in sorted(below) if name[0] != "." and fits(name, part)]
+                elif part in names:
+                    longer.append(base + "/" + part)
+            found = longer[:FILES]
+        return found
 
 
 def masked(name: str, value: str) -> str:
@@ -322,13 +337,7 @@ def installed(program: str) -> bool:
     return "/" in program or any(os.path.exists(place + "/" + program) for place in places)
 
 
-def unread(path: str, error: OSError, guess: bool) -> bytes:
-    """The page of what could not be read; none where it was a guess that it is there."""
-    status = failed(error)
-    return b"" if guess and status == "absent" else page(path, status)
-
-
-def read_file(path: str, limit: int, guess: bool = False) -> bytes:
+def read_file(path: str, limit: int) -> bytes:
     """A page with a file's text. Kernel files lie about their size: read until an empty answer or the limit."""
     pieces = []  # type: list[bytes]
     left = limit
@@ -344,16 +353,16 @@ def read_file(path: str, limit: int, guess: bool = False) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        return unread(path, error, guess)
+        return page(path, failed(error))
     return page(path, "truncated", b"".join(pieces))
 
 
-def read_link(path: str, guess: bool = False) -> bytes:
+def read_link(path: str) -> bytes:
     """A page with a symbolic link's target."""
     try:
         return page(path, "ok", os.readlink(os.fsencode(path)))
     except OSError as error:
-        return unread(path, error, guess)
+        return page(path, failed(error))
 
 
 def read_space(path: str) -> bytes:
@@ -379,28 +388,20 @@ class Source:
     def does(self, *ops: str) -> bool:
         return any(ask[0] in ops for ask in self.asks)
 
-    def paths(self, op: str) -> "Iterator[tuple[str, bool]]":
-        """The paths asked for, wildcards, `{cgroup}` and `{own}` filled in, and whether each is a guess."""
-        directories = {}  # type: dict[str, list[str]]
+    def paths(self, op: str, tree: "Tree") -> "Iterator[str]":
+        """The paths asked for, wildcards filled in."""
         for ask in self.asks:
             if ask[0] == op:
-                places = [ask[1]]
-                for word in ("{cgroup}", "{own}"):
-                    if word in ask[1]:
-                        if word not in directories:
-                            directories[word] = cgroups(word == "{own}")
-                        places = [ask[1].replace(word, directory) for directory in directories[word]]
-                for place in places:
-                    for path in matches(place):
-                        yield path, "*" in place or place != ask[1]
+                for path in tree.matches(ask[1]):
+                    yield path
 
     def pages(self) -> bytes:
         """All pages that are files, links or environment."""
-        pages, left = [], self.limit
-        for path, guess in self.paths("read"):
-            pages.append(read_file(path, left, guess) if left > 0 else page(path, "skipped"))
+        pages, left, tree = [], self.limit, Tree()
+        for path in self.paths("read", tree):
+            pages.append(read_file(path, left) if left > 0 else page(path, "skipped"))
             left -= len(pages[-1])
-        pages += [read_link(path, guess) for path, guess in self.paths("link")]
+        pages += [read_link(path) for path in self.paths("link", tree)]
         pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
         return b"".join(pages)
 
@@ -410,7 +411,7 @@ class Source:
         Descriptors stay open; files that appear are found when a stream starts anew.
         """
         if key:
-            for path, _ in self.paths("read"):
+            for path in self.paths("read", Tree()):
                 if path not in self.files and os.path.exists(path):
                     self.files[path] = None
         pages = []

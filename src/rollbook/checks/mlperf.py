@@ -15,6 +15,7 @@ import msgspec
 from rollbook.checks.model import CannotTell, Finding, Findings, Severity
 from rollbook.checks.subject import Subject
 from rollbook.record.cluster import HostMemoryInfo
+from rollbook.record.hosts import HostRecord
 from rollbook.sources.cgroup_limits import CgroupLimits
 from rollbook.sources.meminfo import MemInfo
 
@@ -131,19 +132,22 @@ class Memory(msgspec.Struct, frozen=True):
 
 def memory_of(run: Subject) -> Memory:
     """Every statement about the clients' memory that the record holds."""
-    known = [
-        HostMemoryInfo.of(
-            memory, limits if isinstance(limits := host.facts.get("cgroup_limits"), CgroupLimits) else None
-        )
-        for host, memory in run.each(MemInfo)
-    ]
+    known = [HostMemoryInfo.of(memory, _limits(host)) for host, memory in run.each(MemInfo)]
+    cluster = run.metadata.get("system_info") or run.metadata.get("cluster_information") or {}
+    looked_at = cluster.get("collection_method") not in (None, "unknown", "args", "dlio_summary")
+    stated = cluster.get("total_memory_bytes") if looked_at else None
     args = run.metadata.get("args") or {}
     each, count = args.get("client_host_memory_in_gb"), args.get("num_client_hosts") or len(run.start)
     sizes = run.summary.get("host_memory_GB")
     return Memory(
-        hosts=len(known) or len(run.start),
-        measured=sum(memory.total for memory in known) if known else None,
+        hosts=len(known) or len(run.start) or int(cluster.get("num_hosts") or 0),
+        measured=sum(memory.total for memory in known) if known else stated or None,
         limited=sum(memory.usable for memory in known) if known else None,
         declared=int(each * count * GIB) if isinstance(each, int | float) and count else None,
         reported=int(sum(sizes) * GIB) if isinstance(sizes, list) and sizes else None,
     )
+
+
+def _limits(host: HostRecord) -> CgroupLimits | None:
+    limits = host.facts.get("cgroup_limits")
+    return limits if isinstance(limits, CgroupLimits) else None

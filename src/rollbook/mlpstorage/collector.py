@@ -123,7 +123,7 @@ class MPIClusterCollector(_Collector):
 
     method = "mpi"
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - their signature
         self,
         hosts: Sequence[str],
         mpi_bin: str,
@@ -163,7 +163,7 @@ def collect_local_system_info() -> dict[str, Any]:
     return raw_record(record)
 
 
-def collect_cluster_info(
+def collect_cluster_info(  # noqa: PLR0917 - their signature
     hosts: Sequence[str],
     mpi_bin: str,
     logger: Any,
@@ -185,7 +185,7 @@ def collect_cluster_info(
     except RuntimeError as error:
         if not fallback_to_local:
             raise
-        logger.warning(f"{error}; only this machine is described")
+        logger.warning("%s; only this machine is described", error)
         local = collect_local_system_info()
         found = {local["hostname"]: local}
         about |= {"collection_method": "local_fallback", "mpi_error": str(error)}

@@ -94,7 +94,7 @@ class TimeSeriesData:
 class MultiHostTimeSeriesCollector:
     """Samples hosts in the background from `start` to `stop`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - their signature
         self,
         hosts: Sequence[str],
         interval_seconds: float = 10.0,
@@ -165,8 +165,7 @@ class MultiHostTimeSeriesCollector:
         ) as recorder:
             await recorder.ready()
             self._ready.set()
-            while not self._stop.is_set():
-                await asyncio.sleep(0.05)
+            await asyncio.to_thread(self._stop.wait)
             await recorder.end(facts=False)
 
     def _data(self, found: Survey) -> TimeSeriesData:

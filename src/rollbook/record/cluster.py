@@ -237,11 +237,16 @@ def _cores(host: HostInfo) -> int:
     return host.cpu.num_logical_cores if host.cpu.num_cores is None else host.cpu.num_cores
 
 
+def _release(banner: str) -> str:
+    """The third word of a kernel's banner; other tools write the release alone."""
+    return (banner.split()[2:3] or [banner])[0]
+
+
 def consistency_issues(hosts: Sequence[HostInfo]) -> list[str]:
     """What MLPerf Storage's own check looks for: memory spread over 10 %, cores, OS version, kernel release."""
     memory = [host.memory.total for host in hosts]
     issues = []
-    if memory and (max(memory) - min(memory)) / min(memory) > 0.1:
+    if memory and max(memory) - min(memory) > 0.1 * min(memory):
         low, high = min(memory) / KIB**3, max(memory) / KIB**3
         issues.append(f"Memory differs by more than 10% between hosts: {low:.1f} GiB to {high:.1f} GiB")
     differing: list[tuple[str, set[Any]]] = [
@@ -252,7 +257,7 @@ def consistency_issues(hosts: Sequence[HostInfo]) -> list[str]:
         ),
         (
             "Kernel versions differ between hosts",
-            {host.system.kernel_version.split()[2] for host in hosts if host.system and host.system.kernel_version},
+            {_release(host.system.kernel_version) for host in hosts if host.system and host.system.kernel_version},
         ),
     ]
     issues += [f"{what}: {', '.join(map(str, sorted(values)))}" for what, values in differing if len(values) > 1]

@@ -17,6 +17,8 @@ __all__ = ["cost", "hosts_shown", "marks"]
 
 MS = 1e6
 MOST_MOUNTS = 12
+AROUND = ("command", "after")
+"""Phases that every run of a command has; the command itself is marked."""
 WORST_FIRST: tuple[HostStatus, ...] = ("failed", "refused", "unreachable", "timed-out", "partial", "complete")
 
 
@@ -101,8 +103,9 @@ def _median(values: Iterable[int | None]) -> float | None:
 
 
 def marks(run: RunHosts, hosts: list[HostShown]) -> list[Mark]:
-    """Command and phases, then gaps of single hosts and where their samples come again."""
-    found = [Mark("phase", phase.start_ns / MS, phase.end_ns / MS, phase.name) for phase in run.phases]
+    """The phases that the command set, then gaps of single hosts and where their samples come again."""
+    set_inside = (phase for phase in run.phases if phase.name not in AROUND)
+    found = [Mark("phase", phase.start_ns / MS, phase.end_ns / MS, phase.name) for phase in set_inside]
     last = {series.name: (series.last_ns or 0) / MS for series in run.series}
     for at, host in enumerate(hosts):
         for gap in host.gaps:

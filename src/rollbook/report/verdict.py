@@ -40,8 +40,8 @@ def verdict(
         odd_words.append(f"{_count(len(partial), 'host is', 'hosts are')} partial: {_some(partial)}")
     if odd:
         odd_words.append(f"{_count(len(odd), 'host stands', 'hosts stand')} out: {_some(list(odd))}")
-    if warnings := len(counted) - len(failed):
-        odd_words.append(_count(warnings, "warning", "warnings"))
+    if warnings := [finding for finding in counted if finding not in failed]:
+        odd_words.append(f"{_count(len(warnings), 'warning', 'warnings')}: {warnings[0].message}")
 
     reasons = [*bad, *odd_words]
     if outliers:

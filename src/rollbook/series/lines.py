@@ -16,7 +16,7 @@ import msgspec
 
 from rollbook.errors import ParseError
 from rollbook.series.layout import Layout, NewShape, State, key_fields
-from rollbook.series.template import NUMERIC, Read, Template
+from rollbook.series.template import Read, Template, without_numbers
 from rollbook.sources.base import Source
 
 __all__ = ["Lines", "records_of"]
@@ -49,7 +49,7 @@ class Lines:
         prefixes = tuple(prefix.encode() for prefix in source.lines or ())
         first = self._lines[0]
         self._steady = [index for index, line in enumerate(first) if prefixes and line.startswith(prefixes)]
-        rest = tuple(tuple(line.translate(None, NUMERIC) for line in page) for page in self._lines)
+        rest = tuple(tuple(map(without_numbers, page)) for page in self._lines)
         shape = (source.name, layout.shape(), tuple(pages), rest)
         if shape not in _known:
             if len(_known) >= MOST_KNOWN:
@@ -59,6 +59,9 @@ class Lines:
                 _known[shape].alone = self._add_up(records)
         known = _known[shape]
         self._templates, self._tries, self._alone = known.templates, known.tries, known.alone
+        # The template that the line read last fits: what a template leaves as it is must come from such a line.
+        self._held: list[list[Template | None]] = [[None] * len(page) for page in self._lines]
+        self.given_up = False
 
     def changed(self, pages: dict[str, bytes]) -> bool:
         """Bring the layout up to date from the lines that changed; False where the whole must be parsed again."""
@@ -66,25 +69,38 @@ class Lines:
             return False
         state, hard = self._layout.now, list[Place]()
         for page, (data, before) in enumerate(zip(pages.values(), self._lines, strict=True)):
-            lines, templates = data.split(b"\n"), self._templates[page]
+            lines, templates, held = data.split(b"\n"), self._templates[page], self._held[page]
             if len(lines) != len(before):
                 return False
             self._lines[page] = lines
             for index in itertools.compress(itertools.count(), map(operator.ne, lines, before)):
                 template = templates[index]
-                if template is None or not template.apply(lines[index], state):
+                if (
+                    template is not None
+                    and (held[index] is template or template.fits(before[index]))
+                    and template.apply(lines[index], state)
+                ):
+                    held[index] = template
+                elif without_numbers(lines[index]) != without_numbers(before[index]):
+                    return False  # a text of another shape
+                else:
                     hard.append((page, index))
         self._pages = pages
         return not hard or self._parsed(hard, state)
 
     def _parsed(self, hard: list[Place], state: State) -> bool:
         """Have the source's parser read these lines, and learn from it; False if they do not fit the layout."""
+        if self._alone is None and any(self._templates[page][index] for page, index in hard):
+            # A number that had to stay has changed: in a text that makes sense as a whole only, all may be different.
+            self.given_up = True
+            return False
         try:
             if not self._parse(hard, state):
                 return False
         except (ParseError, NewShape):
             return False
         for page, index in hard:
+            self._held[page][index] = None
             self._tries[page][index] += 1
             if self._tries[page][index] <= TRIES:
                 self._templates[page][index] = Template.learnt(self._lines[page][index], self._trial(page, index))

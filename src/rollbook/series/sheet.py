@@ -23,6 +23,7 @@ class Sheet:
         self._layout: Layout | None = None
         self._lines: Lines | None = None
         self._connection, self._body, self._bad = -1, b"", False
+        self._plain = source.plain_numbers
 
     def __len__(self) -> int:
         """How many values are held."""
@@ -54,8 +55,10 @@ class Sheet:
         if not pages:
             self._layout = self._lines = None
             return
-        if self._lines is not None and self._lines.changed(pages):
-            return
+        if self._lines is not None:
+            if self._lines.changed(pages):
+                return
+            self._plain = self._plain and not self._lines.given_up
         records = records_of(self.source, pages)
         layout = self._layout
         try:
@@ -66,4 +69,4 @@ class Sheet:
         if layout is None:
             layout = self._layout = Layout(self.source, records, self._connection)
             self._layouts.append(layout)
-        self._lines = Lines(self.source, pages, records, layout) if self.source.plain_numbers else None
+        self._lines = Lines(self.source, pages, records, layout) if self._plain else None

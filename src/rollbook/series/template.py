@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 from rollbook.series.layout import State
 
-__all__ = ["Template"]
+__all__ = ["Template", "without_numbers"]
 
 NUMBER = re.compile(rb"\d+(\.\d+)?")
+ALONE = re.compile(rb"(?<!\S)\d+(\.\d+)?(?!\S)")
 NUMERIC = b"0123456789. \t"
 PARTING = bytes.maketrans(b"=/:", b"   ")
 DIGITS = 18  # a number of so many fits 64 bits
@@ -97,6 +98,22 @@ class Template:
         state = base.copy()
         return self.apply(line, state) and state == read(line)
 
+    def fits(self, line: bytes) -> bool:
+        """Whether the line is one that the template can read."""
+        if self._alone is not None:
+            before, after, _ = self._alone
+            return line.startswith(before) and line.endswith(after)
+        return self._parts(line) is not None
+
+    def _parts(self, line: bytes) -> list[bytes] | None:
+        words = line.translate(PARTING).split(None, self._split)
+        fits = (
+            line.translate(None, NUMERIC) == self._rest
+            and (len(words) == self._size if self._blanks < 0 else line.count(b" ") == self._blanks)
+            and [words[index] for index in self._fixed] == self._words
+        )
+        return words if fits else None
+
     def apply(self, line: bytes, state: State) -> bool:
         """Put the numbers of the line where they belong; False, and perhaps some of them put, if it has changed."""
         if self._alone is not None:
@@ -106,15 +123,9 @@ class Template:
                 state.wholes[place] = int(number)
                 return True
             return False
-        words = line.translate(PARTING).split(None, self._split)
-        return (
-            line.translate(None, NUMERIC) == self._rest
-            and (len(words) == self._size if self._blanks < 0 else line.count(b" ") == self._blanks)
-            and [words[index] for index in self._fixed] == self._words
-            and self._put(words, state)
-        )
-
-    def _put(self, words: list[bytes], state: State) -> bool:
+        words = self._parts(line)
+        if words is None:
+            return False
         try:
             for first, last, place in self._runs:
                 numbers = words[first:last]
@@ -126,6 +137,11 @@ class Template:
         except ValueError:  # a decimal where a whole number was
             return False
         return True
+
+
+def without_numbers(line: bytes) -> bytes:
+    """What is left of a line when its numbers are taken out: as long as it stays, the line speaks of the same."""
+    return b" ".join(ALONE.sub(b"#", line.translate(PARTING)).split()) + line.translate(None, NUMERIC)
 
 
 def _with(line: bytes, spans: Spans, free: list[int], number: Callable[[int], int]) -> bytes:

@@ -26,7 +26,7 @@ class FakeHost:
 
     `pages` are its files and link targets by path, the output of its programs by command line, and `environment`;
     `space` is what statvfs(2) says by mount point. What is in neither is absent. `statuses` are the paths that are
-    there but cannot be read well. `cgroups` are the directories that `{cgroup}` stands for.
+    there but cannot be read well. `cgroups` are the directories of its control groups, the agent's own first.
 
     `delay` is the time before its first word, `pace` that before each reading, both in seconds; its wall clock is
     `ahead` seconds ahead. Without `python` (a version) it speaks as the shell stand-in does.
@@ -81,13 +81,14 @@ class FakeHost:
 
     def _matches(self, pattern: str) -> list[str]:
         """The paths that a pattern of the agent means; one without a wildcard is itself."""
-        if "{cgroup}" in pattern:
-            places = [pattern.replace("{cgroup}", directory) for directory in self.cgroups]
-            return [path for place in places for path in self._matches(place)]
+        for word, directories in (("{cgroup}", self.cgroups), ("{own}", self.cgroups[:1])):
+            if pattern.startswith(word):
+                places = [directory + pattern.removeprefix(word) for directory in directories]
+                return [path for place in places for path in self._matches(place) if path in self._known]
         if "*" not in pattern:
             return [pattern]
         found, start, wanted = [], pattern.partition("*")[0], _wildcards(pattern)
-        for path in self._paths[bisect.bisect_left(self._paths, start) :]:
+        for path in self._sorted[bisect.bisect_left(self._sorted, start) :]:
             if not path.startswith(start):
                 break
             if wanted.fullmatch(path):
@@ -95,15 +96,20 @@ class FakeHost:
         return found
 
     @functools.cached_property
-    def _paths(self) -> list[str]:
-        return sorted({*self.pages, *self.statuses})
+    def _known(self) -> set[str]:
+        return {*self.pages, *self.statuses}
+
+    @functools.cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._known)
 
 
 @functools.cache
 def _wildcards(pattern: str) -> re.Pattern[str]:
-    """The agent's wildcards: `*` stays within one part of a path, and no hidden name matches it."""
+    """The agent's wildcards, `*` and `[0-9]`: they stay within one part of a path, and no hidden name matches."""
     parts = [(re.escape(part), "*" in part) for part in pattern.split("/")]
-    return re.compile("/".join(r"(?!\.)" + part.replace(r"\*", "[^/]*") if wild else part for part, wild in parts))
+    text = "/".join(rf"(?!\.){part}" if wild else part for part, wild in parts)
+    return re.compile(text.replace(r"\*", "[^/]*").replace(re.escape("[0-9]"), "[0-9]"))
 
 
 def pages_of(root: Path) -> dict[str, Text]:

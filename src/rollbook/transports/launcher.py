@@ -103,7 +103,7 @@ class Launcher:
         if line:
             return self.meaning(line)(f"{self.program}: {line}")
         words = gist(said) or f"it ended with code {code} and said nothing"
-        return self.meaning(words)(f"{self.program} brought no agent from the host: {words}")
+        return self.meaning(said)(f"{self.program} brought no agent from the host: {words}")
 
     async def _launched(self, host: Host) -> Launch:
         """The launch under way; a new one where there is none, or where all agents of the last came and went."""

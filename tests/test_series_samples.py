@@ -1,0 +1,212 @@
+"""From frames to samples: what is missing makes a source wait, never a wrong text; times are the collector's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rollbook.collect.frames import Frame
+from rollbook.series.clocks import Timeline
+from rollbook.series.journal import Journal
+from rollbook.series.samples import HostSamples, Sample, Segments
+from rollbook.series.survey import survey
+from rollbook.testing.journals import Beats, Script, begin_of, body_of
+
+SECOND = 10**9
+START = 1_800_000_000 * SECOND
+LOAD = "/proc/loadavg"
+
+
+def samples_of(raw: Path, host: int = 0) -> tuple[list[Sample], HostSamples]:
+    """The samples of one host, and who gave them."""
+    found = survey(raw)
+    files = Segments(found)
+    reader = HostSamples(found, found.hosts[host], files)
+    samples = list(reader)
+    files.close()
+    return samples, reader
+
+
+def load(number: int) -> dict[str, dict[str, str]]:
+    """A sample of loadavg that differs from every other."""
+    return {"loadavg": {LOAD: f"{number}.00 0.00 0.00 1/{number} {number}\n"}}
+
+
+def resolved(samples: list[Sample]) -> dict[tuple[int, int], bytes]:
+    """The text of every sample by time and source, repeats filled in."""
+    found: dict[tuple[int, int], bytes] = {}
+    before: dict[int, bytes] = {}
+    for sample in samples:
+        if sample.body is not None:
+            before[sample.source] = sample.body
+        found[sample.ts, sample.source] = before[sample.source]
+    return found
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lost=st.sets(st.integers(0, 29)), cut=st.sets(st.integers(0, 29)), steps=st.lists(st.integers(0, 2)))
+def test_missing_and_cut_frames(
+    tmp_path_factory: pytest.TempPathFactory, lost: set[int], cut: set[int], steps: list[int]
+) -> None:
+    """Whatever frames are missing or cut, every text that comes is the one of that beat.
+
+    Frames that came whole give their text from the next key beat on, at the latest.
+    """
+    raw = tmp_path_factory.mktemp("lost")
+    script = Script(raw, ["a"], ["loadavg", "uptime"])
+    beats, truth, value = Beats(key_beats=7), {}, 0
+    script.connect()
+    for number in range(30):
+        value += steps[number % len(steps)] if steps else 1
+        bodies = {0: body_of(load(value)["loadavg"]), 1: body_of({"/proc/uptime": f"{number} {value}\n" * 50})}
+        payload = beats.payload(bodies)
+        ts = START + number * SECOND
+        truth.update({(ts, source): body for source, body in bodies.items()})
+        if number in cut:
+            payload = payload[:-3]
+        if number in lost:
+            script._seq[0] += 1
+        else:
+            script.frame("S", payload, ts, number * SECOND)
+    script.close()
+    samples, _ = samples_of(raw)
+    found = resolved(samples)
+    bad = lost | cut
+    # A cut frame may still hold its first source whole.
+    assert all(truth[at] == body for at, body in found.items())
+    since_key = 0
+    for number in range(30):
+        since_key = number if number % 7 == 0 else since_key
+        if not bad & set(range(since_key, number + 1)):
+            assert (START + number * SECOND, 0) in found
+            assert (START + number * SECOND, 1) in found
+
+
+def test_reconnects_start_anew(tmp_path: Path) -> None:
+    """A new connection is a stream of its own, also right after a lost frame; its number is told."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    for boot in ("one", "one", "two"):
+        script.connect(boot=boot)
+        for number in range(3):
+            script.sample(START + number * SECOND, load(number))
+    script.close()
+    found = survey(tmp_path)
+    assert found.hosts[0].boots == ["one", "two"]
+    assert found.hosts[0].connections == [0, 3, 6]
+    files = Segments(found)
+    reader = HostSamples(found, found.hosts[0], files)
+    assert [reader.connection for _ in reader] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert reader.lost == 0
+
+
+def test_stand_in_samples(tmp_path: Path) -> None:
+    """The stand-in's readings of one round are one sample, taken when the first was, each read at its own time."""
+    script = Script(tmp_path, ["a"], ["loadavg", "meminfo", "version"])
+    script.connect(kind="sh")
+    for number in range(3):
+        for source, text in ((0, load(number)["loadavg"]), (1, {"/proc/meminfo": "MemTotal: 1 kB\n"})):
+            wall = START + number * SECOND + source * 20_000_000
+            head = f"{source} sample - 1000 \n".encode()
+            script.frame("R", head + body_of(text), wall, wall - 10**18)
+    script.close()
+    samples, _ = samples_of(tmp_path)
+    assert [(s.source, s.ts - START, s.mono - START + 10**18) for s in samples] == [
+        (source, number * SECOND, number * SECOND + source * 20_000_000) for number in range(3) for source in (0, 1)
+    ]
+
+
+def test_frames_out_of_any_range(tmp_path: Path) -> None:
+    """Clocks that no host can have, numbers that never end, sources that nobody asked for: none of it is believed."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    script.connect()
+    script.frame("S", b"", 1 << 63, 1 << 63)
+    for payload in (b"\xff" * 30, b"\x05\x01\x00\x00\x01x", b"\x00\x01\x00\x00\x02xx", b"\x00\x02\x00\x00\x00"):
+        script.frame("S", payload, START, 0)
+    script.sample(START + SECOND, load(1))
+    script.close()
+    samples, reader = samples_of(tmp_path)
+    assert [s.ts for s in samples] == [START + SECOND]
+    assert reader.lost == 4
+
+
+def test_unknown_host_numbers_and_events(tmp_path: Path) -> None:
+    """Entries of hosts that are not in the run, and events of later versions, are passed over."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    script.journal.frame(9, 1, Frame("S", 0, 0, 0, b""))
+    script.journal.event({"event": "something new", "deep": [1]}, host=0)
+    script.journal.event({"event": "phase", "name": "warm-up"})
+    script.connect()
+    script.sample(START, load(1))
+    script.close()
+    found = survey(tmp_path)
+    assert [len(host.places) for host in found.hosts] == [1]
+    assert [phase.name for phase in found.phases] == ["warm-up"]
+
+
+def test_a_plan_of_a_later_version(tmp_path: Path) -> None:
+    """A source that this version does not know keeps its place in the plan, and costs no other."""
+    script = Script(tmp_path / "old", ["a"], ["loadavg", "meminfo"])
+    begin = {**begin_of(["a"], script.plan, SECOND), "sources": ["from_the_future", "loadavg"]}
+    with Journal(tmp_path / "new", begin) as journal:
+        payload = Beats().payload({0: b"ok 3 /x\nabc", 1: body_of(load(4)["loadavg"])})
+        journal.frame(0, START, Frame("S", 0, 0, START, payload))
+    samples, _ = samples_of(tmp_path / "new")
+    assert samples[1].body == body_of(load(4)["loadavg"])
+
+
+@pytest.mark.parametrize("drift", [0, 200, -200])
+def test_clocks_that_drift(drift: int) -> None:
+    """Between two measurements the offset lies on the line between them; outside, it is the nearest."""
+    timeline, walls = Timeline(), []
+    timeline.connect()
+    for second in range(61):
+        true = START + second * SECOND
+        offset = 3 * SECOND + second * drift * 1000
+        walls.append(timeline.steady(second * SECOND, true - offset, true))
+        if second % 30 == 0:
+            timeline.measured(true, offset)
+    times = timeline.times(walls, [0])
+    assert all(abs(ts - START - second * SECOND) < 2000 for second, ts in enumerate(times))
+
+
+def test_a_clock_that_is_set(tmp_path: Path) -> None:
+    """A step of the host's clock in the middle of two measurements moves no sample."""
+    del tmp_path
+    timeline, walls = Timeline(), []
+    timeline.connect()
+    for second in range(61):
+        true = START + second * SECOND
+        offset = -7 * SECOND if second < 17 else 2 * SECOND
+        walls.append(timeline.steady(second * SECOND, true - offset, true + 300_000))
+        if second in (0, 30, 60):
+            timeline.measured(true, offset)
+    times = timeline.times(walls, [0])
+    assert timeline.steps == [-9 * SECOND]
+    assert all(abs(ts - START - second * SECOND) < 2000 for second, ts in enumerate(times))
+
+
+def test_a_host_that_was_suspended() -> None:
+    """A suspend stops the monotonic clock only: the samples after it are as late as the wall clock says."""
+    timeline, walls = Timeline(), []
+    timeline.connect()
+    timeline.measured(START, 0)
+    for second in (0, 1, 2, 600, 601):
+        mono = second * SECOND if second < 600 else (second - 597) * SECOND
+        walls.append(timeline.steady(mono, START + second * SECOND, START + second * SECOND + 200_000))
+    timeline.measured(START + 602 * SECOND, 0)
+    assert [(ts - START) // SECOND for ts in timeline.times(walls, [0])] == [0, 1, 2, 600, 601]
+    assert (timeline.steps, timeline.suspends) == ([], 1)
+
+
+def test_clocks_of_connections() -> None:
+    """Each connection has measurements of its own; one without takes the last one known, the first the next."""
+    timeline = Timeline()
+    for offset in (5, None, 9):
+        timeline.connect()
+        if offset:
+            timeline.measured(START, offset)
+    assert list(timeline.times([0, 10, 20], [0, 1, 2])) == [5, 15, 29]
+    assert list(Timeline().times([7], [])) == [7]
