@@ -25,7 +25,7 @@ LOGGER = logging.getLogger(__name__)
 
 def test_ssh_collector(lab: Lab) -> None:
     """Data by the names asked for; a host that is down is an error and no host with zero memory."""
-    lab["node03"].stop_sshd()
+    lab["node03"].kill_sshd()
     collector = SSHClusterCollector(
         ["node01", "node02", "node03"], LOGGER, timeout_seconds=20, ssh_config=str(lab.ssh_config)
     )
@@ -81,7 +81,7 @@ def sampled(collector: Any, seconds: float) -> TimeSeriesData:
 
 def test_series_of_hosts(lab: Lab) -> None:
     """One stream per host; the keys of the seeds' samples; a host that is down is missing and named."""
-    lab["node03"].stop_sshd()
+    lab["node03"].kill_sshd()
     collector = MultiHostTimeSeriesCollector(
         ["node01", "node02", "node03"], interval_seconds=0.2, ssh_timeout=20, ssh_config=str(lab.ssh_config), via="ssh"
     )

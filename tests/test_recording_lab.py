@@ -55,7 +55,9 @@ def record(lab: Lab, results: Path, during: Faults, *, interval: float = 0.5, st
 def beats(run: Run, name: str) -> list[int]:
     """When a host was sampled, on the collector's clock, in nanoseconds."""
     table = run.series_files()["loadavg"]
-    rows = duckdb.sql(f"SELECT epoch_ns(ts) FROM '{table}' WHERE host = '{name}' ORDER BY ts").fetchall()
+    rows = duckdb.execute(
+        "SELECT epoch_ns(ts) FROM read_parquet(?) WHERE host = ? ORDER BY ts", [str(table), name]
+    ).fetchall()
     return [int(row[0]) for row in rows]
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Literal
 
 __all__ = [
+    "EXIT_CODES",
     "AgentFailed",
     "HostListError",
     "HostStatus",
@@ -35,6 +36,16 @@ __all__ = [
     "UsageError",
 ]
 
+
+EXIT_CODES = {
+    0: "all well",
+    1: "findings",
+    2: "usage or configuration",
+    3: "some hosts failed",
+    4: "no host reached",
+    130: "interrupted",
+}
+"""What the command line returns. `run` returns the wrapped command's own code instead."""
 
 HostStatus = Literal["complete", "partial", "unreachable", "refused", "timed-out", "failed"]
 """What became of a host that was asked for."""

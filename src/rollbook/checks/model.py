@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook import __version__
+from rollbook.record.document import written_by
 
 __all__ = [
     "CannotTell",
@@ -107,11 +107,10 @@ class GroupShown(msgspec.Struct, frozen=True):
     hosts: list[str]
 
 
-class Findings(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.findings/1"):
     """Every rule's outcome over one record. `verdict` is MLPerf Storage's, for a benchmark of theirs."""
 
-    schema: str = "rollbook.findings/1"
-    rollbook: str = __version__
+    rollbook: str = msgspec.field(default_factory=written_by)
     created: str
     outcomes: dict[str, int]
     groups: list[GroupShown]

@@ -42,10 +42,9 @@ class Problem(msgspec.Struct, frozen=True):
     why: str
 
 
-class Verified(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Verified(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.verified/1"):
     """What a verification found; without problems the record is what its manifest says."""
 
-    schema: str = "rollbook.verified/1"
     path: str
     files: int
     bytes: int

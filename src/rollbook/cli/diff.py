@@ -22,10 +22,9 @@ from rollbook.record.hosts import HostRecord
 __all__ = ["command"]
 
 
-class Diff(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.diff/1"):
     """Differences by host, the hosts that are on one side only, and what was compared."""
 
-    schema: str = "rollbook.diff/1"
     before: str
     after: str
     hosts: dict[str, list[Change]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import click
-import msgspec
 
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.hosts import fold
@@ -26,8 +25,10 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
     if check:
         sys.exit(_check(reach, as_json=as_json))
     if as_json:
-        document = {"schema": "rollbook.hosts/1", "hosts": reach.hosts}
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=1))
+        from rollbook.record.document import encode  # noqa: PLC0415 - a plain list needs neither
+        from rollbook.record.listed import HostList  # noqa: PLC0415
+
+        click.echo(encode(HostList(reach.hosts)), nl=False)
     elif folded:
         click.echo(fold([host.name for host in reach.hosts]))
     else:
@@ -41,11 +42,12 @@ def _check(reach: Reach, *, as_json: bool) -> int:
     from rollbook.collect.plan import Plan  # noqa: PLC0415
     from rollbook.record.document import encode  # noqa: PLC0415
     from rollbook.record.hosts import Coverage  # noqa: PLC0415
+    from rollbook.record.listed import HostCheck  # noqa: PLC0415
 
     records, interrupted = gather_live(reach, Plan(()))
     coverage = Coverage.of(records)
     if as_json:
-        click.echo(encode({"schema": "rollbook.check/1", "coverage": coverage, "hosts": records}), nl=False)
+        click.echo(encode(HostCheck(coverage, records)), nl=False)
     else:
         rows = []
         for record in records:

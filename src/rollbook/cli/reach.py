@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rollbook.hosts import Host, from_slurm, parse_hosts
+from rollbook.hosts import Host, from_slurm, node_lists, parse_hosts
 from rollbook.transports import NAMES, Options, fallback, reason, route
 from rollbook.transports.base import Transport
 
@@ -90,6 +90,6 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _asked(hosts: tuple[str, ...], hostfile: tuple[str, ...], exclude: tuple[str, ...]) -> list[Host]:
     """The hosts named; with none named, those of the Slurm allocation we are in, else this machine."""
-    if not hosts and not hostfile and os.environ.get("SLURM_JOB_NODELIST"):
+    if not hosts and not hostfile and node_lists(os.environ):
         hosts = tuple(host.name for host in from_slurm(os.environ))
     return parse_hosts(hosts, hostfile, exclude)

@@ -11,18 +11,27 @@ from rollbook.hosts.local import mark_local
 from rollbook.hosts.model import Host
 from rollbook.hosts.program import output_of
 
-__all__ = ["from_slurm"]
+__all__ = ["from_slurm", "node_lists"]
 
 VARIABLE = "SLURM_JOB_NODELIST"
 SECONDS = 10.0
 
 
+def node_lists(environ: Mapping[str, str]) -> dict[str, str]:
+    """The node lists that `environ` tells of (srun(1)), by group in a heterogeneous job, else under an empty name."""
+    size = environ.get("SLURM_HET_SIZE", "")
+    if not size.isdecimal():
+        return {"": environ[VARIABLE]} if environ.get(VARIABLE) else {}
+    lists = {str(group): environ.get(f"{VARIABLE}_HET_GROUP_{group}", "") for group in range(min(int(size), 1024))}
+    return {group: names for group, names in lists.items() if names}
+
+
 def from_slurm(environ: Mapping[str, str]) -> list[Host]:
-    """The nodes of the allocation that `environ` tells of (srun(1)); raises `UsageError` outside of one."""
-    nodelist = environ.get(VARIABLE, "")
-    if not nodelist:
+    """The nodes of the allocation that `environ` tells of; raises `UsageError` outside of one."""
+    lists = node_lists(environ)
+    if not lists:
         raise UsageError(f"not inside a Slurm job: {VARIABLE} is not set")
-    return mark_local(read_list(_expanded(nodelist)).values())
+    return mark_local(read_list(_expanded(",".join(lists.values()))).values())
 
 
 def _expanded(nodelist: str) -> str:

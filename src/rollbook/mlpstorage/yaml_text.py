@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from rollbook.mlpstorage.node import Entry
 
 __all__ = ["yaml_text"]
+
+RESERVED = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 
 
 def yaml_text(tree: Any, heading: str) -> str:
@@ -40,8 +43,10 @@ def _member(head: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def _key(name: Any) -> str:
+    """A plain word as it is, unless YAML 1.1 would take it for a truth value or nothing; others in quotes."""
     text = str(name)
-    return text if text.replace("_", "a").isalnum() and text.isascii() and not text[0].isdigit() else json.dumps(text)
+    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", text) and text.lower() not in RESERVED
+    return text if plain else json.dumps(text)
 
 
 def _scalar(value: Any) -> str:

@@ -12,16 +12,20 @@ from rollbook.errors import RecordError
 from rollbook.record.cluster import ClusterInformation
 from rollbook.record.hosts import Coverage, HostRecord
 
-__all__ = ["Snapshot", "encode", "read"]
+__all__ = ["Snapshot", "encode", "read", "written_by"]
 
 D = TypeVar("D")
 
 
-class Snapshot(msgspec.Struct, kw_only=True):
+def written_by() -> str:
+    """This version. As a field's default it is made, not stated: a default that is stated may be left out of JSON."""
+    return __version__
+
+
+class Snapshot(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.snapshot/1"):
     """The facts of every host asked for, at one time."""
 
-    schema: str = "rollbook.snapshot/1"
-    rollbook: str = __version__
+    rollbook: str = msgspec.field(default_factory=written_by)
     created: str
     coverage: Coverage
     cluster: ClusterInformation

@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from rollbook import __version__
 from rollbook.errors import RecordError, UsageError
 from rollbook.record.cluster import ClusterInformation
-from rollbook.record.document import Snapshot, encode
+from rollbook.record.document import Snapshot, encode, written_by
 from rollbook.record.run import RunHosts
 
 __all__ = ["Leaf", "Manifest", "write_file"]
@@ -28,12 +27,11 @@ class ManifestEntry(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Manifest(msgspec.Struct):
+class Manifest(msgspec.Struct, tag_field="schema", tag="rollbook.manifest/1"):
     """Every file of a record but the manifest itself, by path."""
 
     files: list[ManifestEntry]
-    schema: str = "rollbook.manifest/1"
-    rollbook: str = __version__
+    rollbook: str = msgspec.field(default_factory=written_by)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from rollbook import __version__
 from rollbook.errors import RecordError
-from rollbook.record.document import read
+from rollbook.record.document import read, written_by
 from rollbook.record.hosts import Clock, Cost, Coverage, HostRecord, HostStatus
 
 __all__ = ["ClockPoint", "Gap", "Phase", "Run", "RunHosts", "SeriesHost"]
@@ -61,14 +60,13 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
     cpu_share: float | None = None
 
 
-class RunHosts(msgspec.Struct, kw_only=True, omit_defaults=True):
+class RunHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.run/1"):
     """Everything known of the hosts of a run; a record that is only a snapshot has no end and no series.
 
     `merged` is the number of beats in one kept sample, more than one where a limit made the step coarser.
     """
 
-    schema: str = "rollbook.run/1"
-    rollbook: str = __version__
+    rollbook: str = msgspec.field(default_factory=written_by)
     started_ns: int
     ended_ns: int
     interval_seconds: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rollbook.hosts import natural
 from rollbook.record.run import RunHosts
@@ -22,8 +22,8 @@ __all__ = ["Drawn", "draw"]
 
 MS = 1e6
 MOST_OUTLIERS = 60
-MOST_DEVICES = 4000
-"""Rows of devices in one chart; the cells of more would make the page too large to open."""
+MOST_DEVICES = 600
+"""Rows of devices in one chart; more would make the page too large, then only hosts that stand out have theirs."""
 
 
 @dataclasses.dataclass
@@ -56,19 +56,20 @@ def draw(tables: Tables, run: RunHosts, place: Mapping[str, int]) -> Drawn:
     grids = tables.grids("rates", list(wanted), axis, rows)
     flat = [wanted[column] for column, grid in grids.items() if grid.extent == (0.0, 0.0)]
     shown = {wanted[column]: grid for column, grid in grids.items() if wanted[column] not in flat}
-    devices, notes = _devices(tables, list(shown), times, place)
+    devices = _devices(tables, list(shown), times, place)
     odd = _without_echoes([*_odd_rows(devices, by_device=True), *_odd_rows(shown, by_device=False)], devices)
     odd.sort(key=lambda one: -one.stretch.strength)
     strengths: dict[str, float] = {}
     for one in odd:
         strengths.setdefault(one.metric.column, one.stretch.strength)
     telling = most_telling(list(shown.items()), strengths)
+    drawn = {metric: _few(grid, {one.row.host for one in odd}) for metric, grid in devices.items()}
     outliers = [_shown(one, place) for one in odd[:MOST_OUTLIERS]]
     return Drawn(
-        [_chart(metric, grid, devices.get(metric), place, telling) for metric, grid in shown.items()],
+        [_chart(metric, grid, drawn.get(metric), place, telling) for metric, grid in shown.items()],
         outliers,
         [Mark("outlier", one.start, one.end, one.text, one.host) for one in outliers],
-        [*_notes(axis, run, flat, len(odd)), *notes],
+        [*_notes(axis, run, flat, len(odd)), *_left_out(devices, drawn)],
     )
 
 
@@ -84,21 +85,33 @@ def _times(run: RunHosts) -> tuple[int, int, int] | None:
 
 def _devices(
     tables: Tables, metrics: Sequence[Metric], times: tuple[int, int, int], place: Mapping[str, int]
-) -> tuple[dict[Metric, Grid], list[str]]:
+) -> dict[Metric, Grid]:
+    """By metric; where every host has but one device, that is the host itself."""
     found: dict[Metric, Grid] = {}
-    notes = []
     for view in dict.fromkeys(metric.devices for metric in metrics if metric.devices):
         there = tables.columns(view)
         wanted = {metric.column: metric for metric in metrics if metric.devices == view and metric.column in there}
         rows = [row for row in tables.devices(view) if row.host in place] if wanted else []
-        if not rows:
-            continue
-        if len(rows) > MOST_DEVICES:
-            notes.append(f"{len(rows)} devices are too many for one page: {view} are drawn by host only.")
+        if len(rows) == len({row.host for row in rows}):
             continue
         grids = tables.grids(view, list(wanted), Axis.of(*times, len(rows)), rows)
         found |= {wanted[column]: grid for column, grid in grids.items()}
-    return found, notes
+    return found
+
+
+def _few(grid: Grid, hosts: Collection[str]) -> Grid:
+    """The rows that there is room for: all, or those of these hosts."""
+    if len(grid.rows) <= MOST_DEVICES:
+        return grid
+    return grid.select([at for at, row in enumerate(grid.rows) if row.host in hosts][:MOST_DEVICES])
+
+
+def _left_out(all_: Mapping[Metric, Grid], drawn: Mapping[Metric, Grid]) -> list[str]:
+    fewer = [metric for metric, grid in all_.items() if len(drawn[metric].rows) < len(grid.rows)]
+    if not fewer:
+        return []
+    titles = ", ".join(metric.title for metric in fewer)
+    return [f"By device only the hosts that stand out are drawn, for want of room: {titles}. All were compared."]
 
 
 def _odd_rows(grids: Mapping[Metric, Grid], *, by_device: bool) -> list[_Odd]:
@@ -163,7 +176,7 @@ def _chart(metric: Metric, grid: Grid, devices: Grid | None, place: Mapping[str,
         bucket=grid.axis.width_ns / MS,
         beats=grid.axis.beats,
         packed=pack(grid),
-        devices=_device_part(devices, place) if devices else None,
+        devices=_device_part(devices, place) if devices and devices.rows else None,
     )
 
 

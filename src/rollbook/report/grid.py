@@ -91,6 +91,15 @@ class Grid:
     mean: list[array[float]]
     steps: list[list[list[int]]]
 
+    def select(self, places: Sequence[int]) -> Grid:
+        """Only the rows at these places."""
+        return dataclasses.replace(
+            self,
+            rows=[self.rows[at] for at in places],
+            mean=[self.mean[at] for at in places],
+            steps=[[plane[at] for at in places] for plane in self.steps],
+        )
+
 
 def present(values: Iterable[float]) -> list[float]:
     """The values that are there."""

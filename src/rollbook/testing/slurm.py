@@ -57,6 +57,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
 SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_min_interval=100000
 ReturnToService=2
 SlurmctldTimeout=30
 SlurmdTimeout=10

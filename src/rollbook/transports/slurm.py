@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
-from rollbook.hosts import Host, expand
+from rollbook.hosts import Host, expand, node_lists
 from rollbook.transports.ask import ask
 from rollbook.transports.launcher import Launcher
 
@@ -98,14 +98,8 @@ class Slurm(Launcher):
         """The nodes of the allocation we are in, each with its group in a heterogeneous job."""
         if not self._job:
             return {}
-        size = os.environ.get("SLURM_HET_SIZE", "")
-        lists = (
-            {str(group): os.environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{group}", "") for group in range(int(size))}
-            if size.isdecimal()
-            else {"": os.environ.get("SLURM_JOB_NODELIST", "")}
-        )
         try:
-            return {name: group for group, names in lists.items() if names for name in expand(names)}
+            return {name: group for group, names in node_lists(os.environ).items() for name in expand(names)}
         except UsageError:  # a form that only scontrol knows; srun will say what is wrong
             return {}
 

@@ -17,6 +17,8 @@ from rollbook.record.run import SeriesHost
 
 ID, SEVERITY, NEEDS = "observer-cost", "warn", (SeriesHost,)
 MOST = 0.01
+# Facts are read once at each end, whatever the length of the run: in a short one that is a large share of little.
+ONCE = 1.0  # CPU seconds
 
 
 def check(run: Subject) -> Iterator[Finding]:
@@ -25,7 +27,7 @@ def check(run: Subject) -> Iterator[Finding]:
     for host in run.series:
         if host.cpu_share is None:
             silent.append(host.name)
-        elif host.cpu_share > MOST:
+        elif host.cpu_share > MOST and (host.cost is None or (host.cost.cpu_seconds or 0.0) > ONCE):
             yield Finding(
                 message=f"{100 * host.cpu_share:.2f} % of its CPUs over the run ({host.name})",
                 hosts=[host.name],

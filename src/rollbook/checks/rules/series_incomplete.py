@@ -30,7 +30,7 @@ def check(run: Subject) -> Iterator[Finding]:
             seconds = (longest.end_ns - longest.start_ns) / 1e9
             gaps = f"{len(host.gaps)} gap{'s' if len(host.gaps) > 1 else ''}"
             parts.append(f"{gaps}, the longest {seconds:.0f} s: {longest.why}")
-        if host.status != "complete":
+        elif host.status != "complete":
             parts.append(f"{host.status}: {host.reason}")
         yield Finding(
             message=f"{', '.join(parts)} ({host.name})",

@@ -1,0 +1,122 @@
+"""A real run in which hosts fall ill: what happened is found from the record alone, and the record verifies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rollbook.checks import engine
+from rollbook.checks.subject import open_subject
+from rollbook.checks.verify import verify
+from rollbook.mlpstorage import BenchmarkResult, BenchmarkRun, export_mlpstorage
+from rollbook.record.document import encode, read
+from rollbook.record.run import Run, RunHosts
+from rollbook.testing import Lab, LabHost
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+ERRORS = "/sys/devices/system/edac/mc/mc0/ce_count"
+WAIT = """import pathlib, sys, time
+pathlib.Path(sys.argv[1]).touch()
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.1)
+"""
+
+
+def until(there: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something to come true."""
+    end = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < end, "it did not come to be in time"
+        time.sleep(0.05)
+
+
+def recorded(lab: Lab, directory: Path, meanwhile: Callable[[], None]) -> Path:
+    """The record of a run of a command during which `meanwhile` happens."""
+    began, done = directory / "began", directory / "done"
+    argv = [*ROLLBOOK, "run", "--results-dir", str(directory / "results"), "--type", "training", "--no-report"]
+    argv += ["--timeseries-interval", "0.5", "--ssh-config", str(lab.ssh_config), "-w", ",".join(lab.names)]
+    argv += [
+        "--via",
+        "ssh",
+        "--timeout",
+        "20",
+        "--ssh-option",
+        "ServerAliveInterval=1",
+        "--",
+        sys.executable,
+        "-c",
+        WAIT,
+        str(began),
+        str(done),
+    ]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}) as run:
+        try:
+            until(began.exists)
+            meanwhile()
+        finally:
+            done.touch()
+        _, said = run.communicate(timeout=120)
+    assert run.returncode == 0, said
+    (path,) = (directory / "results" / "training").iterdir()
+    return path
+
+
+def found(document: dict[str, Any]) -> dict[str, list[str]]:
+    """Rule to hosts, of everything that was found."""
+    return {
+        result["id"]: sorted({host for finding in result["findings"] for host in finding.get("hosts", [])})
+        for result in document["rules"]
+        if result.get("findings")
+    }
+
+
+def plug(host: LabHost) -> None:
+    """Give a host a second card; its cable's other end is on the host too."""
+    host.run(["ip", "link", "add", "eth1", "type", "veth", "peer", "name", "cable"], check=True)
+    address = f"192.168.77.{int(host.name[-2:])}/24"
+    for command in (f"addr add {address} dev eth1", "link set eth1 up", "link set cable up"):
+        host.run(["ip", *command.split()], check=True)
+
+
+def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    """One host loses a link, one boots, one counts memory errors; a fourth is well and is not named."""
+    lab = make_lab(4, kind="namespaces")
+    for host in lab:
+        host.overlay({ERRORS: "7\n", "/proc/loadavg": "0.01 0.01 0.01 1/100 4242\n"})
+        plug(host)
+
+    def fall_ill() -> None:
+        lab["node01"].run(["ip", "link", "set", "cable", "down"], check=True)
+        lab["node02"].reboot()
+        plug(lab["node02"])
+        lab["node03"].overlay({ERRORS: "19\n"})
+        time.sleep(6.0)  # the host that booted is looked for again
+
+    path = recorded(lab, tmp_path, fall_ill)
+    document = json.loads((path / "findings.json").read_bytes())
+    named = found(document)
+    assert named["link-changed"] == ["node01"]
+    assert named["host-rebooted"] == ["node02"]
+    assert named["memory-errors"] == ["node03"]
+    assert "node04" not in {host for hosts in named.values() for host in hosts}
+    again = json.loads(encode(engine.check(open_subject(path))))
+    assert found(again) == named
+
+    assert verify(path).problems == []
+    assert encode(read(path / "hosts.json", RunHosts)) == (path / "hosts.json").read_bytes()
+    written = export_mlpstorage(Run.open(path), tmp_path / "leaf")
+    assert len(list((tmp_path / "leaf").glob("*_metadata.json"))) == 1
+    assert {file.name.partition("_")[0] for file in written} == {"training"}
+    metadata = json.loads(written[0].read_bytes())
+    assert {"benchmark_type", "run_datetime", "num_processes", "parameters"} <= set(metadata)
+    run = BenchmarkRun(BenchmarkResult(tmp_path / "leaf", None))
+    assert run.system_info is not None
+    assert [host.hostname for host in run.system_info.host_info_list] == lab.names
+    series = json.loads((tmp_path / "leaf" / metadata["timeseries_data"]["file"]).read_bytes())
+    assert set(series["hosts_collected"]) == set(lab.names)

@@ -1,0 +1,310 @@
+"""From a journal to tables: every value of every sample, whatever the windows, the processes or the damage."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+
+from rollbook.collect.plan import Plan
+from rollbook.collect.readings import READABLE, split_pages
+from rollbook.errors import ParseError, RecordError
+from rollbook.record.document import read
+from rollbook.record.run import RunHosts
+from rollbook.series import seal as sealing
+from rollbook.series.finish import derive, unfinished
+from rollbook.series.journal import Journal
+from rollbook.series.samples import HostSamples, Segments
+from rollbook.series.seal import Sealed, seal
+from rollbook.series.survey import Survey, survey
+from rollbook.sources import catalogue
+from rollbook.testing.journals import Script, begin_of, record_this_machine, synthesise
+
+SECOND = 10**9
+START = 1_800_000_000 * SECOND
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record of this machine made by the real agent: a dozen beats, facts before and after."""
+    path = tmp_path_factory.mktemp("recorded")
+    record_this_machine(path / "raw", beats=12, interval=0.1)
+    return path
+
+
+@pytest.fixture(scope="session")
+def bodies(recorded: Path) -> dict[int, bytes]:
+    """What each sampled source said on this machine, by its place in the plan."""
+    found = survey(recorded / "raw")
+    files = Segments(found)
+    samples = list(HostSamples(found, found.hosts[0], files))
+    files.close()
+    return {sample.source: sample.body for sample in samples if sample.body}
+
+
+def parsed(found: Survey) -> dict[str, Rows]:
+    """What the tables must hold: every sample parsed in full by its source, by host, time and key."""
+    tables: dict[str, Rows] = {}
+    files = Segments(found)
+    for host in found.hosts:
+        before: dict[int, bytes] = {}
+        for sample in HostSamples(found, host, files):
+            source, body = found.plan.sources[sample.source], sample.body
+            body = before[sample.source] = before[sample.source] if body is None else body
+            pages = {path: data.decode() for path, status, data in split_pages(body) if status in READABLE}
+            try:
+                records = source.parse(pages) if pages else []
+            except ParseError:
+                continue
+            for record in records if isinstance(records, list) else [records]:
+                row = msgspec.structs.asdict(record)
+                flat = {name: value for name, value in row.items() if value is not None and type(value) is not dict}
+                for value in row.values():
+                    flat |= value if isinstance(value, dict) else {}
+                key = tuple(row[name] for name in _keys(source.name))
+                tables.setdefault(source.name, {})[host.name, sample.ts, *key] = {"mono": sample.mono, **flat}
+    files.close()
+    return tables
+
+
+def _keys(name: str) -> list[str]:
+    from rollbook.sources.base import compare_of
+
+    return [field for field, how in compare_of(catalogue.source(name).record).items() if how.mode == "key"]
+
+
+def sealed_rows(path: Path) -> dict[str, Rows]:
+    """What the tables hold; absent values left out. They must be sorted by host, key and time."""
+    tables: dict[str, Rows] = {}
+    for file in sorted(path.glob("*.parquet")):
+        found = duckdb.execute(f"SELECT * REPLACE (epoch_ns(ts) AS ts) FROM '{file}'")
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        keys = _keys(file.stem)
+        order = [(row["host"], *(row[name] for name in keys), row["ts"]) for row in rows]
+        assert order == sorted(order), f"{file.stem} is not sorted"
+        table = tables[file.stem] = {}
+        for row in rows:
+            key = (row.pop("host"), row.pop("ts"), *(row[name] for name in keys))
+            table[key] = {name: value for name, value in row.items() if value is not None}
+        assert len(table) == len(rows)
+    return tables
+
+
+def check(path: Path, **options: Any) -> Sealed:
+    """Seal and compare with what the parsers give."""
+    found = survey(path / "raw")
+    result = seal(found, path / "series", **options)
+    expected, got = parsed(found), sealed_rows(path / "series")
+    assert got.keys() == expected.keys()
+    for name, rows in expected.items():
+        assert got[name] == rows, name
+    assert not (path / "series" / ".parts").exists()
+    return result
+
+
+def test_real_record(recorded: Path) -> None:
+    """Every value that the real agent sampled on this machine is in the tables."""
+    result = check(recorded)
+    assert result.lost.total() == 0
+    assert {"loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev"} <= set(result.tables)
+
+
+def test_many_hosts_in_processes_and_windows(
+    tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same values whether one process does it in one go or several in small pieces."""
+    synthesise(tmp_path / "raw", Plan.of(catalogue.load()), bodies, hosts=5, beats=150)
+    check(tmp_path, processes=2)
+    monkeypatch.setattr(sealing, "WINDOW", 20_000)
+    monkeypatch.setattr(sealing, "CHECK", 100)
+    monkeypatch.setattr("rollbook.series.tables.BUDGET", 50_000)
+    found = survey(tmp_path / "raw")
+    whole = sealed_rows(tmp_path / "series")
+    seal(found, tmp_path / "pieces", processes=1)
+    for name, rows in whole.items():
+        pieces = duckdb.execute(f"SELECT count(*), count(DISTINCT host) FROM '{tmp_path}/pieces/{name}.parquet'")
+        assert pieces.fetchone() == (len(rows), 5)
+        left = duckdb.execute(
+            f"SELECT count(*) FROM (FROM '{tmp_path}/pieces/{name}.parquet' EXCEPT FROM '{tmp_path}/series/{name}.parquet')"
+        )
+        assert left.fetchone() == (0,)
+
+
+DISK = "{0} {1} {2} 10 0 80 5 20 0 {3} 7 0 9 12\n"
+
+
+def test_devices_come_and_go(tmp_path: Path) -> None:
+    """Hot-plug, columns that appear, numbers too large for 64 bits with a sign, absent files: all as the parsers say."""
+    script = Script(tmp_path / "raw", ["b", "a"], ["diskstats", "net_snmp", "amdgpu", "infiniband_counters"])
+    for host in (0, 1):
+        script.connect(host)
+        for number in range(40):
+            disks = DISK.format(8, 0, "sda", number) + (DISK.format(8, 16, "sdb", number) if 10 < number < 30 else "")
+            counter = (1 << 63) + number if number > 20 else number
+            samples: dict[str, dict[str, str]] = {
+                "diskstats": {"/proc/diskstats": disks},
+                "net_snmp": {"/proc/net/snmp": f"Tcp: InSegs Retrans{host}\nTcp: {number} {counter}\n"},
+                "amdgpu": {"/sys/class/drm/card0/device/gpu_busy_percent": f"{number}\n"} if number % 3 else {},
+                "infiniband_counters": {"/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data": f"{number}\n"},
+            }
+            script.sample(START + number * SECOND, samples, host=host)
+    script.close()
+    check(tmp_path)
+    types = duckdb.execute(f"DESCRIBE FROM '{tmp_path}/series/net_snmp.parquet'").fetchall()
+    assert {row[0]: row[1] for row in types}["Tcp.Retrans0"] == "DECIMAL(20,0)"
+
+
+def test_refused_texts_are_counted(tmp_path: Path) -> None:
+    """A text that the parser refuses makes no row, is counted, and costs no later sample."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"])
+    script.connect()
+    for number in range(9):
+        text = "nonsense\n" if number in (3, 4) else f"{number}.5 0.1 0.2 1/2 3\n"
+        script.sample(START + number * SECOND, {"loadavg": {"/proc/loadavg": text}})
+    script.close()
+    result = check(tmp_path)
+    assert result.refused["loadavg"] == 2
+    assert result.tables["loadavg"] == 7
+
+
+def test_names_that_sql_does_not_tell_apart(tmp_path: Path) -> None:
+    """Of two columns that differ in case only one is kept; the table can be read."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"])
+    script.connect()
+    script.sample(START, {"vmstat": {"/proc/vmstat": 'pgfault 1\nPGFAULT 2\nhost 3\nodd"name 4\n'}})
+    script.close()
+    seal(survey(tmp_path / "raw"), tmp_path / "series")
+    (row,) = sealed_rows(tmp_path / "series")["vmstat"].values()
+    assert {name: value for name, value in row.items() if name != "mono"} == {
+        "pgfault": 1,
+        "counters.host": 3,
+        'odd"name': 4,
+    }
+
+
+@pytest.mark.parametrize(("limit", "merged"), [(0, 1), (100, 1), (99, 2), (34, 3), (10, 10), (7, 15), (1, 100)])
+def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
+    """No host has more samples than asked for; counters keep their totals, gauges mean, least and greatest."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"], max_samples=limit)
+    script.connect()
+    random_ = random.Random(limit)
+    levels = [random_.randrange(1000) for _ in range(100)]
+    for number, level in enumerate(levels):
+        jitter = random_.randrange(-200, 200) * 1_000_000
+        text = f"nr_dirty {level}\npgfault {number * number}\n"
+        script.sample(START + number * SECOND + jitter, {"vmstat": {"/proc/vmstat": text}})
+    script.close()
+    result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
+    assert result.merged == merged
+    rows = list(sealed_rows(tmp_path / "series")["vmstat"].values())
+    groups = [levels[at : at + merged] for at in range(0, 100, merged)]
+    assert len(rows) == len(groups) <= (limit or 100)
+    assert [row["pgfault"] for row in rows] == [min(99, at + merged - 1) ** 2 for at in range(0, 100, merged)]
+    assert [row["nr_dirty"] for row in rows] == [pytest.approx(sum(group) / len(group)) for group in groups]
+    if merged > 1:
+        assert [row["nr_dirty_min"] for row in rows] == [min(group) for group in groups]
+        assert [row["nr_dirty_max"] for row in rows] == [max(group) for group in groups]
+        assert "pgfault_min" not in rows[0]
+
+
+def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
+    """Samples before and after a reboot are never merged: the counters began anew."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"])
+    for boot in range(2):
+        script.connect(boot=f"boot-{boot}")
+        for number in range(10):
+            ts = START + (10 * boot + number) * SECOND
+            text = {"/proc/vmstat": f"pgfault {1000 * (1 - boot) + number}\n"}
+            script.sample(ts, {"vmstat": text}, mono=number * SECOND)
+    script.close()
+    seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=3)
+    rows = sealed_rows(tmp_path / "series")["vmstat"].values()
+    assert [row["pgfault"] for row in rows] == [1006, 1009, 3, 9]
+
+
+def test_derive(recorded: Path, tmp_path: Path) -> None:
+    """A journal alone gives tables and hosts with their facts, and hosts.json comes last."""
+    shutil.copytree(recorded / "raw", tmp_path / "raw")
+    assert unfinished(tmp_path)
+    _, sealed, hosts = derive(tmp_path)
+    assert not unfinished(tmp_path)
+    (start,), (end,), (series,) = hosts.start, hosts.end, hosts.series
+    assert start.status == end.status == series.status == "complete"
+    assert start.facts.keys() >= {"meminfo", "cpuinfo", "block"}
+    assert start.boot_id
+    assert end.cost is not None
+    assert series.samples == sealed.tables["loadavg"] >= 12
+    assert (series.late, series.missed, series.gaps) == (0, 0, [])
+    again = read(tmp_path / "hosts.json", RunHosts)
+    assert msgspec.to_builtins(again) == msgspec.to_builtins(hosts)
+
+
+def test_a_running_record_is_left_alone(tmp_path: Path) -> None:
+    """While the recorder still writes, nobody finishes the record."""
+    with Journal(tmp_path / "raw", begin_of(["a"], Plan(()), SECOND)), pytest.raises(RecordError, match="still being"):
+        derive(tmp_path)
+
+
+def test_killed_at_any_moment(recorded: Path, tmp_path: Path) -> None:
+    """A collector that died anywhere leaves a record with every sample that was written."""
+    data = (recorded / "raw" / "000001.seg").read_bytes()
+    random_ = random.Random(4)
+    ends = sorted(random_.sample(range(2000, len(data)), 12))
+    counts = []
+    for number, end in enumerate(ends):
+        path = tmp_path / str(number)
+        (path / "raw").mkdir(parents=True)
+        (path / "raw" / "000001.seg").write_bytes(data[:end])
+        whole = survey(path / "raw").hosts[0]
+        _, sealed, hosts = derive(path)
+        assert sealed.tables.get("loadavg", 0) == len(whole.places) == hosts.series[0].samples
+        counts.append(len(whole.places))
+    assert counts == sorted(counts)
+    assert counts[-1] >= 12
+
+
+def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
+    """Who was lost, when and why is in the hosts' own words; a reboot is told from a cut, and a pause from both."""
+    script = Script(tmp_path / "raw", ["steady", "cut", "rebooted", "stopped", "late", "dead", "never"], ["loadavg"])
+    text = {"loadavg": {"/proc/loadavg": "1.5 0.1 0.2 1/2 3\n"}}
+    present = {
+        0: [(0, 60)],
+        1: [(0, 20), (40, 60)],
+        2: [(0, 20), (40, 60)],
+        3: [(0, 20), (40, 60)],
+        4: [(30, 60)],
+        5: [(0, 20)],
+    }
+    for second in range(60):
+        for host, spans in present.items():
+            for number, (first, last) in enumerate(spans):
+                if second == first and (number == 0 or host != 3):
+                    script.connect(host, boot=f"boot-{number}" if host == 2 else "boot")
+                if first <= second < last:
+                    script.sample(START + second * SECOND, text, host=host)
+    script.journal.event({"event": "lost", "reason": "the host does not answer", "status": "timed-out"}, host=5)
+    script.journal.event({"event": "lost", "reason": "no route", "status": "unreachable"}, host=6)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    said = {host.name: (host.status, [gap.why.partition(":")[0] for gap in host.gaps]) for host in hosts.series}
+    assert said == {
+        "steady": ("complete", []),
+        "cut": ("partial", ["connection lost"]),
+        "rebooted": ("partial", ["rebooted"]),
+        "stopped": ("partial", ["no samples"]),
+        "late": ("partial", ["not connected yet"]),
+        "dead": ("partial", ["connection lost"]),
+        "never": ("unreachable", []),
+    }
+    assert [host.missed for host in hosts.series] == [0, 20, 20, 20, 0, 0, 0]
+    assert hosts.series[6].reason == hosts.start[6].reason == "no route"
+    assert hosts.start[6].status == "unreachable"
+    assert hosts.series[2].boot_ids == ["boot-0", "boot-1"]
+    assert hosts.end == []
