@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,9 @@ from rollbook.collect.readings import read_frame
 from rollbook.sources import catalogue
 from tests.agents import PYTHON, HandAgent
 
-SOURCE = resources.files("rollbook.agent").joinpath("agent.py").read_text()
+SOURCE = agent.text()
 SHELLS = ["dash", "bash", "busybox sh"]
-ALLOWED = "_signal binascii collections.abc errno hmac os select signal socket struct sys time zlib".split()  # noqa: SIM905
+ALLOWED = "fcntl _signal binascii collections.abc errno hmac os select signal socket struct sys time zlib".split()  # noqa: SIM905
 PYTHONS = [f"python3.{minor}" for minor in range(6, 16)]
 
 
@@ -55,9 +55,10 @@ def test_standard_library_only() -> None:
     assert imported <= set(ALLOWED)
 
 
-def test_python_3_6_is_enough() -> None:
+def test_python_3_6_is_enough(tmp_path: Path) -> None:
     """The syntax and the modules used are those of Python 3.6."""
-    path = str(resources.files("rollbook.agent").joinpath("agent.py"))
+    path = tmp_path / "agent.py"
+    path.write_text(SOURCE)
     told = subprocess.run(
         [Path(sys.executable).with_name("vermin"), "--no-tips", "--violations", "-t=3.6-", path],
         capture_output=True, text=True, check=False,
@@ -223,3 +224,37 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
             facts.append({r.source.name: (r.status, r.parse() if r.has_pages else None) for r in readings})
     assert facts[0].keys() == set(steady)
     assert facts[1] == facts[0]
+
+
+def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) -> None:
+    """What it wrote since the beat before is the sample; it ends with the agent, and an absent one costs nothing."""
+    program = tmp_path / "ticker"
+    program.write_text("#!/bin/sh\nn=0\nwhile :; do n=$((n + 1)); echo tick $n every $1; sleep 0.05; done\n")
+    program.chmod(0o755)
+    hand.order("source 0 1 4096 2000", f"loop {program} {{ms}}", "source 1 1 4096 2000", "loop no-such-program")
+    hand.order("sample 100000000")
+    for _ in range(12):
+        sample = hand.kind("S")
+    assert sample.payload[0] == 0, "the absent program has no entry"
+    streams = zlib.decompressobj(-15)
+    texts = []
+    for frame in (frame for frame in hand.frames if frame.kind == "S" and frame.payload):
+        values, at = [], 0
+        while len(values) < 5:
+            value = shift = 0
+            while True:
+                value |= (frame.payload[at] & 127) << shift
+                shift, at = shift + 7, at + 1
+                if frame.payload[at - 1] < 128:
+                    break
+            values.append(value)
+        if values[4]:
+            texts.append(streams.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
+    ticks = [int(line.split()[1]) for text in texts for line in text.decode().splitlines() if line.startswith("tick")]
+    assert ticks == list(range(1, len(ticks) + 1))
+    assert len(ticks) >= 10
+    assert b"every 100" in texts[-1]
+    hand.order("stop")
+    hand.kind("E")
+    time.sleep(0.2)
+    assert not subprocess.run(["pgrep", "-f", str(program)], capture_output=True, check=False).stdout

@@ -17,11 +17,11 @@ from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence, apply
 from rollbook.checks.subject import Subject, open_subject
 from rollbook.checks.views import views
-from rollbook.record.document import encode
+from rollbook.record.document import Snapshot, encode
 from rollbook.record.run import RunHosts
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of
-from tests.runs import RunCase
+from tests.runs import RunCase, host_records
 
 FILES = sorted((Path(__file__).parent / "data" / "checks").glob("*.json"))
 CASES = [
@@ -163,9 +163,6 @@ def test_silence_needs_all_hosts_and_an_end_that_is_not_past() -> None:
 
 def test_a_snapshot_file_is_a_subject(tmp_path: Path) -> None:
     """What `snapshot -o NAME.json` writes can be checked."""
-    from rollbook.record.document import Snapshot
-    from tests.runs import host_records
-
     hosts = host_records({"n[1-2]": {"thp": {"enabled": "always"}}})
     (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
     assert [host.name for host in open_subject(tmp_path / "s.json").telling] == ["n1", "n2"]

@@ -7,7 +7,7 @@ import subprocess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.agent.agent import binary, text
+from rollbook.agent.wire import binary, text
 from rollbook.collect.frames import LARGEST, Decoder, Frame, cksum
 
 CARRIERS = {"binary": binary, "text": text("7")}

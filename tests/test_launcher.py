@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollbook.agent.agent import text
+from rollbook.agent.wire import text
 from rollbook.collect.frames import Decoder
 from rollbook.collect.session import Session
 from rollbook.hosts import Host

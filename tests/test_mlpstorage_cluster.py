@@ -23,7 +23,7 @@ from tests.runs import host_records
 LOGGER = logging.getLogger(__name__)
 DATA = Path(__file__).parent / "data"
 GIB = 1024**3
-SEEDS = (
+NAMES = (
     "BenchmarkResult BenchmarkRun BenchmarkVerifier ClusterCollectorInterface ClusterInformation ClusterSnapshots "
     "ClusterValidationRulesChecker CollectionResult Issue MPIClusterCollector MultiHostTimeSeriesCollector "
     "PARAM_VALIDATION SSHClusterCollector TimeSeriesCollector TimeSeriesData TimeSeriesSample parse_proc_cpuinfo "
@@ -52,10 +52,10 @@ def collected(**memory: int) -> dict[str, Any]:
     return {host.name: raw_record(host) for name, gib in memory.items() for host in host_records({name: facts(gib)})}
 
 
-def test_every_name_of_the_seeds_is_there() -> None:
+def test_every_name_is_there() -> None:
     """A benchmark that imports them runs."""
-    assert [name for name in SEEDS.split() if not hasattr(mlpstorage, name)] == []
-    assert set(SEEDS.split()) <= set(dir(mlpstorage))
+    assert [name for name in NAMES.split() if not hasattr(mlpstorage, name)] == []
+    assert set(NAMES.split()) <= set(dir(mlpstorage))
     with pytest.raises(AttributeError):
         _ = mlpstorage.Nothing
 
@@ -170,7 +170,7 @@ def test_verdict_from_disk(tmp_path: Path, files: int, memory: dict[str, int], e
     assert any(issue.validation is expected for issue in verifier.issues) == (expected is not Validation.CLOSED)
 
 
-def test_checker_of_the_seeds() -> None:
+def test_cluster_checker() -> None:
     """Consistency is OPEN, a host without memory INVALID, and a cluster that was only declared is told."""
 
     class Instance:

@@ -1,4 +1,4 @@
-"""The seeds' collectors on real hosts: same signatures, every host named, samples on the same instants."""
+"""MLPerf Storage's collectors on real hosts: same signatures, every host named, samples on the same instants."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def sampled(collector: Any, seconds: float) -> TimeSeriesData:
 
 
 def test_series_of_hosts(lab: Lab) -> None:
-    """One stream per host; the keys of the seeds' samples; a host that is down is missing and named."""
+    """One stream per host; the keys of their samples; a host that is down is missing and named."""
     lab["node03"].kill_sshd()
     collector = MultiHostTimeSeriesCollector(
         ["node01", "node02", "node03"], interval_seconds=0.2, ssh_timeout=20, ssh_config=str(lab.ssh_config), via="ssh"
@@ -113,3 +113,17 @@ def test_series_of_this_machine_keeps_the_end() -> None:
     assert data.collection_method == "local"
     with pytest.raises(RuntimeError, match="not started"):
         TimeSeriesCollector().stop()
+
+
+@pytest.mark.needs("mpirun")
+def test_mpi_collector() -> None:
+    """A real launcher on this machine: data by the name the host gives itself, method mpi."""
+    options = {"allow_run_as_root": True, "oversubscribe": True}
+    found = collect_cluster_info(
+        ["localhost"], "mpirun", LOGGER, timeout_seconds=30, fallback_to_local=False, **options
+    )
+    assert found.pop("_metadata")["collection_method"] == "mpi"
+    ((name, info),) = found.items()
+    assert name == info["hostname"]
+    assert info["vmstat"]
+    assert info["mounts"]

@@ -16,7 +16,7 @@ from rollbook.series.survey import survey
 from rollbook.testing.journals import Beats, Script, begin_of, body_of
 
 SECOND = 10**9
-START = 1_800_000_000 * SECOND
+START = 1_700_000_000 * SECOND
 LOAD = "/proc/loadavg"
 
 

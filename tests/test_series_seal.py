@@ -26,7 +26,7 @@ from rollbook.sources import catalogue
 from rollbook.testing.journals import Script, begin_of, record_this_machine, synthesise
 
 SECOND = 10**9
-START = 1_800_000_000 * SECOND
+START = 1_700_000_000 * SECOND
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 
@@ -131,17 +131,15 @@ def test_many_hosts_in_processes_and_windows(
     for name, rows in whole.items():
         pieces = duckdb.execute(f"SELECT count(*), count(DISTINCT host) FROM '{tmp_path}/pieces/{name}.parquet'")
         assert pieces.fetchone() == (len(rows), 5)
-        left = duckdb.execute(
-            f"SELECT count(*) FROM (FROM '{tmp_path}/pieces/{name}.parquet' EXCEPT FROM '{tmp_path}/series/{name}.parquet')"
-        )
-        assert left.fetchone() == (0,)
+        files = [f"FROM '{tmp_path}/{where}/{name}.parquet'" for where in ("pieces", "series")]
+        assert duckdb.execute(" EXCEPT ".join(files)).fetchall() == []
 
 
 DISK = "{0} {1} {2} 10 0 80 5 20 0 {3} 7 0 9 12\n"
 
 
 def test_devices_come_and_go(tmp_path: Path) -> None:
-    """Hot-plug, columns that appear, numbers too large for 64 bits with a sign, absent files: all as the parsers say."""
+    """Hot-plug, columns that appear, numbers that need all 64 bits, absent files: all as the parsers say."""
     script = Script(tmp_path / "raw", ["b", "a"], ["diskstats", "net_snmp", "amdgpu", "infiniband_counters"])
     for host in (0, 1):
         script.connect(host)
@@ -256,7 +254,7 @@ def test_killed_at_any_moment(recorded: Path, tmp_path: Path) -> None:
     """A collector that died anywhere leaves a record with every sample that was written."""
     data = (recorded / "raw" / "000001.seg").read_bytes()
     random_ = random.Random(4)
-    ends = sorted(random_.sample(range(2000, len(data)), 12))
+    ends = sorted(random_.sample(range(2000, len(data)), 6))
     counts = []
     for number, end in enumerate(ends):
         path = tmp_path / str(number)

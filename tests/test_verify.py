@@ -11,12 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.checks import engine
+from rollbook.checks.model import Findings
 from rollbook.checks.subject import open_subject
 from rollbook.checks.verify import Problem, verify
 from rollbook.cli.verify import command
 from rollbook.errors import RecordError
-from rollbook.record.document import Snapshot, encode
+from rollbook.record.document import Snapshot, encode, read
 from rollbook.record.layout import Leaf, write_file
+from rollbook.record.run import RunHosts
 from rollbook.record.signing import check_signature, sign
 from tests.runs import host_records
 
@@ -60,14 +62,9 @@ def test_untouched_is_whole(record: Path) -> None:
     """Nothing to say; and writing what was read gives the same bytes."""
     found = verify(record)
     assert (found.problems, found.files, found.signature) == ([], 5, None)
-    for name in ("hosts.json", "findings.json"):
-        path = record / name
-        from rollbook.checks.model import Findings
-        from rollbook.record.document import read
-        from rollbook.record.run import RunHosts
-
-        kind: type = {"hosts.json": RunHosts, "findings.json": Findings}[name]
-        assert encode(read(path, kind)) == path.read_bytes()
+    kinds: dict[str, type] = {"hosts.json": RunHosts, "findings.json": Findings}
+    for name, kind in kinds.items():
+        assert encode(read(record / name, kind)) == (record / name).read_bytes()
 
 
 def test_one_flipped_byte_is_found_and_named(record: Path) -> None:
@@ -106,12 +103,13 @@ def test_missing_added_and_longer_files(record: Path) -> None:
         ("training_20260801_000000_metadata.json", '{"benchmark_type": "training"}', "lacks run_datetime"),
         ("training_20260801_000000_metadata.json", "{", "not JSON"),
         ("training_20260801_000000_cluster_info.json", "{}", "total_memory_bytes"),
+        ("training_20260801_000000_timeseries.json", '{"num_samples": 1}', "collection_interval_seconds"),
     ],
 )
 def test_documents_must_be_what_they_are_called(record: Path, name: str, text: str, why: str) -> None:
     """A file that fits its hash but not its schema was written wrongly."""
     (record / name).write_text(text)
-    Leaf(record, "training", "20260801_000000", dt.datetime.now(dt.UTC)).write_manifest()
+    Leaf(record, "training", "20260801_000000").write_manifest()
     (problem,) = verify(record).problems
     assert (problem.kind, problem.path) == ("unreadable", name)
     assert why in problem.why

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import functools
 import zlib
 from importlib import resources
 
-__all__ = ["BOOTSTRAP", "NEED_SHELL", "TOKEN", "launched_argv", "packed", "payload", "remote_command", "stand_in"]
+__all__ = [
+    "BOOTSTRAP",
+    "NEED_SHELL",
+    "TOKEN",
+    "launched_argv",
+    "packed",
+    "payload",
+    "remote_command",
+    "stand_in",
+    "text",
+]
+
+MODULES = ("wire", "reading", "children", "loop", "agent")
 
 # No single quote, backslash, dollar or exclamation mark: it passes through any login shell unchanged. A Python
 # older than 3.6 hands over to the program named after the agent's own arguments.
@@ -27,9 +40,31 @@ def packed(data: bytes) -> str:
 
 
 @functools.cache
+def text() -> str:
+    """The agent as it is sent: its modules one after the other, without what they import from each other."""
+    return "\n".join(_alone(resources.files(__package__).joinpath(f"{name}.py").read_text()) for name in MODULES)
+
+
+def _alone(module: str) -> str:
+    """A module's text without its imports from this package, and without the docstrings that a host has no use for."""
+    lines = module.splitlines()
+    tree = ast.parse(module)
+    for node in ast.walk(tree):
+        ours = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rollbook")
+        told = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if (ours or told) and isinstance(node, ast.stmt):
+            assert node.end_lineno is not None
+            # `pass` keeps a block that had nothing else; the line count stays, so that tracebacks make sense.
+            lines[node.lineno - 1 : node.end_lineno] = [" " * node.col_offset + "pass"] + [""] * (
+                node.end_lineno - node.lineno
+            )
+    return "\n".join(lines)
+
+
+@functools.cache
 def payload() -> str:
     """The agent as one argument."""
-    return packed(resources.files(__package__).joinpath("agent.py").read_bytes())
+    return packed(text().encode())
 
 
 def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:

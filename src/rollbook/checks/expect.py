@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from rollbook.checks.compare import key_of
+from rollbook.checks.files import read_toml
 from rollbook.checks.views import View
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
@@ -92,12 +93,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_expectations(path: Path) -> list[Expectation]:
     """The expectations of a file; raises `UsageError` that names what cannot be used."""
-    try:
-        found = msgspec.toml.decode(path.read_bytes(), type=_File).expect
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{path}: {error}") from error
+    found = read_toml(path, _File).expect
     for one in found:
         given = [way for way in WAYS if getattr(one, way) is not None]
         if len(given) != 1:
@@ -110,4 +106,8 @@ def read_expectations(path: Path) -> list[Expectation]:
             raise UsageError(f"{path}: no source has a field called {one.field}")
         if one.hosts is not None:
             expand(one.hosts)
+        try:
+            re.compile(one.matches or "")
+        except re.error as error:
+            raise UsageError(f"{path}: {one.field}: not a pattern: {error}") from error
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from rollbook.checks.files import read_toml
 from rollbook.checks.model import Finding, Silenced
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
@@ -43,12 +44,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_silences(path: Path, known: Sequence[str]) -> list[Silence]:
     """The silences of a file; raises `UsageError` for one without reason or end, or of an unknown rule."""
-    try:
-        found = msgspec.toml.decode(path.read_bytes(), type=_File).silence
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{path}: {error}") from error
+    found = read_toml(path, _File).silence
     for one in found:
         if one.rule not in known:
             raise UsageError(f"{path}: no rule is called {one.rule!r}")

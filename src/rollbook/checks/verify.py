@@ -13,6 +13,7 @@ import msgspec
 
 from rollbook.checks.model import Findings
 from rollbook.errors import RecordError
+from rollbook.mlpstorage.samples import TimeSeriesData
 from rollbook.record.cluster import ClusterInformation
 from rollbook.record.document import Snapshot, read
 from rollbook.record.layout import Manifest, ManifestEntry
@@ -24,9 +25,10 @@ __all__ = ["Problem", "Verified", "verify"]
 Kind = Literal["changed", "missing", "added", "unreadable", "signature"]
 MANIFEST = "manifest.json"
 NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
-# Documents by how their names end; the longer end is looked at first.
+# Documents by how their names end.
 SCHEMAS: dict[str, type] = {
     "_cluster_info.json": ClusterInformation,
+    "_timeseries.json": TimeSeriesData,
     "findings.json": Findings,
     "hosts.json": RunHosts,
     "snapshot.json": Snapshot,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 import click
@@ -75,8 +74,9 @@ def main() -> None:
     except RollbookError as error:
         click.echo(f"rollbook: {error}", err=True)
         code = error.exit_code
-    except BrokenPipeError:
-        # The reader of our output is gone, as in `rollbook … | head`: nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as ended:
+        # click ends with 1 where the reader of our output is gone, as in `rollbook … | head`; here that means findings.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
         code = 0
     sys.exit(code)

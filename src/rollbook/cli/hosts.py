@@ -38,7 +38,7 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
 
 def _check(reach: Reach, *, as_json: bool) -> int:
     from rollbook.cli.live import gather_live  # noqa: PLC0415 - a plain list needs none of these
-    from rollbook.cli.output import coverage_line, failures, stderr, table  # noqa: PLC0415
+    from rollbook.cli.output import coverage_line, failures, table  # noqa: PLC0415
     from rollbook.collect.plan import Plan  # noqa: PLC0415
     from rollbook.record.document import encode  # noqa: PLC0415
     from rollbook.record.hosts import Coverage  # noqa: PLC0415
@@ -57,5 +57,5 @@ def _check(reach: Reach, *, as_json: bool) -> int:
             rows.append((record.name, (record.status, record.method, record.agent, trip, offset)))
         table(("host", "status", "via", "agent", "round trip", "clock offset"), rows)
         failures(records)
-        stderr().print(coverage_line(coverage))
+        click.echo(coverage_line(coverage), err=True)
     return 130 if interrupted else coverage.exit_code

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from rollbook.cli.live import gather_live
-from rollbook.cli.output import coverage_line, failures, size, stderr, table
+from rollbook.cli.output import clean, coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.collect.plan import Plan
 from rollbook.errors import UsageError
@@ -59,13 +59,15 @@ def command(reach: Reach, *, output: Path | None, as_json: bool, names: tuple[st
     else:
         table(HEADINGS, [(record.name, _cells(record)) for record in records])
         failures(records)
-        stderr().print(coverage_line(snapshot.coverage))
+        click.echo(coverage_line(snapshot.coverage), err=True)
     sys.exit(130 if interrupted else snapshot.coverage.exit_code)
 
 
 def _must_be_writable(output: Path) -> None:
     """Fail before the hosts are asked, not after."""
     directory = output.parent if output.suffix == ".json" else output
+    if output.suffix == ".json" and output.is_dir():
+        raise UsageError(f"cannot write to {output}: it is a directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / ".rollbook.part"
@@ -78,7 +80,7 @@ def _must_be_writable(output: Path) -> None:
 def _write(output: Path, snapshot: Snapshot, now: dt.datetime) -> None:
     if output.suffix == ".json":
         write_file(output, encode(snapshot))
-        stderr().print(f"written to {output}")
+        click.echo(f"written to {clean(output)}", err=True)
         return
     leaf = Leaf.make(output, "snapshot", now)
     leaf.write_snapshot(
@@ -91,7 +93,7 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime) -> None:
             "result_dir": str(leaf.path),
         },
     )
-    stderr().print(f"record in {leaf.path}")
+    click.echo(f"record in {clean(leaf.path)}", err=True)
 
 
 def _cells(host: HostRecord) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ _WHERE = {
     "results": "BenchmarkResult BenchmarkRun",
     "rules": "MINIMUM_HOST_MEMORY_GB PARAM_VALIDATION BenchmarkRulesChecker BenchmarkVerifier "
     "ClusterValidationRulesChecker Issue RulesChecker",
-    "timeseries": "MultiHostTimeSeriesCollector TimeSeriesCollector TimeSeriesData TimeSeriesSample",
+    "samples": "TimeSeriesData TimeSeriesSample",
+    "timeseries": "MultiHostTimeSeriesCollector TimeSeriesCollector",
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names.split()}
 

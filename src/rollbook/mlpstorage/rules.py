@@ -1,4 +1,4 @@
-"""The seeds' rule checkers, over the same numbers as Rollbook's own rules."""
+"""MLPerf Storage's rule checkers by name, over the same numbers as Rollbook's own rules."""
 
 from __future__ import annotations
 

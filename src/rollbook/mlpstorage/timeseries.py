@@ -7,11 +7,10 @@ itself alone. Past `max_samples` a host keeps every second sample, so that the e
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import datetime as dt
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,14 @@ from rollbook.collect.readings import Reading
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
 from rollbook.hosts import parse_hosts
+from rollbook.mlpstorage.samples import TimeSeriesData, TimeSeriesSample
 from rollbook.mlpstorage.shapes import sample_value
 from rollbook.series.samples import HostSamples, Segments
 from rollbook.series.survey import HostLog, Survey, survey
 from rollbook.sources import catalogue
 from rollbook.transports import Options, route
 
-__all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector", "TimeSeriesData", "TimeSeriesSample"]
+__all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector"]
 
 # Keys of a sample, and the sources they come from.
 SOURCES = {
@@ -36,59 +36,6 @@ SOURCES = {
     "loadavg": "loadavg",
     "netdev": "net_dev",
 }
-
-
-@dataclasses.dataclass
-class TimeSeriesSample:
-    """One host at one time; what was not read is None."""
-
-    timestamp: str
-    hostname: str
-    diskstats: list[dict[str, Any]] | None = None
-    vmstat: dict[str, int] | None = None
-    meminfo: dict[str, int] | None = None
-    loadavg: dict[str, float] | None = None
-    netdev: list[dict[str, Any]] | None = None
-    errors: dict[str, str] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Without what is None."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesSample:
-        """From `to_dict`; keys of later versions are passed over."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in data.items() if name in known})
-
-
-@dataclasses.dataclass
-class TimeSeriesData:
-    """The samples of all hosts of a run."""
-
-    collection_interval_seconds: float
-    start_time: str
-    end_time: str
-    num_samples: int
-    samples_by_host: dict[str, list[TimeSeriesSample]]
-    collection_method: str
-    hosts_requested: list[str]
-    hosts_collected: list[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of `*_timeseries.json`."""
-        samples = {host: [sample.to_dict() for sample in found] for host, found in self.samples_by_host.items()}
-        return {**vars(self), "samples_by_host": samples}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesData:
-        """From `to_dict`."""
-        samples = {
-            host: [TimeSeriesSample.from_dict(sample) for sample in found]
-            for host, found in data["samples_by_host"].items()
-        }
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{**{k: v for k, v in data.items() if k in known}, "samples_by_host": samples})
 
 
 class MultiHostTimeSeriesCollector:

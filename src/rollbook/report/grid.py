@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
-__all__ = ["ABSENT", "Axis", "Grid", "Row", "Scale", "median", "present"]
+__all__ = ["ABSENT", "STEPS", "Axis", "Grid", "Row", "Scale", "median", "present"]
 
 ABSENT = math.nan
 """A cell without a sample. Absent is not zero."""
@@ -17,6 +17,7 @@ ABSENT = math.nan
 WIDTHS = ((16, 1000), (128, 480), (400, 300), (1000, 180), (4000, 60))
 FEWEST = 30
 STEPS = 2000
+"""Between the least and the greatest value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +102,9 @@ class Grid:
         )
 
 
-def present(values: Iterable[float]) -> list[float]:
+def present(values: Sequence[float]) -> Sequence[float]:
     """The values that are there."""
-    return [value for value in values if not math.isnan(value)]
+    return [value for value in values if not math.isnan(value)] if math.isnan(sum(values)) else values
 
 
 def median(ordered: Sequence[float]) -> float:

@@ -102,7 +102,7 @@ def _across(lines: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]
 
 def _middle_and_noise(known: Sequence[float]) -> tuple[float, float]:
     middle = median(known)
-    return middle, TO_SIGMA * median(sorted(abs(value - middle) for value in known))
+    return middle, TO_SIGMA * median(sorted([abs(value - middle) for value in known]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +118,10 @@ class _Line:
     def strongest(self, direction: Direction) -> list[Stretch]:
         """The one stretch to tell of, if there is any."""
         found = []
-        for sign in {"high": (1,), "low": (-1,), "both": (1, -1)}[direction]:
-            found += [self._stretch(*ends) for ends in _stretches([sign * off for off in self.offs])]
+        if direction != "low":
+            found += [self._stretch(*ends) for ends in _stretches(self.offs)]
+        if direction != "high":
+            found += [self._stretch(*ends) for ends in _stretches([-off for off in self.offs])]
         return sorted(found, key=lambda stretch: -stretch.strength)[:1]
 
     def _stretch(self, first: int, last: int) -> Stretch:
@@ -130,7 +132,7 @@ class _Line:
 
 def _stretches(offs: Sequence[float]) -> Iterator[tuple[int, int]]:
     """Where most of each window is far off; it reaches as far as most of each window is half as far off."""
-    if sum(off > DEVIATIONS for off in offs) < FEWEST_HOT:
+    if sum(map(DEVIATIONS.__lt__, offs)) < FEWEST_HOT:
         return
     warm = _most(offs, DEVIATIONS / 2)
     begin = end = None

@@ -9,18 +9,21 @@ high bytes, which deflate likes best.
 from __future__ import annotations
 
 import base64
+import operator
 import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rollbook.report.grid import Grid
+from rollbook.report.grid import STEPS, Grid
 
 __all__ = ["Packed", "pack"]
 
 LEVEL = 6
+# By difference; a negative one counts from the end of the list. Steps go from 0 to STEPS + 1.
+FOLDED = [2 * difference for difference in range(STEPS + 2)] + [2 * lower - 1 for lower in range(STEPS + 1, 0, -1)]
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -55,9 +58,8 @@ def pack(grid: Grid) -> Packed:
     )
 
 
-def _folded(line: Sequence[int], base: Sequence[int]) -> list[int]:
-    pairs = zip(line, base, strict=True)
-    return [2 * (value - known) if value >= known else 2 * (known - value) - 1 for value, known in pairs]
+def _folded(line: Sequence[int], base: Sequence[int]) -> Iterator[int]:
+    return map(FOLDED.__getitem__, map(operator.sub, line, base))
 
 
 def _squeezed(words: array[int]) -> str:

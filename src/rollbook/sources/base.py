@@ -138,12 +138,13 @@ class Ask:
 
     `read PATH` and `link PATH` take shell wildcards and give one page per match (the file's text, the link's
     target). `run ARGV…` runs a program, looked up in PATH and the sbin directories, and gives its standard output.
-    `space` gives one page per mounted file system. `env PREFIX…` gives the environment by allow-list, secrets
-    masked on the host. In paths, `{own}` stands for the agent's own cgroup directory in each hierarchy, and `{cgroup}`
-    for these and all above them.
+    `loop ARGV…` keeps a program running while the host is sampled and gives what it wrote since the beat before; `{ms}`
+    in its arguments is the interval. `space` gives one page per mounted file system. `env PREFIX…` gives the
+    environment by allow-list, secrets masked on the host. In paths, `{own}` stands for the agent's own cgroup directory
+    in each hierarchy, and `{cgroup}` for these and all above them.
     """
 
-    op: Literal["read", "link", "run", "space", "env"]
+    op: Literal["read", "link", "run", "space", "env", "loop"]
     args: tuple[str, ...] = ()
 
 

@@ -78,6 +78,7 @@ NAMES = (
     "nvme_thermal",
     "services",
     "nvidia_smi",
+    "gpu",
     "space",
     "time_sync",
 )

@@ -21,7 +21,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rollbook.agent import NEED_SHELL
-from rollbook.agent.agent import KEY_BEATS, QUIET, VERSION, binary, lines_of, text
+from rollbook.agent.loop import KEY_BEATS, QUIET
+from rollbook.agent.wire import VERSION, binary, lines_of, text
 from rollbook.errors import AgentFailed, TransportError, Unreachable
 from rollbook.hosts import Host
 from rollbook.testing.fakehost import FakeHost

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rollbook.agent.agent import page
+from rollbook.agent.reading import page
 from rollbook.collect.readings import Status
 from rollbook.errors import TransportError
 

@@ -1,0 +1,268 @@
+"""What the agent reads on a host: files, links, mounts and the environment, as pages; once, or on every beat."""
+
+import errno
+import os
+import zlib
+
+from rollbook.agent.wire import slurp
+
+TYPE_CHECKING = False  # typing itself is too dear to import on every host
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rollbook.agent.children import Loop
+
+FILES = 8192  # files one wildcard may match
+PATH = ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+STATUS = {
+    errno.ENOENT: "absent",
+    errno.ENOTDIR: "absent",
+    errno.ENODEV: "absent",
+    errno.ENXIO: "absent",
+    errno.EACCES: "denied",
+    errno.EPERM: "denied",
+    errno.ETIMEDOUT: "timed-out",
+}
+# File systems without storage behind them; an autofs would be mounted by asking.
+NO_SPACE = set(
+    "proc sysfs cgroup cgroup2 devpts devtmpfs securityfs debugfs tracefs mqueue bpf pstore configfs hugetlbfs "
+    "fusectl autofs nsfs binfmt_misc rpc_pipefs efivarfs selinuxfs ramfs".split()
+)
+SECRET = "KEY TOKEN SECRET PASS CRED AUTH COOKIE SIGNATURE PRIVATE SESSION".split()
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern of letters, `*` and `[0-9]`; fnmatch would import a regular-expression engine."""
+    first, star, last = pattern.partition("*")
+    if star and "*" not in last and "[" not in pattern:  # as most are
+        return len(name) >= len(first + last) and name.startswith(first) and name.endswith(last)
+    if not pattern:
+        return not name
+    if pattern[0] == "*":
+        return any(fits(name[at:], pattern[1:]) for at in range(len(name) + 1))
+    if pattern.startswith("[0-9]"):
+        return name[:1].isdigit() and fits(name[1:], pattern[5:])
+    return name[:1] == pattern[0] and fits(name[1:], pattern[1:])
+
+
+def cgroups(own: bool) -> "list[str]":
+    """Directories of the agent's own cgroups, one in each hierarchy, or each with its ancestors up to the root."""
+    found = []
+    for line in slurp("/proc/self/cgroup", 65536).splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        names = [controllers] + controllers.split(",") if controllers else [".", "unified"]
+        roots = [os.path.normpath("/sys/fs/cgroup/" + name) for name in names]
+        roots = [root for root in roots if os.path.exists(root + "/cgroup.procs")]
+        if not roots:
+            continue
+        path = os.path.normpath("/" + path.lstrip("/"))
+        chain = []
+        while path != "/":
+            if os.path.isdir(roots[0] + path):  # inside a container the path may not be there
+                chain.append(roots[0] + path)
+            path = os.path.dirname(path)
+        chain.append(roots[0])
+        found += chain[:1] if own else chain
+    return found
+
+
+class Tree:
+    """Directories as they are while one source is read. Each is listed once: that is cheaper than to try its files."""
+
+    def __init__(self) -> None:
+        self.listed: "dict[str, dict[str, bool]]" = {}
+        self.cgroups: "dict[str, list[str]]" = {}
+
+    def names(self, directory: str) -> "dict[str, bool]":
+        """What lies in a directory, each with whether something may lie below it."""
+        if directory not in self.listed:
+            try:
+                entries = list(os.scandir(directory))
+            except OSError:
+                entries = []
+            self.listed[directory] = {e.name: not e.is_file(follow_symlinks=False) for e in entries}
+        return self.listed[directory]
+
+    def matches(self, pattern: str) -> "list[str]":
+        """Paths that match a pattern with wildcards, `{cgroup}` or `{own}`, sorted; one without any is itself."""
+        start, *parts = pattern.split("/")
+        found, sure = [""], not start
+        if start:
+            if start not in self.cgroups:
+                self.cgroups[start] = cgroups(start == "{own}")
+            found = self.cgroups[start]
+        for depth, part in enumerate(parts, 1):
+            if sure and "*" not in part:
+                found = [base + "/" + part for base in found]
+                continue
+            sure, longer = False, []
+            for base in found:
+                names = self.names(base or "/")
+                if "*" in part:
+                    below = [name for name in names if depth == len(parts) or names[name]]
+                    longer += [base + "/" + name for name in sorted(below) if name[0] != "." and fits(name, part)]
+                elif part in names:
+                    longer.append(base + "/" + part)
+            found = longer[:FILES]
+        return found
+
+
+def masked(name: str, value: str) -> str:
+    """A value fit to leave the host: secrets by name, tokens by look and passwords in addresses are hidden."""
+    if any(word in name.upper() for word in SECRET) or value[:4] in ("AKIA", "ASIA", "eyJh"):
+        return "***"
+    scheme, sep, rest = value.partition("://")
+    login, at, host = rest.partition("@")
+    return scheme + sep + "***@" + host if sep and at and "/" not in login else value
+
+
+def environment(prefixes: "list[str]") -> bytes:
+    """The environment by allow-list, one `NAME=value` a line."""
+    lines = [
+        "%s=%s\n" % (name, masked(name, value).replace("\\", "\\\\").replace("\n", "\\n"))
+        for name, value in sorted(os.environ.items())
+        if name.startswith(tuple(prefixes))
+    ]
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+def mounts() -> "list[str]":
+    """Mount points with storage behind them; a later mount hides an earlier one at the same place."""
+    found = {}
+    for line in slurp("/proc/self/mountinfo", 4 << 20).splitlines():
+        left, _, right = line.partition(" - ")
+        words, kind = left.split(), right.split()[:1]
+        if len(words) > 4 and kind:
+            found[words[4]] = kind[0]
+    return [path for path, kind in found.items() if kind not in NO_SPACE]
+
+
+def unescaped(path: str) -> bytes:
+    r"""A mount point with the kernel's octal escapes (\040) decoded."""
+    first, *rest = os.fsencode(path).split(b"\\")
+    return first + b"".join(bytes((int(p[:3], 8),)) + p[3:] if p[:3].isdigit() else b"\\" + p for p in rest)
+
+
+def page(path: str, status: str, data: bytes = b"") -> bytes:
+    """One page of a reading: `STATUS LENGTH PATH`, then the bytes."""
+    name = path.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-8", "surrogateescape")
+    return status.encode() + b" %d " % len(data) + name + b"\n" + data
+
+
+def failed(error: OSError) -> str:
+    """The status that an OSError earns."""
+    return STATUS.get(error.errno or 0, "failed")
+
+
+def installed(program: str) -> bool:
+    """Whether there is such a program; a child that only finds that out is too dear."""
+    places = (os.environ.get("PATH", "") + PATH).split(":")
+    return "/" in program or any(os.path.exists(place + "/" + program) for place in places)
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """A page with a file's text. Kernel files lie about their size: read until an empty answer or the limit."""
+    pieces: "list[bytes]" = []
+    left = limit
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while left > 0:
+                piece = os.read(fd, min(left, 1 << 16))
+                if not piece:
+                    return page(path, "ok", b"".join(pieces))
+                pieces.append(piece)
+                left -= len(piece)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return page(path, failed(error))
+    return page(path, "truncated", b"".join(pieces))
+
+
+def read_link(path: str) -> bytes:
+    """A page with a symbolic link's target."""
+    try:
+        return page(path, "ok", os.readlink(os.fsencode(path)))
+    except OSError as error:
+        return page(path, failed(error))
+
+
+def read_space(path: str) -> bytes:
+    """A page with what statvfs(2) says of one mount point."""
+    try:
+        s = os.statvfs(unescaped(path))
+    except OSError as error:
+        return page(path, failed(error))
+    numbers = s.f_bsize, s.f_frsize, s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree, s.f_favail
+    return page(path, "ok", b"%d %d %d %d %d %d %d %d" % numbers)
+
+
+class Source:
+    """One source of the plan, and what sampling it needs to remember."""
+
+    def __init__(self, ident: str, every: str, limit: str, milliseconds: str) -> None:
+        self.id, self.every, self.limit, self.seconds = ident, int(every), int(limit), int(milliseconds) / 1000
+        self.asks: "list[list[str]]" = []
+        self.files: "dict[str, int | None]" = {}
+        self.loops: "list[Loop]" = []
+        self.stream: "zlib._Compress | None" = None
+        self.before = b""
+
+    def does(self, *ops: str) -> bool:
+        return any(ask[0] in ops for ask in self.asks)
+
+    def paths(self, op: str, tree: "Tree") -> "Iterator[str]":
+        """The paths asked for, wildcards filled in."""
+        for ask in self.asks:
+            if ask[0] == op:
+                for path in tree.matches(ask[1]):
+                    yield path
+
+    def pages(self) -> bytes:
+        """All pages that are files, links or environment."""
+        pages, left, tree = [], self.limit, Tree()
+        for path in self.paths("read", tree):
+            pages.append(read_file(path, left) if left > 0 else page(path, "skipped"))
+            left -= len(pages[-1])
+        pages += [read_link(path) for path in self.paths("link", tree)]
+        pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
+        return b"".join(pages)
+
+    def sample(self, key: bool) -> "tuple[int, bytes]":
+        """One sample: flags (1 the stream starts anew, 2 nothing changed, 4 nothing there) and its deflated pages.
+
+        Descriptors stay open; files that appear are found when a stream starts anew.
+        """
+        if key:
+            for path in self.paths("read", Tree()):
+                if path not in self.files and os.path.exists(path):
+                    self.files[path] = None
+        pages = [loop.page() for loop in self.loops]
+        for path, fd in self.files.items():
+            try:
+                if fd is None:
+                    fd = self.files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                data = piece = os.pread(fd, self.limit, 0)
+                while piece and len(data) < self.limit:
+                    piece = os.pread(fd, self.limit - len(data), len(data))
+                    data += piece
+                pages.append(page(path, "ok", data))
+            except OSError as error:
+                if fd is not None:
+                    os.close(fd)
+                self.files[path] = None
+                pages.append(page(path, failed(error)))
+        if not pages:
+            return 4, b""
+        body = b"".join(pages)
+        fresh = key or not self.stream
+        if key or not self.stream:
+            # The window must hold the sample before this one; a small one stays in the CPU's cache between beats.
+            small = len(body) < 6000
+            self.stream = zlib.compressobj(6, zlib.DEFLATED, -13 if small else -15, 6 if small else 8)
+        elif body == self.before:
+            return 2, b""
+        self.before = body
+        # A sync flush always ends in 00 00 ff ff: the collector puts it back.
+        return int(fresh), (self.stream.compress(body) + self.stream.flush(zlib.Z_SYNC_FLUSH))[:-4]

@@ -1,0 +1,24 @@
+"""Files that people write for checks, in TOML: read into a type, or refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from rollbook.errors import UsageError
+
+__all__ = ["read_toml"]
+
+T = TypeVar("T")
+
+
+def read_toml(path: Path, kind: type[T]) -> T:
+    """The content of a file; raises `UsageError` that names what cannot be used."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{path}: {error}") from error

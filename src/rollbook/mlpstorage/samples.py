@@ -1,0 +1,62 @@
+"""MLPerf Storage's time series as data: what `*_timeseries.json` holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["TimeSeriesData", "TimeSeriesSample"]
+
+
+@dataclasses.dataclass
+class TimeSeriesSample:
+    """One host at one time; what was not read is None."""
+
+    timestamp: str
+    hostname: str
+    diskstats: list[dict[str, Any]] | None = None
+    vmstat: dict[str, int] | None = None
+    meminfo: dict[str, int] | None = None
+    loadavg: dict[str, float] | None = None
+    netdev: list[dict[str, Any]] | None = None
+    errors: dict[str, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what is None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesSample:
+        """From `to_dict`; keys of later versions are passed over."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in known})
+
+
+@dataclasses.dataclass
+class TimeSeriesData:
+    """The samples of all hosts of a run."""
+
+    collection_interval_seconds: float
+    start_time: str
+    end_time: str
+    num_samples: int
+    samples_by_host: dict[str, list[TimeSeriesSample]]
+    collection_method: str
+    hosts_requested: list[str]
+    hosts_collected: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `*_timeseries.json`."""
+        samples = {host: [sample.to_dict() for sample in found] for host, found in self.samples_by_host.items()}
+        return {**vars(self), "samples_by_host": samples}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesData:
+        """From `to_dict`."""
+        samples = {
+            host: [TimeSeriesSample.from_dict(sample) for sample in found]
+            for host, found in data["samples_by_host"].items()
+        }
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{**{k: v for k, v in data.items() if k in known}, "samples_by_host": samples})

@@ -1,0 +1,48 @@
+"""nvidia-smi, kept running: how busy each NVIDIA GPU is, its memory, power, clocks and heat (nvidia-smi(1)).
+
+Starting the program costs the host some 50 ms each time; in loop mode it is started once and writes on every beat.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import Ask, Pages, Record, Source, gauge, key
+from rollbook.sources.text import integer, lines_of, number
+
+QUERY = (
+    "index,utilization.gpu,utilization.memory,memory.used,power.draw,temperature.gpu,clocks.sm,clocks.mem,"
+    "clocks_throttle_reasons.active"
+)
+
+
+class GpuLoad(Record):
+    """One GPU now; None where it does not tell."""
+
+    index: Annotated[int, key()]
+    busy_percent: Annotated[float | None, gauge("%")] = None
+    memory_busy_percent: Annotated[float | None, gauge("%")] = None
+    memory_used_mib: Annotated[float | None, gauge("MiB")] = None
+    power_watts: Annotated[float | None, gauge("W")] = None
+    celsius: Annotated[float | None, gauge("°C")] = None
+    sm_mhz: Annotated[float | None, gauge("MHz")] = None
+    memory_mhz: Annotated[float | None, gauge("MHz")] = None
+    throttle_bits: Annotated[int | None, gauge("bits")] = None
+
+
+def parse(pages: Pages) -> list[GpuLoad]:
+    """Comma-separated lines, one per GPU and round; the last of each GPU counts."""
+    rows: dict[int, GpuLoad] = {}
+    for line in lines_of("".join(pages.values())):
+        index, *words = (word.strip() for word in line.split(","))
+        if len(words) != QUERY.count(","):
+            raise ParseError(line[:200])
+        *levels, reasons = (None if word.startswith("[") or word == "N/A" else word for word in words)
+        row = rows[integer(index)] = GpuLoad(integer(index), *[number(word) if word else None for word in levels])
+        row.throttle_bits = integer(reasons, 16) if reasons else None
+    return [rows[index] for index in sorted(rows)]
+
+
+PROGRAM = ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-lms", "{ms}")
+SOURCE = Source((Ask("loop", PROGRAM),), parse, list[GpuLoad], every=1, limit=64 * 1024)

@@ -1,0 +1,253 @@
+"""The command line over scripted hosts: exit codes, documents, tables, and one clear message for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from rollbook import cli
+from rollbook.cli.reach import Reach
+from rollbook.errors import EXIT_CODES, Refused
+from rollbook.record.cluster import ClusterInformation
+from rollbook.record.document import Snapshot, encode, read
+from rollbook.record.layout import Manifest
+from rollbook.record.run import Run
+from rollbook.testing import Fake, FakeHost, linux
+from tests.schemas import differs, validate
+
+SOURCES = [word for name in ("identity", "os_release", "meminfo", "cpuinfo") for word in ("--source", name)]
+FINE = FakeHost(pages=linux("fine"))
+
+
+class Result(NamedTuple):
+    """What a command gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+Rollbook = Callable[..., Result]
+
+
+@pytest.fixture
+def rollbook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rollbook:
+    """Run a command in this process; hosts given as a script are reached through it."""
+
+    def run(*argv: str, hosts: dict[str, FakeHost] | None = None) -> Result:
+        asked: list[str] = []
+        if hosts is not None:
+            fake = Fake(hosts)
+            monkeypatch.setattr(Reach, "route", lambda _: lambda _: fake)
+            asked = ["-w", ",".join(hosts)]
+        monkeypatch.setattr(sys, "argv", ["rollbook", *argv, *asked])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Result(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def test_exit_codes_are_those_of_the_help() -> None:
+    """The help of the command line names every exit code with its meaning."""
+    words = " ".join((cli.cli.help or "").split())
+    assert all(f"{code} {meaning}" in words for code, meaning in EXIT_CODES.items())
+
+
+@pytest.mark.parametrize(
+    ("hosts", "code"),
+    [
+        ({"a": FINE, "b": FINE}, 0),
+        ({"a": FINE, "b": FakeHost(fails=Refused("no"))}, 3),
+        ({"a": FakeHost(pages=linux("a"), dies_after=2)}, 3),
+        ({"a": FakeHost(fails=Refused("no")), "b": FakeHost(silent=True)}, 4),
+    ],
+)
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_exit_code(rollbook: Rollbook, hosts: dict[str, FakeHost], code: int, form: list[str]) -> None:
+    """0 where all is there, 3 where some is missing, 4 where nothing came."""
+    result = rollbook("snapshot", *SOURCES, "--timeout", "1", *form, hosts=hosts)
+    assert result.code == code
+    if not form:
+        assert re.search(rf"^\d of {len(hosts)} hosts? complete", result.err, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [["hosts", "--check"], ["snapshot", *SOURCES]])
+def test_interrupted(rollbook: Rollbook, command: list[str]) -> None:
+    """Ctrl-C gives what there is, and 130."""
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    result = rollbook(*command, "--json", hosts={"a": FINE, "b": FakeHost(silent=True)})
+    timer.join()
+    assert result.code == 130
+    statuses = {host["name"]: (host["status"], host.get("reason", "")) for host in json.loads(result.out)["hosts"]}
+    assert statuses == {"a": ("complete", ""), "b": ("failed", "interrupted")}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["hosts", "-w", "node[1-"], "\n  node[1-\n"),
+        (["hosts", "-w", "node[1-200000]"], "100,000"),
+        (["hosts", "-w", "-oProxyCommand=id"], "\n  ^"),
+        (["hosts", "-w", "a\x1b[2Jb"], "a?[2Jb"),
+        (["hosts", "-w", "a", "-x", "a"], "no host is left"),
+        (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
+        (["hosts", "--frobnicate"], "No such option"),
+        (["hosts", "--via", "pigeon"], "'pigeon' is not one of"),
+        (["hosts", "--fanout", "0"], "--fanout"),
+        (["hosts", "--timeout", "soon"], "--timeout"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["snapshot", "--source", "nosuch"], "no source is called 'nosuch'"),
+        (["snapshot", "-o", "/proc/nowhere/x.json"], "cannot write to /proc/nowhere"),
+        (["snapshot", "-o", "/dev/null/results"], "cannot write to /dev/null/results: Not a directory"),
+        (["snapshot", "--ssh-config", "/nonexistent"], "/nonexistent"),
+    ],
+)
+def test_bad_input(rollbook: Rollbook, argv: list[str], message: str) -> None:
+    """Exit 2, one message on stderr that names what is wrong, nothing on stdout."""
+    result = rollbook(*argv)
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""
+    assert "\x1b" not in result.err
+
+
+def test_a_directory_is_no_file_to_write(rollbook: Rollbook, tmp_path: Path) -> None:
+    """Said before any host is asked."""
+    (tmp_path / "x.json").mkdir()
+    result = rollbook("snapshot", "-o", str(tmp_path / "x.json"), hosts={"a": FINE})
+    assert (result.code, result.out) == (2, "")
+    assert "it is a directory" in result.err
+
+
+def test_json_is_one_document_with_its_schema(rollbook: Rollbook) -> None:
+    """Every form of `--json` is one document, valid against the schema that it names."""
+    hosts = {"a": FakeHost(pages=linux("a")), "b": FakeHost(fails=Refused("no")), "c": FakeHost(python=None)}
+    for argv, schema in [
+        (["hosts"], "rollbook.hosts/1"),
+        (["hosts", "--check"], "rollbook.check/1"),
+        (["snapshot"], "rollbook.snapshot/1"),
+    ]:
+        document = json.loads(rollbook(*argv, "--json", hosts=hosts).out)
+        assert document["schema"] == schema
+        validate(document)
+
+
+def test_schemas_can_fail(rollbook: Rollbook) -> None:
+    """A document that is changed no longer fits."""
+    document = json.loads(rollbook("snapshot", *SOURCES, "--json", hosts={"a": FINE}).out)
+    document["hosts"][0]["facts"]["meminfo"]["kib"]["MemTotal"] = "much"
+    with pytest.raises(AssertionError, match=re.escape("$.hosts[0].facts.meminfo.kib.MemTotal: 'much' is no integer")):
+        validate(document)
+    assert differs({}, {"required": ["x"]}, {}) == "$: lacks x"
+
+
+def test_written_file_reads_back(rollbook: Rollbook, tmp_path: Path) -> None:
+    """`-o file.json`: reading and writing again gives the same bytes; stdout has the table as ever."""
+    path = tmp_path / "cluster.json"
+    result = rollbook("snapshot", "-o", str(path), hosts={"a": FakeHost(pages=linux("a"))})
+    assert result.code == 0
+    assert f"written to {path}\n" in result.err
+    assert "a " in result.out
+    validate(json.loads(path.read_bytes()))
+    assert encode(read(path, Snapshot)) == path.read_bytes()
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_written_record_reads_back(rollbook: Rollbook, tmp_path: Path) -> None:
+    """`-o directory`: every file of the record reads back to the same bytes, the manifest lists them all."""
+    results = tmp_path / ("deep [red] " + "x" * 100)
+    hosts = {"a": FakeHost(pages=linux("a")), "b": FakeHost(fails=Refused("no"))}
+    result = rollbook("snapshot", "-o", str(results), hosts=hosts)
+    (leaf,) = (results / "snapshot").iterdir()
+    assert result.code == 3
+    assert f"record in {leaf}\n" in result.err  # on one line, to be copied
+    run = Run.open(leaf)
+    assert [host.status for host in run.hosts.start] == ["complete", "refused"]
+    assert encode(run.hosts) == (leaf / "hosts.json").read_bytes()
+    (cluster,) = leaf.glob("*_cluster_info.json")
+    assert encode(msgspec.json.decode(cluster.read_bytes(), type=ClusterInformation)) == cluster.read_bytes()
+    manifest = read(leaf / "manifest.json", Manifest)
+    assert encode(manifest) == (leaf / "manifest.json").read_bytes()
+    there = {str(path.relative_to(leaf)) for path in leaf.rglob("*") if path.is_file()}
+    assert {entry.path for entry in manifest.files} == there - {"manifest.json"}
+    for name in ("hosts.json", "manifest.json"):
+        validate(json.loads((leaf / name).read_bytes()))
+
+
+def test_table_of_four(rollbook: Rollbook) -> None:
+    """A row for each host, with its own values; hosts without data have a row too."""
+    hosts = {f"node{n}": FakeHost(pages=linux(f"node{n}", memory_kib=n << 20, cpus=n)) for n in (1, 2, 3)}
+    result = rollbook("snapshot", *SOURCES, hosts=hosts | {"node4": FakeHost(fails=Refused("key rejected"))})
+    rows = [line.split() for line in result.out.splitlines()]
+    assert [row[0] for row in rows] == ["host", "node1", "node2", "node3", "node4"]
+    assert all(f"{n}.0 GiB" in " ".join(rows[n]) for n in (1, 2, 3))
+    assert rows[4] == ["node4", "refused"]
+    assert "refused  node4: key rejected" in result.err
+
+
+def test_table_of_four_hundred(rollbook: Rollbook) -> None:
+    """Hosts that are alike share a row; none is lost from sight."""
+    hosts = {f"node{n:03}": FakeHost(pages=linux("x", memory_kib=(64 if n == 7 else 128) << 20)) for n in range(1, 400)}
+    result = rollbook("snapshot", *SOURCES, hosts=hosts | {"node400": FakeHost(fails=Refused("no"))})
+    rows = result.out.splitlines()
+    assert len(rows) == 4
+    assert [row.split()[0] for row in rows[1:]] == ["node[001-006,008-399]", "node007", "node400"]
+    assert "64.0 GiB" in rows[2]
+    assert "399 of 400 hosts complete, 1 refused" in result.err
+
+
+@pytest.mark.parametrize(
+    ("environ", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colours(
+    rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], *, coloured: bool
+) -> None:
+    """None in a pipe unless they are forced, none at all where they are not wanted."""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    result = rollbook("snapshot", *SOURCES, hosts={"a": FINE})
+    assert ("\x1b[32m" in result.out) == coloured
+
+
+def test_text_of_hosts_cannot_harm_the_terminal(rollbook: Rollbook) -> None:
+    """Escapes, bells and marks that turn the writing direction come out as `?`, in tables and in reasons."""
+    evil = "6.1\x1b[2J\x1b]0;t\x07\u202e\u200f\u2066\x9b[red]"
+    pages = linux("a", kernel=evil)
+    hosts = {"a": FakeHost(pages=pages), "b": FakeHost(fails=Refused(evil))}
+    for argv in (["snapshot", *SOURCES], ["hosts", "--check"]):
+        result = rollbook(*argv, hosts=hosts)
+        text = result.out + result.err
+        assert not set("\x1b\x07\u202e\u200f\u2066\x9b") & set(text)
+        assert "6.1?[2J?]0;t???" in text
+        assert "[red]" in text
+
+
+def test_a_reader_that_is_gone(tmp_path: Path) -> None:
+    """`rollbook … | head` ends quietly."""
+    argv = [sys.executable, "-c", "from rollbook.cli import main; main()", "hosts", "-w", "node[1-90000]"]
+    with (tmp_path / "err").open("w+") as err:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err)
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+        err.seek(0)
+        assert err.read() == ""

@@ -1,0 +1,379 @@
+"""SQL over a record: rates against known truth, totals without doubles, and no way to other files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from rollbook.cli import cli
+from rollbook.errors import UsageError
+from rollbook.record.hosts import HostRecord
+from rollbook.record.run import Run, RunHosts
+from rollbook.series import store
+from rollbook.series.finish import derive
+from rollbook.series.totals import counted_disks, counted_interfaces
+from rollbook.sources.block import Block
+from rollbook.sources.net_class import Interface
+from rollbook.testing.journals import Script
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+HEAD = "Inter-|   Receive          |  Transmit\n face |bytes    packets errs drop fifo|bytes    packets\n"
+Samples = list[tuple[float, dict[str, dict[str, str]]]]
+
+
+def net(**received: int) -> dict[str, dict[str, str]]:
+    """A sample of net_dev with these received bytes, and half as many sent."""
+    lines = [f"{name}: {value} 1 0 0 0 0 0 0 {value // 2} 1 0 0 0 0 0 0\n" for name, value in received.items()]
+    return {"net_dev": {"/proc/net/dev": HEAD + "".join(lines)}}
+
+
+def stat(*ticks: int) -> dict[str, dict[str, str]]:
+    """A sample of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
+    return {"stat": {"/proc/stat": f"cpu  {' '.join(map(str, ticks))} 0 0\n"}}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., Run]:
+    """Makes a record of one host from samples at seconds after its start, and opens it."""
+
+    def make(names: list[str], samples: Samples, *, monos: list[float] | None = None, **more: Any) -> Run:
+        script = Script(tmp_path / "raw", ["a"], names, **more)
+        script.connect()
+        for number, (second, texts) in enumerate(samples):
+            mono = monos[number] if monos else second + 5000
+            script.sample(START + round(second * SECOND), texts, mono=round(mono * SECOND))
+        script.close()
+        derive(tmp_path)
+        (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
+        return Run.open(tmp_path)
+
+    return make
+
+
+def rows(run: Run, sql: str) -> list[tuple[Any, ...]]:
+    """What a query gives."""
+    with store.connect(run) as connection:
+        return store.query(connection, sql).fetchall()
+
+
+WRAP32, WRAP64 = 1 << 32, 1 << 64
+# What a counter read at each second, and the rates that must come of it.
+TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
+    "steady": ([(0, 10), (1, 110), (2, 310)], [None, 100, 200]),
+    "uneven beats": ([(0, 0), (1.5, 150), (2, 250)], [None, 100, 200]),
+    "wraps at 32 bits": ([(0, WRAP32 - 50), (1, 50), (2, 150)], [None, 100, 100]),
+    "wraps at 64 bits": ([(0, WRAP64 - 50), (1, 50), (2, 150)], [None, 100, 100]),
+    "crosses 63 bits": ([(0, (1 << 63) - 50), (1, (1 << 63) + 50)], [None, 100]),
+    "crosses 32 bits": ([(0, WRAP32 - 50), (1, WRAP32 + 50)], [None, 100]),
+    "was reset": ([(0, 10_000), (1, 40), (2, 140)], [None, None, 100]),
+    "gap": ([(0, 0), (1, 100), (4, 400), (5, 500)], [None, 100, None, 100]),
+    "two missed beats are no gap yet": ([(0, 0), (1, 100), (3, 300)], [None, 100, 100]),
+}
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_rates(record: Callable[..., Run], name: str) -> None:
+    """Counters become rates where both ends are known to belong together, and nothing where they are not."""
+    reads, expected = TRUTH[name]
+    run = record(["net_dev"], [(second, net(eth0=value)) for second, value in reads])
+    assert [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")] == expected
+
+
+def test_a_reboot_gives_no_rate(record: Callable[..., Run]) -> None:
+    """Counters that rise over a reboot are not taken for traffic; nor is what passed while the host slept."""
+    samples = [(second, net(eth0=100 * second)) for second in range(1, 7)]
+    run = record(["net_dev"], samples, monos=[1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
+    assert [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")] == [
+        None,
+        100,
+        100,
+        None,
+        100,
+        100,
+    ]
+
+
+def test_hot_plug(record: Callable[..., Run]) -> None:
+    """A device that appears has no rate at first, and none over its absence."""
+    there = {0: {"lo": 1}, 1: {"lo": 1, "eth1": 900}, 2: {"lo": 1, "eth1": 1000}, 3: {"lo": 1}}
+    there |= {4: {"lo": 1}, 5: {"lo": 1, "eth1": 5000}}
+    run = record(["net_dev"], [(second, net(**links)) for second, links in there.items()])
+    found = rows(run, "SELECT rx_bytes FROM net_dev_rates WHERE interface_name = 'eth1' ORDER BY ts")
+    assert [row[0] for row in found] == [None, 100, None]
+
+
+def test_time_that_steps_back(record: Callable[..., Run]) -> None:
+    """Waiting for I/O may fall by a tick (proc_stat(5)): no time has passed then, and the rest still counts."""
+    run = record(["stat"], [(0, stat(0, 0, 0, 0, 10, 0, 0, 0)), (1, stat(30, 0, 20, 50, 9, 0, 0, 0))])
+    assert rows(run, "SELECT cpu_busy, cpu_iowait FROM rates ORDER BY ts") == [(None, None), (50.0, 0.0)]
+
+
+def test_rates_of_merged_samples(record: Callable[..., Run]) -> None:
+    """Merged samples give the mean rate over their step; the limit of a gap grows with the step."""
+    samples = [(second, net(eth0=second * second)) for second in range(100)]
+    run = record(["net_dev"], samples, max_samples=10)
+    found = [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")]
+    assert found[0] is None
+    assert found[1:] == [
+        pytest.approx((b * b - a * a) / 10) for a, b in zip(range(9, 99, 10), range(19, 109, 10), strict=True)
+    ]
+
+
+DISKS = "{} 0 {} 100 0 {} 50 0 0 0 0 0 25 50\n"
+
+
+def test_one_row_per_host_and_beat(record: Callable[..., Run]) -> None:
+    """`rates` and `samples` have one row per beat; each byte is counted once; what is not there is NULL."""
+    texts = [
+        {
+            "diskstats": "".join(DISKS.format(8, name, 8 * second) for name in ("sda", "sda1", "dm-0", "loop0")),
+            "meminfo": "MemTotal: 100 kB\nMemAvailable: 50 kB\n",
+            "loadavg": "0.5 0.4 0.3 2/100 7\n",
+        }
+        for second in range(3)
+    ]
+    paths = {"diskstats": "/proc/diskstats", "meminfo": "/proc/meminfo", "loadavg": "/proc/loadavg"}
+    samples = [
+        (second, {name: {paths[name]: text} for name, text in beat.items()}) for second, beat in enumerate(texts)
+    ]
+    run = record(["loadavg", "meminfo", "diskstats"], samples)
+    assert rows(
+        run, "SELECT disk_read, disk_read_latency, mem_available, load_1min, net_rx FROM rates ORDER BY ts"
+    ) == [
+        (None, None, 51200, 0.5, None),
+        (4096.0, None, 51200, 0.5, None),
+        (4096.0, None, 51200, 0.5, None),
+    ]
+    assert rows(run, "SELECT DISTINCT device FROM disks") == [("sda",)]
+    assert rows(run, "SELECT count(*), max(mem_total) FROM samples") == [(3, 102400)]
+    assert rows(run, "SELECT count(*) FROM nfs") == [(0,)]
+
+
+def test_phases(record: Callable[..., Run], tmp_path: Path) -> None:
+    """Each phase has its own statistics; the slowest host is the one with the least flow or the longest wait."""
+    del record
+    script = Script(tmp_path / "raw", ["a", "b"], ["net_dev", "loadavg"])
+    for host in (0, 1):
+        script.connect(host)
+        for second in range(21):
+            texts = {**net(eth0=second * 100 * (host + 1)), "loadavg": {"/proc/loadavg": f"{host}.5 0 0 1/2 3\n"}}
+            script.sample(START + second * SECOND, texts, host=host)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    hosts.phases = [_phase("one", 0, 10), _phase("two", 10, 21)]
+    run = Run(tmp_path, {}, hosts)
+    columns = "phase, samples, mean, p95, max, hosts_min, hosts_max, slowest_host"
+    found = rows(run, f"SELECT {columns} FROM phase_stats WHERE metric = 'net_rx'")
+    assert found == [
+        ("one", 18, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
+        ("two", 22, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
+    ]
+
+
+def _phase(name: str, first: int, last: int) -> Any:
+    from rollbook.record.run import Phase
+
+    return Phase(name, START + first * SECOND, START + last * SECOND)
+
+
+def known(*facts: Block | Interface) -> list[HostRecord]:
+    """A host with these facts."""
+    name = "block" if isinstance(facts[0], Block) else "net_class"
+    return [HostRecord(name="a", status="complete", facts={name: list(facts)})]
+
+
+def test_counted_disks() -> None:
+    """Each byte once, at the lowest device: by what the host says of its devices, else by their names."""
+    names = [
+        "sda",
+        "sda1",
+        "nvme0n1",
+        "nvme0n1p2",
+        "dm-0",
+        "md127",
+        "loop3",
+        "ram0",
+        "zram1",
+        "sr0",
+        "vdb",
+        "mmcblk0p1",
+    ]
+    assert counted_disks(names, []) == ["sda", "nvme0n1", "vdb", "mmcblk0p1"]
+    facts = known(
+        Block("sda", "disk", partitions=["sda1"]),
+        Block("nvme0n1", "disk", partitions=["nvme0n1p2"]),
+        Block("dm-0", "dm", parents=["sda1"]),
+        Block("md127", "md", parents=["nvme0n1p2"]),
+        Block("vdb", "virtual"),
+    )
+    assert counted_disks([*names, "sdz"], facts) == ["sda", "nvme0n1", "vdb", "mmcblk0p1", "sdz"]
+
+
+def test_counted_interfaces() -> None:
+    """Legs and not their bond; no loopback; inside a container, where all are virtual, those without legs."""
+    facts = known(
+        Interface("eth0", "physical", master="bond0"),
+        Interface("eth1", "physical", master="bond0"),
+        Interface("bond0", "bond", lower=["eth0", "eth1"]),
+        Interface("bond0.7", "vlan", lower=["bond0"]),
+        Interface("lo", "loopback"),
+        Interface("veth9", "virtual"),
+    )
+    names = ["bond0", "bond0.7", "eth0", "eth1", "lo", "veth9", "ib0"]
+    assert counted_interfaces(names, facts) == ["eth0", "eth1", "ib0"]
+    assert counted_interfaces(names, []) == ["eth0", "eth1", "ib0"]
+    inside = known(
+        Interface("eth0", "virtual"), Interface("lo", "loopback"), Interface("br0", "bridge", lower=["eth0"])
+    )
+    assert counted_interfaces(["br0", "eth0", "lo"], inside) == ["eth0"]
+
+
+@pytest.fixture
+def small(record: Callable[..., Run]) -> Run:
+    """A record with names that a spreadsheet would run."""
+    return record(
+        ["net_dev", "loadavg"],
+        [
+            (second, {**net(**{"eth0": 5 * second, "=cmd()": 1}), "loadavg": {"/proc/loadavg": "1.5 0.5 0.25 1/2 3\n"}})
+            for second in range(4)
+        ],
+    )
+
+
+OUTSIDE = [
+    "SELECT * FROM read_text('/etc/hostname')",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM read_parquet('{path}/../*.parquet')",
+    "COPY (SELECT 1) TO '{path}/out.csv'",
+    "COPY (SELECT 1) TO '{path}/series/net_dev.parquet'",
+    "ATTACH '{path}/other.db'",
+    "SET enable_external_access = true",
+    "INSTALL httpfs",
+    "CREATE TABLE x AS SELECT 1",
+    "SELECT 1; SELECT 2",
+    "",
+]
+
+
+@pytest.mark.parametrize("sql", OUTSIDE)
+def test_no_way_out(small: Run, sql: str) -> None:
+    """What somebody types can read the record and nothing else, and write nothing."""
+    before = (small.path / "series" / "net_dev.parquet").read_bytes()
+    with store.connect(small) as connection, pytest.raises(UsageError):
+        store.query(connection, sql.format(path=small.path)).fetchall()
+    assert (small.path / "series" / "net_dev.parquet").read_bytes() == before
+    assert not (small.path / "out.csv").exists()
+
+
+def test_the_lock_holds_without_the_guard(small: Run) -> None:
+    """Also where SQL does not go through `query`, other files stay closed and the lock stays shut."""
+    with store.connect(small) as connection:
+        for sql in ("SELECT * FROM read_text('/etc/hostname')", "SET enable_external_access = true", "LOAD httpfs"):
+            with pytest.raises(duckdb.Error):
+                connection.execute(sql).fetchall()
+
+
+def invoke(*args: str) -> str:
+    """Run a command; gives what it printed."""
+    result = CliRunner().invoke(cli, args, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_query_command(small: Run) -> None:
+    """The same rows as a table, as CSV without formulas, and as JSON lines."""
+    sql = "SELECT interface_name, max(rx_bytes) AS most FROM net_dev GROUP BY ALL ORDER BY 1"
+    assert invoke("query", str(small.path), sql).split() == ["interface_name", "most", "=cmd()", "1", "eth0", "15"]
+    lines = list(csv.reader(invoke("query", str(small.path), sql, "--format", "csv").splitlines()))
+    assert lines == [["interface_name", "most"], ["'=cmd()", "1"], ["eth0", "15"]]
+    objects = [json.loads(line) for line in invoke("query", str(small.path), sql, "--format", "json").splitlines()]
+    assert objects == [{"interface_name": "=cmd()", "most": 1}, {"interface_name": "eth0", "most": 15}]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+def test_export_round_trip(small: Run, tmp_path: Path, form: str) -> None:
+    """What is exported reads back to the same values; names that look like formulas are made harmless in CSV."""
+    output = tmp_path / "out"
+    invoke("export", str(small.path), "--format", form, "-o", str(output))
+    assert {path.stem for path in output.iterdir()} >= {"net_dev", "loadavg", "rates", "hosts", "facts", "phases"}
+    wanted = "interface_name, epoch_us(ts::TIMESTAMP) AS at, rx_bytes, tx_bytes"
+    expected = rows(small, f"SELECT {wanted} FROM net_dev ORDER BY ALL")
+    found = duckdb.execute(f"SELECT {wanted} FROM '{output}/net_dev.{form}' ORDER BY ALL").fetchall()
+    if form == "csv":
+        expected = sorted((f"'{name}" if name.startswith("=") else name, *rest) for name, *rest in expected)
+    assert found == expected
+
+
+def test_export_of_chosen_tables(small: Run, tmp_path: Path) -> None:
+    """Only what was asked for; a name that is not there is an error that says what is."""
+    invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "rates")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["rates.parquet"]
+    with pytest.raises(UsageError, match="loadavg"):
+        invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "nothing")
+
+
+def test_timeseries_json(record: Callable[..., Run], tmp_path: Path) -> None:
+    """MLPerf Storage's TimeSeriesData, with exactly its keys."""
+    names = {"diskstats": "/proc/diskstats", "vmstat": "/proc/vmstat", "meminfo": "/proc/meminfo"}
+    names |= {"loadavg": "/proc/loadavg", "net_dev": "/proc/net/dev"}
+    texts = {
+        "diskstats": "8 0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n8 1 sda1 1 2 3 4 5 6 7 8 9 10 11\n",
+        "vmstat": "nr_dirty 5\npgfault 6\n",
+        "meminfo": "MemTotal: 100 kB\nHugePages_Total: 3\n",
+        "loadavg": "0.5 0.25 0.125 1/50 99\n",
+        "net_dev": net(eth0=7)["net_dev"]["/proc/net/dev"],
+    }
+    samples: Samples = [
+        (10 * second, {name: {names[name]: text} for name, text in texts.items()}) for second in range(3)
+    ]
+    run = record(list(names), samples, interval_ns=10 * SECOND)
+    invoke("export", str(run.path), "--format", "timeseries", "-o", str(tmp_path / "timeseries.json"))
+    found = json.loads((tmp_path / "timeseries.json").read_text())
+    by_host = found.pop("samples_by_host")
+    assert found == {
+        "collection_interval_seconds": 10.0,
+        "start_time": "2023-11-14T22:13:20Z",
+        "end_time": "2023-11-14T22:13:40Z",
+        "num_samples": 3,
+        "collection_method": "local",
+        "hosts_requested": ["a"],
+        "hosts_collected": ["a"],
+    }
+    assert list(by_host) == ["a"]
+    sample = by_host["a"][1]
+    assert sample["timestamp"] == "2023-11-14T22:13:30Z"
+    assert sample["hostname"] == "h0"
+    assert sample["vmstat"] == {"nr_dirty": 5, "pgfault": 6}
+    assert sample["meminfo"] == {"MemTotal": 100, "HugePages_Total": 3}
+    assert sample["loadavg"] == {
+        "load_1min": 0.5,
+        "load_5min": 0.25,
+        "load_15min": 0.125,
+        "running_processes": 1,
+        "total_processes": 50,
+    }
+    disk, part = sample["diskstats"]
+    assert (disk["device_name"], disk["reads_completed"], disk["time_flushing_ms"]) == ("sda", 1, 17)
+    assert len(disk) == 18
+    assert len(part) == 12
+    assert sample["netdev"][0]["rx_bytes"] == 7
+    assert len(sample["netdev"][0]) == 17
+    assert set(sample) == {"timestamp", "hostname", "diskstats", "vmstat", "meminfo", "loadavg", "netdev"}
+
+
+def test_a_record_without_series(tmp_path: Path) -> None:
+    """A snapshot can be asked too: hosts and facts are there, the series is empty."""
+    hosts = RunHosts(started_ns=START, ended_ns=START, start=[HostRecord(name="a", status="refused", reason="no key")])
+    run = Run(tmp_path, {}, hosts)
+    assert rows(run, "SELECT host, status, reason FROM hosts") == [("a", "refused", "no key")]
+    assert rows(run, "SELECT count(*) FROM rates") == [(0,)]
