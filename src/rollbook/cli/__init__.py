@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -45,6 +47,14 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f"rollbook.cli.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. That nobody reads on, as in `rollbook … | head`, is no error, and no finding either."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands from the table, without importing them."""
         del ctx
@@ -74,9 +84,4 @@ def main() -> None:
     except RollbookError as error:
         click.echo(f"rollbook: {error}", err=True)
         code = error.exit_code
-    except SystemExit as ended:
-        # click ends with 1 where the reader of our output is gone, as in `rollbook … | head`; here that means findings.
-        if not isinstance(ended.__context__, BrokenPipeError):
-            raise
-        code = 0
     sys.exit(code)

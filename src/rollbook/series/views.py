@@ -40,7 +40,9 @@ NET_TOTAL = """
     FROM interfaces GROUP BY host, ts"""
 PORTS = "SELECT host, ts, port AS device, rx_bytes AS rdma_rx, tx_bytes AS rdma_tx FROM infiniband_counters_rates"
 GPUS = """
-    SELECT host, ts, card AS device, busy_percent::DOUBLE AS gpu_util, vram_used::DOUBLE AS gpu_memory FROM amdgpu"""
+    SELECT host, ts, card AS device, busy_percent::DOUBLE AS gpu_util, vram_used::DOUBLE AS gpu_memory FROM amdgpu
+    UNION ALL
+    SELECT host, ts, 'gpu' || index, busy_percent::DOUBLE, memory_used_mib * 1048576 FROM gpu"""
 NFS_MOUNTS = """
     SELECT host, ts, mount_point AS device, server_read_bytes AS nfs_read, server_written_bytes AS nfs_write
     FROM nfs_rates"""

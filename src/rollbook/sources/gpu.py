@@ -31,6 +31,9 @@ class GpuLoad(Record):
     throttle_bits: Annotated[int | None, gauge("bits")] = None
 
 
+LEVELS = GpuLoad.__struct_fields__[1:-1]
+
+
 def parse(pages: Pages) -> list[GpuLoad]:
     """Comma-separated lines, one per GPU and round; the last of each GPU counts."""
     rows: dict[int, GpuLoad] = {}
@@ -39,7 +42,9 @@ def parse(pages: Pages) -> list[GpuLoad]:
         if len(words) != QUERY.count(","):
             raise ParseError(line[:200])
         *levels, reasons = (None if word.startswith("[") or word == "N/A" else word for word in words)
-        row = rows[integer(index)] = GpuLoad(integer(index), *[number(word) if word else None for word in levels])
+        row = rows[integer(index)] = GpuLoad(integer(index))
+        for field, word in zip(LEVELS, levels, strict=True):
+            setattr(row, field, number(word) if word else None)
         row.throttle_bits = integer(reasons, 16) if reasons else None
     return [rows[index] for index in sorted(rows)]
 
