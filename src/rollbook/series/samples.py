@@ -116,21 +116,20 @@ class HostSamples:
 
 def _head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:
     """Source, flags, start and length of the next source in a sample, and where its data begins."""
-    numbers = []
     try:
-        for _ in range(5):
-            value = payload[at]
-            at += 1
-            if value > 127:
-                value, at = _varint(payload, at - 1)
-            numbers.append(value)
+        source, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
+        flags, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
+        start, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
+        _, at = _varint(payload, at) if payload[at] > 127 else (0, at + 1)
+        length, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
     except IndexError:
         raise ProtocolError("a sample that is cut") from None
-    source, flags, start, _, length = numbers
     return source, flags, start, length, at
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    if payload[at + 1] < 128:
+        return payload[at] & 127 | payload[at + 1] << 7, at + 2
     value = shift = 0
     while True:
         byte = payload[at]

