@@ -163,6 +163,12 @@ def test_families(said: str, kind: str | None) -> None:
     assert (found and found.name) == kind
 
 
+OPEN_MPI = (
+    "-np 2 --host a:1,me@b:1 --map-by node --bind-to none {} -x ROLLBOOK_TOKEN "
+    "--allow-run-as-root --oversubscribe --extra AGENT"
+)
+
+
 def command_line(binary: Path, version: str, **options: object) -> list[str]:
     """The command line that a launcher with this answer to `--version` would get."""
     binary.write_text(f"#!/bin/sh\necho '{version}'\n")
@@ -182,13 +188,11 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
     [
         (
             "mpirun (Open MPI) 4.1.6",
-            "-np 2 --host a:1,me@b:1 --map-by node --bind-to none --mca orte_abort_on_non_zero_status 0 "
-            "--enable-recovery -x ROLLBOOK_TOKEN --allow-run-as-root --oversubscribe --extra AGENT",
+            OPEN_MPI.format("--mca orte_abort_on_non_zero_status 0 --enable-recovery"),
         ),
         (
             "mpirun (Open MPI) 5.0.1",
-            "-np 2 --host a:1,me@b:1 --map-by node --bind-to none --runtime-options "
-            "error-nonzero-status=false,recoverable -x ROLLBOOK_TOKEN --allow-run-as-root --oversubscribe --extra AGENT",
+            OPEN_MPI.format("--runtime-options error-nonzero-status=false,recoverable"),
         ),
         (
             "HYDRA build details:",

@@ -54,6 +54,10 @@ class Agent:
         self.out.frame(b"H", lines_of(facts))
 
     def goodbye(self) -> None:
+        if self.loops:  # they were killed a moment ago, and their cost is known when they are gone
+            time.sleep(0.02)
+        self.dying += [loop.pid for loop in self.loops]
+        stuck = len([pid for pid in self.dying if os.waitpid(pid, os.WNOHANG)[0] == 0])
         peak = [line.split()[1] for line in slurp("/proc/self/status").splitlines() if line.startswith("VmHWM")]
         facts = [
             ("cpu", "%.4f" % sum(os.times()[:4])),
@@ -63,7 +67,7 @@ class Agent:
             ("late", self.late),
             ("missed", self.missed),
             ("thinned", self.thinned),
-            ("stuck", len([pid for pid in self.dying if os.waitpid(pid, os.WNOHANG)[0] == 0])),
+            ("stuck", stuck),
         ]
         self.out.frame(b"E", lines_of(facts))
 

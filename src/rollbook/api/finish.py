@@ -15,6 +15,7 @@ from typing import Any
 from rollbook import adapters
 from rollbook.adapters.base import Outcome, Ran
 from rollbook.errors import RollbookError
+from rollbook.record import signing
 from rollbook.record.cluster import ClusterInformation
 from rollbook.record.document import encode
 from rollbook.record.layout import Leaf, write_file
@@ -35,8 +36,8 @@ def open_record(path: Path) -> Run:
     return finish(path) if unfinished(path) else Run.open(path)
 
 
-def finish(path: Path, *, drop_raw: bool = False, report: bool = True) -> Run:
-    """Make tables, hosts, metadata, findings, page and manifest of the record at `path`."""
+def finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Path | None = None) -> Run:
+    """Make tables, hosts, metadata, findings, page and manifest of the record at `path`; sign it if a key is given."""
     found, sealed, hosts = derive(path)
     begin = found.begin
     kind, stamp, argv = (
@@ -64,6 +65,8 @@ def finish(path: Path, *, drop_raw: bool = False, report: bool = True) -> Run:
     if drop_raw and not sealed.lost.total() and not sealed.refused.total():
         shutil.rmtree(path / "raw")
     leaf.write_manifest()
+    if sign is not None:
+        signing.sign(path / "manifest.json", sign)
     return run
 
 

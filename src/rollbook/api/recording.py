@@ -30,7 +30,11 @@ ROOM = 64 << 20  # bytes that must be free before a recording starts
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a recording needs to know. `kind` is the type of record, `args` what the user said, kept as it is."""
+    """What a recording needs to know.
+
+    `kind` is the type of record, `parts` the directories between results and record (the type by default), `sign` a key
+    for the manifest, `args` what the user said, kept as it is.
+    """
 
     hosts: list[Host]
     options: Options = dataclasses.field(default_factory=Options)
@@ -41,6 +45,8 @@ class Settings:
     max_samples: int = 3600
     drop_raw: bool = False
     report: bool = True
+    sign: Path | None = None
+    parts: tuple[str, ...] = ()
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -55,7 +61,7 @@ class Recording:
     def __init__(self, settings: Settings, argv: list[str] | None = None) -> None:
         self.settings = settings
         _preflight(settings.results)
-        leaf = Leaf.make(settings.results, settings.kind, dt.datetime.now(dt.UTC))
+        leaf = Leaf.make(settings.results, settings.kind, dt.datetime.now(dt.UTC), settings.parts)
         self.path = leaf.path
         self.socket = ""
         self._about = {
@@ -116,7 +122,8 @@ class Recording:
         """Make the record of what was recorded."""
         from rollbook.api.finish import finish  # noqa: PLC0415 - DuckDB is not needed while hosts are recorded
 
-        self._run = finish(self.path, drop_raw=self.settings.drop_raw, report=self.settings.report)
+        settings = self.settings
+        self._run = finish(self.path, drop_raw=settings.drop_raw, report=settings.report, sign=settings.sign)
 
     def mark(self, name: str) -> None:
         """Start a phase, from any thread: noted, and sampled at once on every host."""

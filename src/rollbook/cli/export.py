@@ -20,7 +20,7 @@ __all__ = ["command"]
 @click.option(
     "--format",
     "form",
-    type=click.Choice([*FORMATS, "timeseries"]),
+    type=click.Choice([*FORMATS, "timeseries", "mlpstorage"]),
     default="parquet",
     show_default=True,
     help="Tables as Parquet, CSV or JSON; or MLPerf Storage's timeseries.json.",
@@ -37,6 +37,12 @@ __all__ = ["command"]
 def command(record: Path, form: str, output: Path, tables: tuple[str, ...]) -> None:
     """Write RECORD's series in another form. Cells of CSV files are never taken for formulas."""
     run = open_record(record)
+    if form == "mlpstorage":
+        from rollbook.mlpstorage import export_mlpstorage  # noqa: PLC0415 - few exports are for its readers
+
+        for path in export_mlpstorage(run, output):
+            stderr().print(f"written to {path}", soft_wrap=True)
+        return
     if form == "timeseries":
         if tables:
             raise UsageError("--table does not go with --format timeseries")

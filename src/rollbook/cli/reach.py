@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rollbook.hosts import Host, from_slurm, node_lists, parse_hosts
-from rollbook.transports import NAMES, Options, fallback, reason, route
+from rollbook.transports import Options, fallback, reason, route
 from rollbook.transports.base import Transport
 
 __all__ = ["Reach", "reach_options"]
@@ -41,7 +41,7 @@ OPTIONS = (
                  "[IPv6], @group, ^file; comma or space lists; may be repeated."),
     click.option("--hostfile", multiple=True, metavar="FILE", help="File of hosts, plain or in MPI style."),
     click.option("-x", "--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out."),
-    click.option("--via", type=click.Choice(NAMES), default="auto", show_default=True,
+    click.option("--via", metavar="WAY", default="auto", show_default=True,
                  help="Way to the hosts; auto is slurm inside an allocation, else local for this machine and ssh for "
                  "the rest."),
     click.option("--fallback", type=click.Choice(["ssh"]), help="Way to hosts that the first way gave nothing of."),

@@ -28,11 +28,12 @@ def command(
     max_samples: int,
     drop_raw: bool,
     report: bool,
+    sign: Path | None,
     duration: float | None,
 ) -> None:
     """Record all hosts until Ctrl-C or for --duration: start snapshot, series, end snapshot, tables."""
     settings = Settings(
-        reach.hosts, reach.options, reach.fanout, results, "record", interval, max_samples, drop_raw, report
+        reach.hosts, reach.options, reach.fanout, results, "record", interval, max_samples, drop_raw, report, sign
     )
     if duration is None:
         stderr().print("recording; Ctrl-C ends it")

@@ -23,6 +23,8 @@ OPTIONS = (
                  metavar="N", help="Most samples kept per host in the tables; more are merged. 0: no limit."),
     click.option("--drop-raw", is_flag=True, help="Remove the raw log once the tables are verified."),
     click.option("--report/--no-report", default=True, help="Write report.html at the end."),
+    click.option("--sign", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="KEY",
+                 help="Sign the manifest with this ssh key."),
 )  # fmt: skip
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rollbook.adapters import load
+from rollbook.adapters import leaf_parts, load
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.cli.recording import recording_options, show_end
+from rollbook.errors import UsageError
 
 __all__ = ["command"]
 
@@ -27,6 +30,13 @@ __all__ = ["command"]
     show_default=True,
     metavar="NAME",
     help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
+)
+@click.option(
+    "--layout",
+    type=click.Choice(["rollbook", "mlpstorage"]),
+    default="rollbook",
+    show_default=True,
+    help="Directories of the record: results/type, or those of MLPerf Storage's tools.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 3 or 4 when the command was fine but hosts were missing.")
 @click.option("--skip-timeseries", is_flag=True, help="Take snapshots only, no series.")
@@ -58,6 +68,8 @@ def command(
     max_samples: int,
     drop_raw: bool,
     report: bool,
+    sign: Path | None,
+    layout: str,
     kind: str,
     strict: bool,
     skip_timeseries: bool,
@@ -81,8 +93,25 @@ def command(
         max_samples,
         drop_raw,
         report,
+        sign,
+        _parts(layout, kind, argv),
         {**declared, "hosts": [host.name for host in reach.hosts], "skip_timeseries": skip_timeseries},
     )
     recording, code = run_command(settings, list(argv))
     show_end(recording)
     sys.exit(recording.run.coverage.exit_code if strict and code == 0 else code)
+
+
+def _parts(layout: str, kind: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The directories above the record. MLPerf Storage's begin with mode, organisation and system name."""
+    if layout == "rollbook":
+        return ()
+    try:
+        organisation, system = os.environ["MLPSTORAGE_ORGNAME"], os.environ["MLPSTORAGE_SYSTEMNAME"]
+    except KeyError as error:
+        raise UsageError(f"--layout mlpstorage needs {error.args[0]} in the environment") from error
+    mode = next((word for word in argv if word in ("closed", "open", "whatif")), "open")
+    parts = (mode, organisation, "results", system, *leaf_parts(kind, argv))
+    if unfit := [part for part in parts if not re.fullmatch(r"[A-Za-z0-9._-]+", part) or part.startswith(".")]:
+        raise UsageError(f"{unfit[0]!r} cannot be a directory of a submission: only letters, digits, '.', '_' and '-'")
+    return parts

@@ -37,19 +37,21 @@ HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--source", "names", multiple=True, metavar="NAME", help="Read only these sources; may be repeated.")
+@click.option("--list-sources", "listed", is_flag=True, help="List the sources that can be read.")
 @reach_options
-def command(reach: Reach, *, output: Path | None, as_json: bool, names: tuple[str, ...]) -> None:
+def command(reach: Reach, *, output: Path | None, as_json: bool, names: tuple[str, ...], listed: bool) -> None:
     """Read the facts of every host once: hardware, kernel, settings, mounts, devices, limits, counters.
 
     Every host asked for is in the result with its own status and, where it failed, the reason.
     """
-    unknown = [name for name in names if name not in catalogue.NAMES]
-    if unknown:
-        raise UsageError(f"no source is called {unknown[0]!r}; docs/reference/sources.md lists them")
+    if listed:
+        for name in catalogue.NAMES:
+            click.echo(f"{name:24} {catalogue.source(name).summary}")
+        return
+    sources = [catalogue.source(name) for name in names or catalogue.NAMES]
     if output is not None:
         _must_be_writable(output)
     now = dt.datetime.now(dt.UTC)
-    sources = [catalogue.source(name) for name in names or catalogue.NAMES]
     records, interrupted = gather_live(reach, Plan.of(sources))
     snapshot = Snapshot.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), records)
     if output is not None:

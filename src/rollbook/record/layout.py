@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,14 @@ class Leaf:
         self.path, self.kind, self.stamp = path, kind, stamp
 
     @classmethod
-    def make(cls, results: Path, kind: str, now: dt.datetime) -> Leaf:
-        """A new directory; when two runs start in one second, the later takes the next free one."""
+    def make(cls, results: Path, kind: str, now: dt.datetime, parts: Sequence[str] = ()) -> Leaf:
+        """A new directory; when two runs start in one second, the later takes the next free one.
+
+        `parts` are the directories between the results and the stamp, by default the type alone.
+        """
         for second in range(3600):
             stamp = (now + dt.timedelta(seconds=second)).strftime("%Y%m%d_%H%M%S")
-            path = results / kind / stamp
+            path = results.joinpath(*(parts or (kind,)), stamp)
             try:
                 path.mkdir(parents=True)
             except FileExistsError:

@@ -9,6 +9,8 @@ import msgspec
 
 __all__ = ["shared"]
 
+PLAIN = frozenset((int, float, bool, type(None)))
+
 
 def shared(fact: Any) -> Any:
     """The same fact, with every text in it replaced by the one copy that all facts use. Takes the fact over."""
@@ -17,10 +19,10 @@ def shared(fact: Any) -> Any:
     if isinstance(fact, msgspec.Struct):
         for name in fact.__struct_fields__:
             value = getattr(fact, name)
-            if isinstance(value, str | list | dict | msgspec.Struct):
+            if type(value) not in PLAIN:
                 setattr(fact, name, shared(value))
     elif isinstance(fact, list):
-        fact[:] = map(shared, fact)
+        fact[:] = [value if type(value) in PLAIN else shared(value) for value in fact]
     elif isinstance(fact, dict):
-        return {shared(name): shared(value) for name, value in fact.items()}
+        return {sys.intern(k): value if type(value) in PLAIN else shared(value) for k, value in fact.items()}
     return fact

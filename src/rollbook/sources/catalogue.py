@@ -5,10 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+from typing import Any
 
+from rollbook.errors import UsageError
 from rollbook.sources.base import Source
 
-__all__ = ["NAMES", "load", "source"]
+__all__ = ["GROUP", "NAMES", "load", "source"]
+
+GROUP = "rollbook.sources"
+"""The entry point group of sources from other packages."""
 
 NAMES = (
     "identity",
@@ -86,11 +91,28 @@ NAMES = (
 
 @functools.cache
 def source(name: str) -> Source:
-    """The source of that name, with its one-line summary taken from its module."""
-    module = importlib.import_module(f"rollbook.sources.{name}")
+    """The source of that name, with its one-line summary taken from its module.
+
+    Installed packages are looked through only for a name that is not built in; an entry point is a module with
+    `SOURCE`.
+    """
+    module = importlib.import_module(f"rollbook.sources.{name}") if name in NAMES else _plugged(name)
     summary = (module.__doc__ or "").partition("\n")[0]
     declared: Source = module.SOURCE
     return dataclasses.replace(declared, name=name, summary=summary)
+
+
+def _plugged(name: str) -> Any:
+    """The module of a source that another package brings."""
+    from importlib import metadata  # noqa: PLC0415 - looking through all packages takes its time
+
+    found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    if name not in found:
+        raise UsageError(f"no source is called {name!r}; `rollbook snapshot --list-sources` lists them")
+    try:
+        return found[name].load()
+    except Exception as error:  # whatever a plug-in does when imported
+        raise UsageError(f"the source {name!r} ({found[name].value}) cannot be loaded: {error!r}") from error
 
 
 def load() -> list[Source]:

@@ -21,6 +21,9 @@ __all__ = ["NAMES", "Options", "fallback", "reason", "route"]
 
 NAMES = ("auto", "local", "ssh", "slurm", "mpi")
 
+GROUP = "rollbook.transports"
+"""The entry point group of transports from other packages."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -51,7 +54,8 @@ def route(options: Options) -> Callable[[Host], Transport]:
         chosen = ways[options.via](options)
         return lambda _: chosen
     if options.via != "auto":
-        raise UsageError(f"no transport is called {options.via!r}; there are: {', '.join(NAMES)}")
+        plugged = _plugged(options)
+        return lambda _: plugged
     local, ssh, nodes = _local(options), _ssh(options), _allocated()
     slurm = _slurm(options) if nodes else None
 
@@ -61,6 +65,20 @@ def route(options: Options) -> Callable[[Host], Transport]:
         return local if _is_me(host, options) else ssh
 
     return best
+
+
+def _plugged(options: Options) -> Transport:
+    """A transport that another package brings: an entry point that makes one of the options."""
+    from importlib import metadata  # noqa: PLC0415 - looking through all packages takes its time
+
+    found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    if options.via not in found:
+        raise UsageError(f"no transport is called {options.via!r}; there are: {', '.join((*NAMES, *sorted(found)))}")
+    try:
+        transport: Transport = found[options.via].load()(options)
+    except Exception as error:  # whatever a plug-in does
+        raise UsageError(f"the transport {options.via!r} cannot be loaded: {error!r}") from error
+    return transport
 
 
 def reason(options: Options, hosts: Sequence[Host]) -> str:

@@ -11,6 +11,7 @@ __all__ = ["about", "gist"]
 
 FOLDED = re.compile(r"[\w.-]*\[[\d,-]+\][\w.,\[\]-]*")
 LONGEST = 300
+SENTENCE = 4  # words at least in a line that tells something; others are headings and labels
 
 
 def about(text: str, host: str, rank: int | None = None) -> str:
@@ -18,6 +19,8 @@ def about(text: str, host: str, rank: int | None = None) -> str:
     name = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
     number = re.compile(rf"\b(?:rank|task|process|proc) {rank}\b") if rank is not None else None
     for line in reversed(_lines(text)):
+        if len(line.split()) < SENTENCE:
+            continue
         if (
             name.search(line)
             or (number and number.search(line))

@@ -1,0 +1,1 @@
+"""`rollbook watch`: all hosts live in the terminal."""
