@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -42,15 +41,15 @@ def family(request: pytest.FixtureRequest, lab: Lab) -> str:
 @pytest.fixture
 def make(family: str, lab: Lab, tmp_path: Path) -> Make:
     """Makes the transport that reaches lab hosts, with the lab's own ssh configuration."""
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\nexec ssh -F {shlex.quote(str(lab.ssh_config))} "$@"\n')
-    ssh.chmod(0o755)
+    ssh, script = f"ssh -F {lab.ssh_config}", tmp_path / "ssh"
+    script.write_text(f'#!/bin/sh\nexec {ssh} "$@"\n')
+    script.chmod(0o755)
     here = lab["node01"].address.rpartition(".")[0] + ".254"
     args = {
-        "Open MPI 4": ["--mca", "plm_rsh_agent", str(ssh)],
-        "Open MPI 5": ["--prtemca", "plm_ssh_agent", str(ssh)],
+        "Open MPI 4": ["--mca", "plm_rsh_agent", ssh],
+        "Open MPI 5": ["--prtemca", "plm_ssh_agent", ssh],
         # Its daemons connect back to the host name of this machine, which lab hosts do not know.
-        "MPICH Hydra": ["-launcher-exec", str(ssh), "-localhost", here],
+        "MPICH Hydra": ["-launcher-exec", str(script), "-localhost", here],
     }[family]
     return lambda **options: Mpi(BINARIES[family], args, allow_run_as_root=True, **options)
 

@@ -196,6 +196,16 @@ def test_partial_run(tmp_path: Path) -> None:
     assert page.marks[0].kind == "command"
 
 
+def test_a_finding_that_says_when_is_on_the_time_line(tmp_path: Path) -> None:
+    """Its evidence has the time; others hold for the whole run and are in the list alone."""
+    when = {"start_ns": report_runs.START_NS, "end_ns": report_runs.START_NS + 10**9}
+    results = [Finding(message="then", hosts=["node2"], evidence=when), Finding(message="always", hosts=["node2"])]
+    found = Findings.of("now", [], [RuleResult(id="odd", outcome="fail", findings=results)])
+    page = build(report_runs.run(tmp_path, 3, 60, findings=found), None)
+    marked = [(mark.text, mark.host, mark.end - mark.start) for mark in page.marks if mark.kind == "finding"]
+    assert marked == [("then", 1, 1000)]
+
+
 def test_facts_differing_shared_and_changed(tmp_path: Path) -> None:
     """Each fact is in the list where it belongs."""
 

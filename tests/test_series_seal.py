@@ -116,18 +116,20 @@ def test_real_record(recorded: Path) -> None:
     assert {"loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev"} <= set(result.tables)
 
 
+@pytest.mark.parametrize("limit", [0, 40])
 def test_many_hosts_in_processes_and_windows(
-    tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """The same values whether one process does it in one go or several in small pieces."""
     synthesise(tmp_path / "raw", Plan.of(catalogue.load()), bodies, hosts=5, beats=150)
     check(tmp_path, processes=2)
+    seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
     monkeypatch.setattr(sealing, "WINDOW", 20_000)
     monkeypatch.setattr(sealing, "CHECK", 100)
     monkeypatch.setattr("rollbook.series.tables.BUDGET", 50_000)
     found = survey(tmp_path / "raw")
     whole = sealed_rows(tmp_path / "series")
-    seal(found, tmp_path / "pieces", processes=1)
+    seal(found, tmp_path / "pieces", max_samples=limit, processes=1)
     for name, rows in whole.items():
         pieces = duckdb.execute(f"SELECT count(*), count(DISTINCT host) FROM '{tmp_path}/pieces/{name}.parquet'")
         assert pieces.fetchone() == (len(rows), 5)

@@ -58,7 +58,7 @@ export interface Outlier {
 }
 
 export interface Mark {
-  kind: "command" | "phase" | "gap" | "reconnect" | "reboot" | "outlier";
+  kind: "command" | "phase" | "gap" | "reconnect" | "reboot" | "outlier" | "finding";
   start: number;
   end: number;
   text: string;

@@ -9,7 +9,7 @@ import type { View } from "./view.ts";
 
 const LANES: { kinds: Mark["kind"][]; label: string; colour: string; top: number; height: number }[] = [
   { kinds: ["command", "phase"], label: "run", colour: "mark-phase", top: 2, height: 14 },
-  { kinds: ["outlier"], label: "stands out", colour: "warn", top: 20, height: 8 },
+  { kinds: ["outlier", "finding"], label: "stands out", colour: "warn", top: 20, height: 8 },
   { kinds: ["gap", "reconnect", "reboot"], label: "no data", colour: "bad", top: 32, height: 8 },
 ];
 const HEIGHT = 44;

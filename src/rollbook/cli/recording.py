@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,5 +49,10 @@ def show_end(ended: Recording) -> None:
         sent = sum(cost.sent_bytes or 0 for cost in costs)
         console.print(f"our cost: at most {100 * seconds:.3f} % of a host's CPUs, {size(sent)} sent by all hosts")
     console.print(coverage_line(Coverage.of(hosts.start)))
+    findings = ended.path / "findings.json"
+    if findings.exists():
+        outcomes = json.loads(findings.read_bytes())["outcomes"]
+        bad = [f"{outcomes[word]} {word}" for word in ("fail", "warn") if outcomes.get(word)]
+        console.print(f"checks: {', '.join(bad) or 'nothing found'}; see rollbook check {ended.path}", soft_wrap=True)
     page = ended.path / "report.html"
     console.print(f"record in {ended.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rollbook.checks.model import Findings
-from rollbook.checks.shown import difference_text
+from rollbook.checks.shown import change_text, difference_text
 from rollbook.hosts import fold
 from rollbook.record.document import read
 from rollbook.record.run import Run
@@ -53,7 +53,7 @@ def build(run: Run, tables: Tables | None) -> PageData:
         checks=checked.outcomes if checked else None,
         outliers=drawn.outliers,
         cost=cost(hosts),
-        marks=[*times, *marks(run.hosts, hosts), *drawn.marks],
+        marks=[*times, *marks(run.hosts, hosts), *_finding_marks(found), *drawn.marks],
         charts=drawn.charts,
         differing=differing,
         equal=equal,
@@ -83,7 +83,7 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
             message=finding.message,
             where=fold(finding.hosts),
             hosts=[place[name] for name in finding.hosts if name in place],
-            details=[difference_text(difference) for difference in finding.differences],
+            details=[*map(difference_text, finding.differences), *map(change_text, finding.changes)],
             evidence=finding.evidence,
             advice=finding.advice,
             silenced=f"{finding.silenced.reason}, until {finding.silenced.until}" if finding.silenced else "",
@@ -92,6 +92,14 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
         for finding in rule.findings
     ]
     return sorted(shown, key=lambda one: (bool(one.silenced), one.severity != "fail"))
+
+
+def _finding_marks(found: Sequence[FindingShown]) -> Iterator[Mark]:
+    """Findings whose evidence says when; most hold for the whole run."""
+    for finding in found:
+        start, end = finding.evidence.get("start_ns"), finding.evidence.get("end_ns")
+        if isinstance(start, int) and isinstance(end, int):
+            yield Mark("finding", start / MS, end / MS, finding.message, next(iter(finding.hosts), None))
 
 
 def _command(run: Run) -> tuple[CommandShown | None, list[Mark]]:

@@ -105,7 +105,7 @@ class OutlierShown(msgspec.Struct, frozen=True):
 class Mark(msgspec.Struct, frozen=True):
     """Something to mark on the time line; `host` is None for the whole run."""
 
-    kind: Literal["command", "phase", "gap", "reconnect", "reboot", "outlier"]
+    kind: Literal["command", "phase", "gap", "reconnect", "reboot", "outlier", "finding"]
     start: float
     end: float
     text: str

@@ -127,7 +127,7 @@ def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
     if times[0] - first > longest:
         yield Gap(first, times[0], "not connected yet")
     lost = [loss for loss in host.losses if loss["at_ns"] > times[-1]]
-    end = survey.sampled_until
+    end = survey.ended_ns if lost else survey.sampled_until
     if end - times[-1] > longest:
         yield Gap(times[-1], end, f"connection lost: {lost[0].get('reason', '')}" if lost else "no more samples")
 

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import duckdb
@@ -35,8 +34,7 @@ READING = ("SELECT", "EXPLAIN")
 
 def connect(run: Run, output: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`."""
-    scratch = Path(tempfile.gettempdir()) / "rollbook-duckdb"
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": str(scratch)})
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         _fill(connection, run)
         files = ", ".join(text(path.resolve()) for path in run.series_files().values())
