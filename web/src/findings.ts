@@ -19,7 +19,8 @@ export function outliers(view: View): HTMLElement {
     list.querySelectorAll("li").forEach((item) => (item.hidden = false));
     more.remove();
   });
-  const none = view.page.charts.length === 0 ? "No series was taken, so nobody can stand out." : "Nothing stands out.";
+  const none =
+    view.page.charts.length === 0 ? "No series was taken, so nobody can stand out." : "Nothing stands out.";
   return h(
     "section",
     { id: "stands-out", "aria-labelledby": "outliers-title" },
@@ -44,13 +45,27 @@ export function findings(view: View): HTMLElement {
   const { findings, checks } = view.page;
   const list = h("div", { class: "findings" });
   for (const finding of findings) add(list, one(view, finding));
-  const none = checks === null ? "This record has not been checked; rollbook check does it." : "No rule found anything.";
-  const left = checks === null ? "" : Object.entries(checks).map(([outcome, found]) => `${found} ${outcome}`).join(", ");
+  const none =
+    checks === null ? "This record has not been checked; rollbook check does it." : "No rule found anything.";
+  const left =
+    checks === null
+      ? ""
+      : Object.entries(checks)
+          .map(([outcome, found]) => `${found} ${outcome}`)
+          .join(", ");
   return h(
     "section",
     { id: "findings", "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, "Findings"),
-    left && h("p", { class: "small" }, `${count(Object.values(checks ?? {}).reduce((sum, each) => sum + each, 0), "rule")}: ${left}.`),
+    left &&
+      h(
+        "p",
+        { class: "small" },
+        `${count(
+          Object.values(checks ?? {}).reduce((sum, each) => sum + each, 0),
+          "rule",
+        )}: ${left}.`,
+      ),
     findings.length ? list : h("p", { class: "calm" }, none),
   );
 }
@@ -60,7 +75,13 @@ function one(view: View, finding: Finding): HTMLElement {
   const element = h(
     "details",
     { class: `finding ${severity}` },
-    h("summary", {}, h("b", { class: `word ${severity}` }, severity), ` ${finding.message}`, h("code", { class: "id" }, finding.id)),
+    h(
+      "summary",
+      {},
+      h("b", { class: `word ${severity}` }, severity),
+      ` ${finding.message}`,
+      h("code", { class: "id" }, finding.id),
+    ),
   );
   if (finding.where) add(element, h("p", {}, "On ", hosts(view, finding)));
   const details = h("ul", {});

@@ -128,7 +128,10 @@ export class HeatMap {
     draw.scale(ratio, ratio);
     draw.imageSmoothingEnabled = false;
     this.hatch(draw, width, height);
-    const [from, to] = this.view.range.map((time) => (time - this.chart.start) / this.chart.bucket) as [number, number];
+    const [from, to] = this.view.range.map((time) => (time - this.chart.start) / this.chart.bucket) as [
+      number,
+      number,
+    ];
     draw.save();
     draw.beginPath();
     draw.rect(LEFT, 0, width, height);

@@ -48,7 +48,10 @@ export class HostPanel {
       if (row < 0) continue;
       const cells = await cellsOf(chart);
       if (view.selected !== at) return; // another host was chosen meanwhile
-      const { median, p95, min } = bands(cells, chart.hosts.map((_, place) => place));
+      const { median, p95, min } = bands(
+        cells,
+        chart.hosts.map((_, place) => place),
+      );
       const lines: Line[] = [
         { values: p95, colour: "band-edge", width: 0.5 },
         { values: min, colour: "band-edge", width: 0.5 },
@@ -60,7 +63,14 @@ export class HostPanel {
     }
   }
 
-  private add(charts: HTMLElement, chart: Chart, title: string, times: number[], lines: Line[], peers: boolean): void {
+  private add(
+    charts: HTMLElement,
+    chart: Chart,
+    title: string,
+    times: number[],
+    lines: Line[],
+    peers: boolean,
+  ): void {
     const drawn = new Lines(this.view, `${title} of this host`, chart.unit, chart.ceiling, HEIGHT);
     add(charts, h("h4", { title: chart.about }, title), drawn.element);
     drawn.show(times, lines, peers ? [{ upper: 0, lower: 1, colour: "band" }] : []);
@@ -73,7 +83,9 @@ export class HostPanel {
     const colours = lineColours();
     const rows = devices.hosts.map((_, row) => row).filter((row) => devices.hosts[row] === host);
     const most = (row: number): number =>
-      cells.high.subarray(row * cells.buckets, (row + 1) * cells.buckets).reduce((one, other) => (other > one ? other : one), 0);
+      cells.high
+        .subarray(row * cells.buckets, (row + 1) * cells.buckets)
+        .reduce((one, other) => (other > one ? other : one), 0);
     const shown = rows.sort((one, other) => most(other) - most(one)).slice(0, colours.length);
     if (shown.length === 0) return;
     const lines = shown.map((row, at) => ({ values: lineOf(cells.mean, cells, row), colour: colours[at]! }));
@@ -84,7 +96,8 @@ export class HostPanel {
       swatch.style.setProperty("--swatch", colours[at]!);
       add(names, swatch);
     });
-    if (rows.length > shown.length) add(names, h("span", {}, `and ${count(rows.length - shown.length, "quieter device")}`));
+    if (rows.length > shown.length)
+      add(names, h("span", {}, `and ${count(rows.length - shown.length, "quieter device")}`));
     add(charts, names);
   }
 
@@ -107,11 +120,16 @@ export class HostPanel {
     };
     say("Reason", host.reason);
     say("Reached by", host.method);
-    if (host.samples !== null) say("Samples", `${number(host.samples)}, ${host.late ?? 0} late, ${host.missed ?? 0} missed`);
+    if (host.samples !== null)
+      say("Samples", `${number(host.samples)}, ${host.late ?? 0} late, ${host.missed ?? 0} missed`);
     if (host.clock_offset_ms !== null) {
-      say("Clock", `${number(host.clock_offset_ms)} ms off, known to ${number(host.clock_bound_ms ?? 0)} ms; corrected here`);
+      say(
+        "Clock",
+        `${number(host.clock_offset_ms)} ms off, known to ${number(host.clock_bound_ms ?? 0)} ms; corrected here`,
+      );
     }
-    if (host.cpu_share !== null) say("Our cost", `${number(100 * host.cpu_share)} % of one CPU, ${amount(host.memory_bytes, "B")} at most`);
+    if (host.cpu_share !== null)
+      say("Our cost", `${number(100 * host.cpu_share)} % of one CPU, ${amount(host.memory_bytes, "B")} at most`);
     for (const [term, text] of host.about) say(term, text);
     if (host.boots > 1) say("Boots", `${host.boots} seen in this run`);
     return list;
@@ -124,13 +142,23 @@ export class HostPanel {
       add(list, h("li", {}, outlier.text.startsWith(name) ? outlier.text.slice(name.length) : outlier.text));
     }
     for (const finding of this.view.page.findings.filter((one) => one.hosts.includes(at))) {
-      add(list, h("li", {}, h("b", { class: `word ${finding.severity}` }, finding.severity), ` ${finding.message}`));
+      add(
+        list,
+        h("li", {}, h("b", { class: `word ${finding.severity}` }, finding.severity), ` ${finding.message}`),
+      );
     }
     for (const gap of this.view.page.hosts[at]!.gaps) {
-      add(list, h("li", { title: local(gap.start) }, `no samples ${clock(gap.start)}–${clock(gap.end)} UTC: ${gap.why}`));
+      add(
+        list,
+        h("li", { title: local(gap.start) }, `no samples ${clock(gap.start)}–${clock(gap.end)} UTC: ${gap.why}`),
+      );
     }
     const key = h("p", { class: "key" });
-    add(key, h("span", { class: "swatch host" }, "this host"), h("span", { class: "swatch median dashed" }, "median of all"));
+    add(
+      key,
+      h("span", { class: "swatch host" }, "this host"),
+      h("span", { class: "swatch median dashed" }, "median of all"),
+    );
     add(key, h("span", { class: "swatch outer" }, "min to p95 of all"));
     return h("div", {}, list, key);
   }

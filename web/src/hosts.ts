@@ -5,7 +5,17 @@ import { count, number } from "./format.ts";
 import type { Host } from "./model.ts";
 import type { View } from "./view.ts";
 
-const HEADINGS = ["Host", "Status", "Reason", "Reached by", "Samples", "Late, missed", "Gaps", "Clock off, ms", "Our CPU, %"];
+const HEADINGS = [
+  "Host",
+  "Status",
+  "Reason",
+  "Reached by",
+  "Samples",
+  "Late, missed",
+  "Gaps",
+  "Clock off, ms",
+  "Our CPU, %",
+];
 const SHOWN = 40;
 
 export function hosts(view: View): HTMLElement {
@@ -13,9 +23,17 @@ export function hosts(view: View): HTMLElement {
   const note = h("p", { class: "small" });
   let all = false;
   const draw = (): void => {
-    const chosen = [...view.hosts].sort((one, other) => rank(view.page.hosts[one]!) - rank(view.page.hosts[other]!));
+    const chosen = [...view.hosts].sort(
+      (one, other) => rank(view.page.hosts[one]!) - rank(view.page.hosts[other]!),
+    );
     const shown = all ? chosen : chosen.slice(0, SHOWN);
-    holder.replaceChildren(table("Hosts", HEADINGS, shown.map((at) => row(view, at))));
+    holder.replaceChildren(
+      table(
+        "Hosts",
+        HEADINGS,
+        shown.map((at) => row(view, at)),
+      ),
+    );
     note.replaceChildren(`${count(chosen.length, "host")} of ${view.page.hosts.length}. `);
     if (shown.length < chosen.length) {
       const more = (): void => {

@@ -71,7 +71,9 @@ export function interact(area: HTMLElement, view: View, actions: Actions = {}): 
       actions.click?.(hostAt(event));
       return;
     }
-    const times = [start, end].map((at) => timeAt(at, view.range, plotWidth(area))).sort((one, other) => one - other);
+    const times = [start, end]
+      .map((at) => timeAt(at, view.range, plotWidth(area)))
+      .sort((one, other) => one - other);
     view.zoom([times[0]!, times[1]!]);
   });
   area.addEventListener("pointercancel", () => {

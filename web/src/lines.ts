@@ -37,7 +37,14 @@ export class Lines {
   private readonly deaf: () => void;
   private plot: uPlot | null = null;
 
-  constructor(view: View, label: string, unit: string, ceiling: number | null, height: number, actions: Actions = {}) {
+  constructor(
+    view: View,
+    label: string,
+    unit: string,
+    ceiling: number | null,
+    height: number,
+    actions: Actions = {},
+  ) {
     [this.view, this.unit, this.ceiling, this.height] = [view, unit, ceiling, height];
     this.element = h("div", { class: "plot lines", role: "img", "aria-label": label });
     this.element.style.height = `${height}px`;
@@ -47,11 +54,7 @@ export class Lines {
   /** Draw these lines, in place of those before. */
   show(times: number[], lines: Line[], areas: Area[] = []): void {
     this.plot?.destroy();
-    this.plot = new uPlot(
-      this.options(lines, areas),
-      [times, ...lines.map((line) => line.values)],
-      this.element,
-    );
+    this.plot = new uPlot(this.options(lines, areas), [times, ...lines.map((line) => line.values)], this.element);
   }
 
   /** Draw the stretch of time that is now shown. */

@@ -12,7 +12,12 @@ import type { Page } from "./model.ts";
 import { summary } from "./summary.ts";
 import { TimeLine } from "./timeline.ts";
 import { View } from "./view.ts";
-import "./style.css";
+import "./style/theme.css";
+import "./style/base.css";
+import "./style/summary.css";
+import "./style/charts.css";
+import "./style/lists.css";
+import "./style/media.css";
 
 const AHEAD = "400px"; // charts are drawn when they come this near
 
@@ -53,7 +58,9 @@ function toolbar(view: View, page: Page): HTMLElement {
   const found = h("output", { class: "small", for: "filter" });
   const tell = (): void => {
     const all = view.hosts.length === page.hosts.length;
-    found.textContent = all ? count(page.hosts.length, "host") : `${view.hosts.length} of ${count(page.hosts.length, "host")}`;
+    found.textContent = all
+      ? count(page.hosts.length, "host")
+      : `${view.hosts.length} of ${count(page.hosts.length, "host")}`;
   };
   view.on("hosts", tell);
   tell();
@@ -65,7 +72,12 @@ function toolbar(view: View, page: Page): HTMLElement {
     view.tell("theme");
   });
   const links = h("nav", { "aria-label": "Sections" });
-  for (const [target, name] of [["charts", "Charts"], ["findings", "Findings"], ["hosts", "Hosts"], ["facts", "Facts"]] as const) {
+  for (const [target, name] of [
+    ["charts", "Charts"],
+    ["findings", "Findings"],
+    ["hosts", "Hosts"],
+    ["facts", "Facts"],
+  ] as const) {
     if (target !== "charts" || page.charts.length) add(links, h("a", { href: `#${target}` }, name));
   }
   return h(
@@ -166,7 +178,11 @@ function about(page: Page): HTMLElement {
     h("h2", { id: "about-title" }, "About this page"),
     notes,
     list,
-    h("p", { class: "small", title: local(page.created) }, `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from anywhere.`),
+    h(
+      "p",
+      { class: "small", title: local(page.created) },
+      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from anywhere.`,
+    ),
   );
 }
 

@@ -5,7 +5,13 @@ import { xOf } from "./interact.ts";
 import type { View } from "./view.ts";
 
 /** Draw the edges of command and phases over a chart; `draw` has CSS pixels as its unit. */
-export function drawMarks(draw: CanvasRenderingContext2D, view: View, width: number, top: number, bottom: number): void {
+export function drawMarks(
+  draw: CanvasRenderingContext2D,
+  view: View,
+  width: number,
+  top: number,
+  bottom: number,
+): void {
   draw.save();
   draw.lineWidth = 1;
   for (const mark of view.page.marks) {

@@ -27,14 +27,20 @@ export function summary(view: View): HTMLElement {
 
 function tile(title: string, figure: Node | string, ...rest: (Node | string | null)[]): HTMLElement {
   const element = h("div", { class: "tile" }, h("h2", {}, title), h("p", { class: "figure" }, figure));
-  for (const one of rest) if (one !== null && one !== "") add(element, one instanceof Node ? one : h("p", { class: "small" }, one));
+  for (const one of rest)
+    if (one !== null && one !== "") add(element, one instanceof Node ? one : h("p", { class: "small" }, one));
   return element;
 }
 
 function command(page: Page): HTMLElement | null {
   const { command } = page;
   if (!command) return null;
-  const how = command.code === null ? "no exit code known" : command.code === 0 ? "exit code 0" : `failed with exit code ${command.code}`;
+  const how =
+    command.code === null
+      ? "no exit code known"
+      : command.code === 0
+        ? "exit code 0"
+        : `failed with exit code ${command.code}`;
   const element = tile("Command", h("code", { title: command.text }, command.text), how);
   element.classList.add("wide");
   return element;
@@ -43,10 +49,14 @@ function command(page: Page): HTMLElement | null {
 function time(page: Page): HTMLElement {
   const [start, end] = [page.command?.start ?? page.start, page.command?.end ?? page.end];
   const when = h("p", { class: "small" });
-  add(when, h("time", { datetime: new Date(start).toISOString(), title: local(start) }, `${date(start)} ${clock(start)}`));
+  add(
+    when,
+    h("time", { datetime: new Date(start).toISOString(), title: local(start) }, `${date(start)} ${clock(start)}`),
+  );
   add(when, "–", h("time", { datetime: new Date(end).toISOString(), title: local(end) }, clock(end)), " UTC");
   when.title = `${moment(start)}, ${local(start)}`;
-  const every = page.interval === null ? "no series was taken" : `a sample every ${duration(1000 * page.interval)}`;
+  const every =
+    page.interval === null ? "no series was taken" : `a sample every ${duration(1000 * page.interval)}`;
   return tile("Duration", duration(end - start), when, every);
 }
 
@@ -71,13 +81,26 @@ function hosts(view: View): HTMLElement {
 
 function findings(page: Page): HTMLElement {
   const counted = page.findings.filter((finding) => finding.silenced === "");
-  const words = SEVERITIES.map((severity) => [severity, counted.filter((finding) => finding.severity === severity).length] as const);
+  const words = SEVERITIES.map(
+    (severity) => [severity, counted.filter((finding) => finding.severity === severity).length] as const,
+  );
   const line = h("span", {});
-  for (const [severity, found] of words) if (found) add(line, h("span", { class: `word ${severity}` }, `${found} ${severity}`), " ");
+  for (const [severity, found] of words)
+    if (found) add(line, h("span", { class: `word ${severity}` }, `${found} ${severity}`), " ");
   const none = page.checks === null ? "not checked" : "none";
-  const passed = page.checks === null ? "" : `${count(page.checks["pass"] ?? 0, "check")} passed, ${page.checks["could-not-tell"] ?? 0} could not tell`;
+  const passed =
+    page.checks === null
+      ? ""
+      : `${count(page.checks["pass"] ?? 0, "check")} passed, ${page.checks["could-not-tell"] ?? 0} could not tell`;
   const odd = new Set(page.outliers.map((outlier) => outlier.host)).size;
-  return tile("Findings", counted.length ? line : none, passed, odd ? `${count(odd, "host")} ${odd === 1 ? "stands" : "stand"} out in the series` : "no host stands out in the series");
+  return tile(
+    "Findings",
+    counted.length ? line : none,
+    passed,
+    odd
+      ? `${count(odd, "host")} ${odd === 1 ? "stands" : "stand"} out in the series`
+      : "no host stands out in the series",
+  );
 }
 
 function cost(page: Page): HTMLElement | null {

@@ -28,7 +28,12 @@ export class TimeLine {
 
   constructor(view: View) {
     this.view = view;
-    this.element = h("div", { class: "timeline" }, this.area, h("div", { class: "status" }, this.text, this.reset));
+    this.element = h(
+      "div",
+      { class: "timeline" },
+      this.area,
+      h("div", { class: "status" }, this.text, this.reset),
+    );
     for (const topic of ["range", "theme", "selected"] as const) view.on(topic, () => this.draw());
     view.on("cursor", () => this.read());
     new ResizeObserver(() => this.draw()).observe(this.area);
@@ -46,8 +51,12 @@ export class TimeLine {
     this.area.addEventListener("pointermove", (event) => {
       this.view.point({ time: time(event), host: null });
       const near = this.near(event);
-      this.area.title = near.map((mark) => this.inWords(mark)).slice(0, 8).join("\n");
-      if (from !== null && Math.abs(time(event) - from) > 0) this.view.zoom(from < time(event) ? [from, time(event)] : [time(event), from]);
+      this.area.title = near
+        .map((mark) => this.inWords(mark))
+        .slice(0, 8)
+        .join("\n");
+      if (from !== null && Math.abs(time(event) - from) > 0)
+        this.view.zoom(from < time(event) ? [from, time(event)] : [time(event), from]);
     });
     this.area.addEventListener("pointerup", (event) => {
       const start = from;
@@ -62,7 +71,11 @@ export class TimeLine {
   /** Show a mark with some time around it, and its host. */
   private go(mark: Mark): void {
     const around = Math.max(mark.end - mark.start, 20_000) * 0.5;
-    this.view.zoom(mark.kind === "command" || mark.kind === "phase" ? [mark.start, mark.end] : [mark.start - around, mark.end + around]);
+    this.view.zoom(
+      mark.kind === "command" || mark.kind === "phase"
+        ? [mark.start, mark.end]
+        : [mark.start - around, mark.end + around],
+    );
     if (mark.host !== null) this.view.select(mark.host);
   }
 
@@ -79,7 +92,8 @@ export class TimeLine {
 
   private inWords(mark: Mark): string {
     const host = mark.host === null ? "" : `${this.view.page.hosts[mark.host]!.name}: `;
-    const when = mark.end > mark.start ? `${clock(mark.start)}–${clock(mark.end)} UTC` : `${clock(mark.start)} UTC`;
+    const when =
+      mark.end > mark.start ? `${clock(mark.start)}–${clock(mark.end)} UTC` : `${clock(mark.start)} UTC`;
     return `${mark.kind === "outlier" ? "" : host}${mark.text}, ${when}`;
   }
 
@@ -88,7 +102,14 @@ export class TimeLine {
     const marks = this.view.page.marks.filter((mark) => mark.kind !== "outlier");
     const list = h("ul", {});
     for (const mark of marks.slice(0, LISTED)) {
-      add(list, h("li", {}, button(this.inWords(mark), { class: "link", title: local(mark.start) }, () => this.go(mark))));
+      add(
+        list,
+        h(
+          "li",
+          {},
+          button(this.inWords(mark), { class: "link", title: local(mark.start) }, () => this.go(mark)),
+        ),
+      );
     }
     if (marks.length > LISTED) add(list, h("li", {}, `and ${marks.length - LISTED} more`));
     if (marks.length === 0) add(list, h("li", {}, "No phases and no gaps."));
@@ -105,7 +126,8 @@ export class TimeLine {
     const at = this.view.cursor?.time;
     const shown = `${clock(start)}–${clock(end)} UTC · ${duration(end - start)}`;
     this.text.textContent = at === undefined ? shown : `${clock(at)} UTC`;
-    this.text.title = at === undefined ? `${moment(start)} to ${moment(end)}\n${local(start)} to ${local(end)}` : local(at);
+    this.text.title =
+      at === undefined ? `${moment(start)} to ${moment(end)}\n${local(start)} to ${local(end)}` : local(at);
     this.reset.hidden = !this.view.zoomed;
   }
 
@@ -126,7 +148,8 @@ export class TimeLine {
       draw.fillText(lane.label, LEFT - 6, lane.top + lane.height / 2);
       draw.fillStyle = theme("lane");
       draw.fillRect(LEFT, lane.top, width, lane.height);
-      for (const mark of this.view.page.marks) if (lane.kinds.includes(mark.kind)) this.bar(draw, lane, mark, place);
+      for (const mark of this.view.page.marks)
+        if (lane.kinds.includes(mark.kind)) this.bar(draw, lane, mark, place);
     }
     if (this.view.zoomed) {
       draw.fillStyle = theme("veil");
@@ -148,7 +171,9 @@ export class TimeLine {
     const [left, right] = [place(mark.start), place(mark.end)];
     const chosen = mark.host !== null && mark.host === this.view.selected;
     const command = mark.kind === "command";
-    draw.fillStyle = theme(chosen ? "accent" : command ? "lane-command" : mark.kind === "phase" ? "lane-phase" : lane.colour);
+    draw.fillStyle = theme(
+      chosen ? "accent" : command ? "lane-command" : mark.kind === "phase" ? "lane-phase" : lane.colour,
+    );
     draw.globalAlpha = chosen || lane.top === 2 ? 1 : 0.75;
     draw.fillRect(left, lane.top, Math.max(2, right - left), lane.height);
     draw.globalAlpha = 1;

@@ -8,18 +8,38 @@ import { bands, quantile, top } from "../src/stats.ts";
 
 function cells(rows: number[][], spread = 0): Cells {
   const mean = Float32Array.from(rows.flat());
-  return { rows: rows.length, buckets: rows[0]!.length, mean, low: mean.map((v) => v - spread), high: mean.map((v) => v + spread) };
+  return {
+    rows: rows.length,
+    buckets: rows[0]!.length,
+    mean,
+    low: mean.map((v) => v - spread),
+    high: mean.map((v) => v + spread),
+  };
 }
 
 test("bands are over the rows given, absent cells left out", () => {
-  const found = bands(cells([[1, NaN], [2, 5], [9, NaN], [100, NaN]], 0.5), [0, 1, 2]);
+  const found = bands(
+    cells(
+      [
+        [1, NaN],
+        [2, 5],
+        [9, NaN],
+        [100, NaN],
+      ],
+      0.5,
+    ),
+    [0, 1, 2],
+  );
   assert.deepEqual(found, { min: [0.5, 4.5], median: [2, 5], p95: [9, 5], max: [9.5, 5.5] });
   assert.deepEqual(bands(cells([[NaN]]), [0]), { min: [null], median: [null], p95: [null], max: [null] });
 });
 
 test("quantiles are values that occur", () => {
   const sorted = Array.from({ length: 100 }, (_, at) => at + 1);
-  assert.deepEqual([0, 0.5, 0.95, 1].map((share) => quantile(sorted, share)), [1, 50, 95, 100]);
+  assert.deepEqual(
+    [0, 0.5, 0.95, 1].map((share) => quantile(sorted, share)),
+    [1, 50, 95, 100],
+  );
 });
 
 test("one spike does not take all colours, a row that stands out keeps its own", () => {
@@ -32,7 +52,10 @@ test("one spike does not take all colours, a row that stands out keeps its own",
 
 test("more rows than lines: every row is in one line, and the greatest cell of a line is seen", () => {
   const lines = linesOf([0, 1, 2, 3, 4], 2);
-  assert.deepEqual(lines, [[0, 1], [2, 3, 4]]);
+  assert.deepEqual(lines, [
+    [0, 1],
+    [2, 3, 4],
+  ]);
   const grey: Colour[] = Array.from({ length: 256 }, (_, at) => [at, at, at]);
   const all = cells([[0], [1], [0], [0], [NaN]]);
   assert.deepEqual([...paint(all, lines, 1, false, grey)], [255, 255, 255, 255, 0, 0, 0, 255]);

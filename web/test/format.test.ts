@@ -39,7 +39,14 @@ for (const [ms, shown] of durations) {
 }
 
 test("a number keeps three digits that count", () => {
-  assert.deepEqual([0.0004, 0.05, 1.234, 12.34, 123.4, 1234.5].map(number), ["0.0004", "0.05", "1.23", "12.3", "123", "1\u202f235"]);
+  assert.deepEqual([0.0004, 0.05, 1.234, 12.34, 123.4, 1234.5].map(number), [
+    "0.0004",
+    "0.05",
+    "1.23",
+    "12.3",
+    "123",
+    "1\u202f235",
+  ]);
 });
 
 test("times are in UTC whatever the clock of the reader", () => {

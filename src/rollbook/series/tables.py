@@ -24,7 +24,7 @@ from rollbook.sources.base import Source, compare_of
 
 __all__ = ["Part", "Parts", "about", "empty", "join", "quoted", "text", "write"]
 
-BUDGET = 4 << 20  # values held before a part is written
+BUDGET = 8 << 20  # values held before a part is written
 GROUP = 4 << 20  # values in one row group
 MOST_COLUMNS = 4096
 ABOUT = "rollbook_columns"

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from rollbook.testing.fakehost import FakeHost, pages_of
     from rollbook.testing.lab import Lab, LabCannot, LabHost
     from rollbook.testing.machines import linux
+    from rollbook.testing.slurm import SlurmLab
 
-__all__ = ["Fake", "FakeHost", "Lab", "LabCannot", "LabHost", "check_transport", "linux", "pages_of"]
+__all__ = ["Fake", "FakeHost", "Lab", "LabCannot", "LabHost", "SlurmLab", "check_transport", "linux", "pages_of"]
 
 _HOMES = {
     "Fake": "fake",
@@ -23,6 +24,7 @@ _HOMES = {
     "Lab": "lab",
     "LabCannot": "lab",
     "LabHost": "lab",
+    "SlurmLab": "slurm",
     "check_transport": "conformance",
     "linux": "machines",
     "pages_of": "fakehost",

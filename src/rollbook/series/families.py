@@ -1,0 +1,198 @@
+"""Names of metrics for other tools: those of node_exporter where it has a counterpart, else `rollbook_TABLE_COLUMN`.
+
+Units are the base units of Prometheus (bytes, seconds, joules); a counter's name ends in `_total`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+__all__ = ["Column", "LABELS", "families"]
+
+Kind = Literal["counter", "gauge", "unknown"]
+
+# What one of a unit is in the base unit: factor, divisor, and the word that ends the name.
+UNITS = {
+    "KiB": (1024, 1, "bytes"),
+    "MiB": (1 << 20, 1, "bytes"),
+    "bytes": (1, 1, "bytes"),
+    "sectors": (512, 1, "bytes"),
+    "ms": (1, 1000, "seconds"),
+    "µs": (1, 1_000_000, "seconds"),
+    "s": (1, 1, "seconds"),
+    "ticks": (1, 100, "seconds"),  # USER_HZ is 100 wherever Linux shows ticks to programs
+    "µJ": (1, 1_000_000, "joules"),
+    "°C": (1, 1, "celsius"),
+    "W": (1, 1, "watts"),
+    "MHz": (1_000_000, 1, "hertz"),
+    "%": (1, 1, "percent"),
+}
+OWN_UNIT = re.compile(r"_(ms|us|uj|kib|mib|bytes|percent|watts|mhz|seconds)$")
+
+LABELS: dict[str, dict[str, str]] = {
+    "diskstats": {"device": "device_name"},
+    "net_dev": {"device": "interface_name"},
+    "stat": {"cpu": "substr(cpu, 4)"},
+    "softnet": {"cpu": "regexp_replace(cpu, '^cpu', '')"},
+    "infiniband_counters": {"device": "split_part(port, ':', 1)", "port": "split_part(port, ':', 2)"},
+    "nfs": {"export": "export", "mountpoint": "mount_point"},
+    "nfs_ops": {"mountpoint": "mount_point", "operation": "operation"},
+    "rapl": {"zone": "zone", "name": "name"},
+    "thermal": {"sensor": "sensor", "chip": "chip", "label": "label"},
+}
+"""Labels, with the SQL of their values, of tables whose keys have another name in node_exporter or say too little."""
+
+# The counterpart of each column without unit and `_total`, which follow from the column.
+NODE: dict[str, dict[str, str]] = {
+    "loadavg": {"load_1min": "load1", "load_5min": "load5", "load_15min": "load15"},
+    "stat_totals": {
+        "ctxt": "context_switches",
+        "processes": "forks",
+        "procs_running": "procs_running",
+        "procs_blocked": "procs_blocked",
+        "interrupts": "intr",
+    },
+    "diskstats": {
+        "reads_completed": "disk_reads_completed",
+        "reads_merged": "disk_reads_merged",
+        "sectors_read": "disk_read",
+        "time_reading_ms": "disk_read_time",
+        "writes_completed": "disk_writes_completed",
+        "writes_merged": "disk_writes_merged",
+        "sectors_written": "disk_written",
+        "time_writing_ms": "disk_write_time",
+        "ios_in_progress": "disk_io_now",
+        "time_doing_ios_ms": "disk_io_time",
+        "weighted_time_doing_ios_ms": "disk_io_time_weighted",
+        "discards_completed": "disk_discards_completed",
+        "discards_merged": "disk_discards_merged",
+        "sectors_discarded": "disk_discarded_sectors",
+        "time_discarding_ms": "disk_discard_time",
+        "flush_requests_completed": "disk_flush_requests",
+        "time_flushing_ms": "disk_flush_requests_time",
+    },
+    "net_dev": {
+        f"{side}_{ours}": f"network_{way}_{name}"
+        for side, way in (("rx", "receive"), ("tx", "transmit"))
+        for ours, name in {
+            "bytes": "bytes",
+            "packets": "packets",
+            "errors": "errs",
+            "dropped": "drop",
+            "fifo": "fifo",
+            "frame": "frame",
+            "compressed": "compressed",
+            "multicast": "multicast",
+            "collisions": "colls",
+            "carrier": "carrier",
+        }.items()
+    },
+    "softnet": {"processed": "softnet_processed", "dropped": "softnet_dropped", "time_squeeze": "softnet_times_squeezed"},
+    "infiniband_counters": {
+        "rx_bytes": "infiniband_port_data_received",
+        "tx_bytes": "infiniband_port_data_transmitted",
+        "symbol_error": "infiniband_symbol_error",
+        "link_downed": "infiniband_link_downed",
+        "link_error_recovery": "infiniband_link_error_recovery",
+    },
+    "nfs": {
+        "age_seconds": "mountstats_nfs_age",
+        "normal_read_bytes": "mountstats_nfs_read",
+        "normal_written_bytes": "mountstats_nfs_write",
+        "direct_read_bytes": "mountstats_nfs_direct_read",
+        "direct_written_bytes": "mountstats_nfs_direct_write",
+        "server_read_bytes": "mountstats_nfs_total_read",
+        "server_written_bytes": "mountstats_nfs_total_write",
+        "pages_read": "mountstats_nfs_read_pages",
+        "pages_written": "mountstats_nfs_write_pages",
+    },
+    "nfs_ops": {
+        "ops": "mountstats_nfs_operations_requests",
+        "transmissions": "mountstats_nfs_operations_transmissions",
+        "timeouts": "mountstats_nfs_operations_major_timeouts",
+        "bytes_sent": "mountstats_nfs_operations_sent",
+        "bytes_received": "mountstats_nfs_operations_received",
+        "queue_ms": "mountstats_nfs_operations_queue_time",
+        "rtt_ms": "mountstats_nfs_operations_response_time",
+        "execute_ms": "mountstats_nfs_operations_request_time",
+    },
+}
+CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+EACH_CPU = "cpu <> 'cpu'"  # that row is the sum of the others, which whoever sums up the series makes again
+GUEST_MODES = {"guest": "user", "guest_nice": "nice"}
+PRESSURE = {"some_total_us": "waiting", "full_total_us": "stalled"}
+UNTYPED = {"vmstat": "node_vmstat", "net_snmp": "node_netstat"}  # in node_exporter, and named as the kernel does
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column of a table as a part of a family: `labels` set it apart from the others, `where` chooses its rows.
+
+    One that is `keyless` has only the row of one key, which its name says.
+    """
+
+    table: str
+    name: str
+    family: str
+    kind: Kind
+    factor: int = 1
+    divisor: int = 1
+    labels: tuple[tuple[str, str], ...] = ()
+    where: str = ""
+    keyless: bool = False
+
+    @property
+    def metric(self) -> str:
+        """The name on each line."""
+        return f"{self.family}_total" if self.kind == "counter" else self.family
+
+
+def families(tables: Mapping[str, Mapping[str, tuple[str, str]]]) -> dict[str, list[Column]]:
+    """The families of all numbers in the tables, by name; `tables` says how their columns compare, and their units.
+
+    Names come from hosts too: what no metric may be called becomes `_`, and of two that then are alike the later gets
+    a number.
+    """
+    found: dict[str, list[Column]] = {}
+    for table, columns in tables.items():
+        for name, (mode, unit) in columns.items():
+            if mode not in ("counter", "delta", "gauge"):
+                continue
+            for column in _columns(table, name, "gauge" if mode == "gauge" else "counter", unit):
+                unlike, number = column, 2
+                while any(other.labels == column.labels or other.kind != column.kind for other in found.get(unlike.family, ())):
+                    unlike = dataclasses.replace(column, family=f"{column.family}_{number}")
+                    number += 1
+                found.setdefault(unlike.family, []).append(unlike)
+    return found
+
+
+def _columns(table: str, name: str, kind: Kind, unit: str) -> list[Column]:
+    factor, divisor, word = UNITS.get(unit, (1, 1, ""))
+
+    plain = Column(table, name, "", kind, factor, divisor)
+    if table == "stat" and name in CPU_MODES:
+        return [_named(plain, "node_cpu_seconds", labels=(("mode", name),), where=EACH_CPU)]
+    if table == "stat" and name in GUEST_MODES:
+        return [_named(plain, "node_cpu_guest_seconds", labels=(("mode", GUEST_MODES[name]),), where=EACH_CPU)]
+    if table == "pressure" and name in PRESSURE:
+        return [
+            _named(plain, f"node_pressure_{one}_{PRESSURE[name]}_seconds", where=f"resource = '{one}'", keyless=True)
+            for one in ("cpu", "io", "memory", "irq")
+        ]
+    if table == "meminfo":
+        return [_named(plain, "_".join(filter(None, ("node_memory", name.replace(")", ""), word))))]
+    if table in UNTYPED:
+        return [_named(plain, f"{UNTYPED[table]}_{name}", kind="unknown")]
+    known = NODE.get(table, {}).get(name)
+    stem = f"node_{known}" if known else f"rollbook_{table}_{OWN_UNIT.sub('', name)}"
+    if stem.endswith("_sectors"):
+        return [_named(plain, stem, factor=1)]
+    return [_named(plain, stem if not word or stem.endswith(word) else f"{stem}_{word}")]
+
+
+def _named(column: Column, family: str, **more: Any) -> Column:
+    return dataclasses.replace(column, family=re.sub(r"[^a-zA-Z0-9_]", "_", family), **more)
