@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 
 from rollbook.agent.wire import text
 from rollbook.collect.frames import Decoder
+from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
 from rollbook.hosts import Host
 from rollbook.testing import conformance
 from rollbook.testing.lab.processes import living
 from rollbook.transports import launch, listener
+from rollbook.transports.base import Transport
 from rollbook.transports.launcher import Launcher
 from rollbook.transports.listener import Who
+from rollbook.transports.local import Local
 from rollbook.transports.merged import Merged
 from rollbook.transports.words import about, gist
 from tests.launchers import AGENT, PLAN, kill_children, lasting, record, snapshot
@@ -376,3 +379,32 @@ def place(names: Sequence[str], *agents: Who) -> list[str | None]:
 def test_places(names: list[str], agents: list[Who], hosts: list[str | None]) -> None:
     """By the launcher's name for the node, the host's own, its address, or its rank; never a guess."""
     assert place(names, *agents) == hosts
+
+
+def test_a_recording_by_another_way(tmp_path: Path) -> None:
+    """`run` over a launcher that brings nobody: with a fallback the data comes that way, and each host says so."""
+    from rollbook.api.finish import finish
+
+    async def main(fallback: Callable[[Host], Transport] | None, raw: Path) -> None:
+        about = {"type": "record", "stamp": "x", "argv": [], "args": {"client_host_memory_in_gb": 8}}
+        refusing = Together(before="echo no licence >&2; exit 1")
+        hosts = [Host("a"), Host("b")]
+        options = {"interval": 1.0, "about": about, "timeout": 20.0, "fallback": fallback}
+        async with Recorder(raw, hosts, lambda _: refusing, PLAN, **options) as recorder:  # type: ignore[arg-type]
+            await recorder.ready()
+            await asyncio.sleep(2)
+            await recorder.end(facts=True)
+
+    said = "together: sh brought no agent from the host: no licence"
+    asyncio.run(main(lambda _: Local(), tmp_path / "one" / "raw"))
+    run = finish(tmp_path / "one", report=False)
+    assert [(h.status, h.method, h.attempts) for h in run.hosts.start] == [("complete", "local", [said])] * 2
+    assert run.metadata["system_info"]["collection_method"] == "local"
+
+    asyncio.run(main(None, tmp_path / "two" / "raw"))
+    cluster = finish(tmp_path / "two", report=False).metadata["system_info"]
+    assert cluster["collection_method"] == "args"
+    assert [(h["memory"]["origin"], h["collection_method"], h["status"]) for h in cluster["hosts"]] == [
+        ("declared", "args", "failed")
+    ] * 2
+    assert [host["name"] for host in cluster["missing_hosts"]] == ["a", "b"]

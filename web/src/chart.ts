@@ -170,7 +170,8 @@ export class ChartCard {
     const known = Float64Array.from(this.cells!.mean.filter((value) => !Number.isNaN(value))).sort();
     const middle = known.length ? known[known.length >> 1] : null;
     const most = known.length ? known[known.length - 1] : null;
-    return `${this.chart.title}, ${this.chart.hosts.length} hosts: median ${amount(middle, this.chart.unit)}, greatest ${amount(most, this.chart.unit)}.`;
+    const { title, unit, hosts } = this.chart;
+    return `${title}, ${hosts.length} hosts: median ${amount(middle, unit)}, greatest ${amount(most, unit)}.`;
   }
 
   private legend(limit: number): HTMLElement[] {

@@ -53,7 +53,9 @@ def finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pat
     args = dict(begin.get("args", {}))
     document = metadata(stamp=stamp, result_dir=str(path), argv=argv, args=args, hosts=hosts, outcome=outcome)
     document["exit_code"] = found.command.get("code") if "ended_ns" in found.command else None
-    cluster = ClusterInformation.of(hosts.start) if hosts.start else declared(args)
+    memory = args.get("client_host_memory_in_gb")
+    each = int(float(memory) * 1024**3) if memory else None
+    cluster = ClusterInformation.of(hosts.start, each) if hosts.start else declared(args)
     document["system_info"] = document["cluster_information"] = cluster
     leaf.write("cluster_info.json", cluster)
     leaf.write("metadata.json", document)

@@ -21,7 +21,7 @@ from rollbook.hosts import Host, parse_hosts
 from rollbook.record.layout import Leaf
 from rollbook.record.run import Run
 from rollbook.sources import catalogue
-from rollbook.transports import Options, route
+from rollbook.transports import Options, fallback, route
 
 __all__ = ["Recording", "Settings", "record"]
 
@@ -102,6 +102,7 @@ class Recording:
                 about=self._about,
                 timeout=self.settings.options.timeout,
                 fanout=self.settings.fanout,
+                fallback=fallback(self.settings.options),
             )
         )
         self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))

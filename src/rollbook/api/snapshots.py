@@ -12,7 +12,7 @@ from rollbook.collect.plan import Plan
 from rollbook.hosts import parse_hosts
 from rollbook.record.document import Snapshot
 from rollbook.sources import catalogue
-from rollbook.transports import Options, route
+from rollbook.transports import Options, fallback, route
 
 __all__ = ["snapshot", "snapshot_async"]
 
@@ -29,7 +29,7 @@ async def snapshot_async(
     plan = Plan.of([catalogue.source(name) for name in sources or catalogue.NAMES])
     way = Options(**options)
     created = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=fanout)
+    records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=fanout, fallback=fallback(way))
     return Snapshot.of(created, records)
 
 

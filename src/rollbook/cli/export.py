@@ -10,6 +10,7 @@ from rollbook.api.finish import open_record
 from rollbook.cli.output import stderr
 from rollbook.errors import UsageError
 from rollbook.series.export import FORMATS, export
+from rollbook.series.openmetrics import write_openmetrics
 from rollbook.series.timeseries import write_timeseries
 
 __all__ = ["command"]
@@ -20,10 +21,10 @@ __all__ = ["command"]
 @click.option(
     "--format",
     "form",
-    type=click.Choice([*FORMATS, "timeseries", "mlpstorage"]),
+    type=click.Choice([*FORMATS, "timeseries", "openmetrics", "mlpstorage"]),
     default="parquet",
     show_default=True,
-    help="Tables as Parquet, CSV or JSON; or MLPerf Storage's timeseries.json.",
+    help="Tables as Parquet, CSV or JSON; OpenMetrics for Prometheus and its kin; or MLPerf Storage's timeseries.json.",
 )
 @click.option(
     "-o",
@@ -31,7 +32,7 @@ __all__ = ["command"]
     type=click.Path(path_type=Path),
     required=True,
     metavar="PATH",
-    help="A directory, one file per table; for timeseries the file.",
+    help="A directory, one file per table; for timeseries and openmetrics the file.",
 )
 @click.option("--table", "tables", multiple=True, metavar="NAME", help="Only these tables or views; may be repeated.")
 def command(record: Path, form: str, output: Path, tables: tuple[str, ...]) -> None:
@@ -43,10 +44,10 @@ def command(record: Path, form: str, output: Path, tables: tuple[str, ...]) -> N
         for path in export_mlpstorage(run, output):
             stderr().print(f"written to {path}", soft_wrap=True)
         return
-    if form == "timeseries":
+    if form in ("timeseries", "openmetrics"):
         if tables:
-            raise UsageError("--table does not go with --format timeseries")
-        write_timeseries(run, output)
+            raise UsageError(f"--table does not go with --format {form}")
+        (write_timeseries if form == "timeseries" else write_openmetrics)(run, output)
         stderr().print(f"written to {output}", soft_wrap=True)
         return
     for path in export(run, form, output, tables):

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from rollbook.collect.plan import Plan
-from rollbook.collect.stream import HostStream, Share
+from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
 from rollbook.series.journal import Journal
 from rollbook.transports.base import Transport
-from rollbook.transports.launcher import launching
 
 __all__ = ["Recorder"]
 
@@ -40,40 +39,39 @@ class Recorder:
         about: dict[str, Any],
         timeout: float = 60.0,
         fanout: int = 64,
+        fallback: Callable[[Host], Transport] | None = None,
     ) -> None:
-        self.hosts, self.route, self.plan = list(hosts), route, plan
-        self.interval_ns, self.timeout, self.fanout = round(interval * 1e9), timeout, fanout
         self.broken = ""
-        self.streams: list[HostStream] = []
         begin = {
             "event": "begin",
             "hosts": [host.name for host in hosts],
             "sources": [source.name for source in plan.sources],
-            "interval_ns": self.interval_ns,
+            "interval_ns": round(interval * 1e9),
             "started_ns": time.time_ns(),
             **about,
         }
         self.journal = Journal(raw, begin)
+        self._streams = Streams(
+            self.journal,
+            hosts,
+            route,
+            plan,
+            interval=interval,
+            timeout=timeout,
+            fanout=fanout,
+            fallback=fallback,
+        )
         self._writer: asyncio.Task[None] | None = None
-        # The orders for agents under a launcher that nobody can talk to; `wait` is ended by a signal.
-        sample = b"sample\t%d\n" % self.interval_ns if self.interval_ns else b""
-        script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"
-        self._launching = launching(hosts, route, script)
 
     async def __aenter__(self) -> Self:
-        await self._launching.__aenter__()
-        logins = asyncio.Semaphore(self.fanout)
-        self.streams = [
-            HostStream(Share(number, self.plan, self.journal, self.interval_ns, self.timeout, logins), host, self.route)
-            for number, host in enumerate(self.hosts)
-        ]
+        await self._streams.__aenter__()
         self._writer = asyncio.create_task(self._write())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         assert self._writer is not None
         await self.end(facts=False, seconds=0.0)
-        await self._launching.__aexit__(None, None, None)
+        await self._streams.__aexit__(None, None, None)
         self._writer.cancel()
         await asyncio.wait([self._writer])
         with contextlib.suppress(RecordError):
@@ -81,12 +79,12 @@ class Recorder:
 
     async def ready(self) -> None:
         """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
-        await asyncio.gather(*(stream.ready.wait() for stream in self.streams))
+        await self._streams.ready()
 
     async def mark(self, name: str) -> None:
         """Start a phase: noted in the journal, and sampled at once on every host."""
         self.event("phase", name=name)
-        await asyncio.gather(*(stream.mark(name) for stream in self.streams))
+        await self._streams.mark(name)
 
     def event(self, event: str, **more: object) -> None:
         """Note something about the run."""
@@ -95,10 +93,9 @@ class Recorder:
 
     async def end(self, *, facts: bool, seconds: float | None = None) -> None:
         """End all streams, with fresh end facts if wanted."""
-        limit = self.timeout if seconds is None else seconds
-        streams, self.streams = self.streams, []
-        await asyncio.gather(*(stream.end(facts=facts and not self.broken, seconds=limit) for stream in streams))
-        if streams:
+        running = bool(self._streams.streams)
+        await self._streams.end(facts=facts and not self.broken, seconds=seconds)
+        if running:
             self.event("end")
 
     async def _write(self) -> None:

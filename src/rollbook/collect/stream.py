@@ -7,21 +7,31 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol
 
 from rollbook.collect.frames import Frame
 from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
 from rollbook.errors import RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
-from rollbook.series.journal import Journal
 from rollbook.transports.base import Transport
 
-__all__ = ["HostStream", "Share"]
+__all__ = ["HostStream", "Share", "Sink"]
 
 SILENCE = 15.0  # an agent says something every 5 s; one that does not is lost
 CLOCK_EVERY, CLOCK_PINGS = 30.0, 4
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+
+
+class Sink(Protocol):
+    """Where frames and events of hosts go: a journal, or somebody who watches. May raise `RecordError`."""
+
+    def frame(self, host: int, arrived_ns: int, frame: Frame) -> None:
+        """A frame of that host, which arrived then."""
+
+    def event(self, event: dict[str, Any], host: int | None = None) -> None:
+        """Something that happened to the host, now."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,21 +40,22 @@ class Share:
 
     number: int
     plan: Plan
-    journal: Journal
+    sink: Sink
     interval_ns: int
     timeout: float
     logins: asyncio.Semaphore
 
 
 class HostStream:
-    """Keeps one host's frames flowing into the journal until `end`.
+    """Keeps one host's frames flowing into the sink until `end`.
 
     `ready` is set when the start facts are in or the host could not give them; `state` is what a person would say
     of it now: connecting, sampling, lost (with `reason`), ended.
     """
 
-    def __init__(self, share: Share, host: Host, route: Callable[[Host], Transport]) -> None:
-        self.share, self.host, self.route = share, host, route
+    def __init__(self, share: Share, host: Host, ways: Sequence[Callable[[Host], Transport]]) -> None:
+        self.share, self.host = share, host
+        self._ways = [way(host) for way in ways]
         self.state, self.reason = "connecting", ""
         self.ready = asyncio.Event()
         self._leaving = False
@@ -75,12 +86,11 @@ class HostStream:
         while True:
             began = time.monotonic()
             try:
-                await self._visit()
+                await self._by_some_way()
             except TransportError as error:
                 if self._leaving:
                     return
-                self.state, self.reason = "lost", str(error)
-                self._event("lost", reason=self.reason, status=error.status)
+                self._lost(error)
             finally:
                 self._session = None
                 self.ready.set()
@@ -89,9 +99,24 @@ class HostStream:
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - spreads logins, guards nothing
             wait = min(2 * wait, LONGEST_WAIT)
 
+    async def _by_some_way(self) -> None:
+        """Visit by the first way that brings the start facts; it stays the way. Raises why it ended."""
+        while True:
+            try:
+                return await self._visit()
+            except TransportError as error:
+                if self.ready.is_set() or self._leaving or len(self._ways) == 1:
+                    raise
+                self._lost(error)
+                del self._ways[0]
+
+    def _lost(self, error: TransportError) -> None:
+        self.state, self.reason = "lost", str(error)
+        self._event("lost", reason=self.reason, status=error.status, method=self._ways[0].name)
+
     async def _visit(self) -> None:
         """One connection, from login to loss. Raises why it ended."""
-        transport = self.route(self.host)
+        transport = self._ways[0]
         session = Session(self.host, transport, self.share.plan, self._heard)
         async with contextlib.AsyncExitStack() as stack:
             async with self.share.logins, _limit(self.share.timeout, "no answer"):
@@ -135,11 +160,11 @@ class HostStream:
         await session.correct(clock)
 
     def _heard(self, arrived: int, frame: Frame) -> None:
-        self.share.journal.frame(self.share.number, arrived, frame)
+        self.share.sink.frame(self.share.number, arrived, frame)
 
     def _event(self, event: str, **more: object) -> None:
         with contextlib.suppress(RecordError):
-            self.share.journal.event({"event": event, **more}, host=self.share.number)
+            self.share.sink.event({"event": event, **more}, host=self.share.number)
 
 
 @contextlib.asynccontextmanager

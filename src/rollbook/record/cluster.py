@@ -184,6 +184,17 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
             status=host.status,
         )
 
+    @classmethod
+    def declared(cls, host: HostRecord, memory: int) -> HostInfo:
+        """A host that gave nothing, as the user's arguments have it."""
+        return cls(
+            hostname=host.name,
+            memory=HostMemoryInfo(memory, origin="declared"),
+            requested_name=host.name,
+            collection_method="args",
+            status=host.status,
+        )
+
 
 class MissingHost(msgspec.Struct, frozen=True):
     """A host that was asked for and gave no data; it counts in no sum and no minimum."""
@@ -210,10 +221,15 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
     missing_hosts: list[MissingHost] = []
 
     @classmethod
-    def of(cls, records: Sequence[HostRecord]) -> ClusterInformation:
-        """From host records. The method names every way that data came, never one that gave nothing."""
+    def of(cls, records: Sequence[HostRecord], declared: int | None = None) -> ClusterInformation:
+        """From host records. The method names every way that data came, never one that gave nothing.
+
+        With the bytes of memory that the user `declared` for each host, those that gave none have that, by `args`.
+        """
         hosts = [info for record in records if (info := HostInfo.of(record)) is not None]
         there = {info.requested_name for info in hosts}
+        if declared is not None:
+            hosts += [HostInfo.declared(record, declared) for record in records if record.name not in there]
         memory = [host.memory.total for host in hosts]
         return cls(
             total_memory_bytes=sum(memory),

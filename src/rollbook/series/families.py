@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["Column", "LABELS", "families"]
+__all__ = ["LABELS", "Column", "families"]
 
 Kind = Literal["counter", "gauge", "unknown"]
 
@@ -90,7 +90,11 @@ NODE: dict[str, dict[str, str]] = {
             "carrier": "carrier",
         }.items()
     },
-    "softnet": {"processed": "softnet_processed", "dropped": "softnet_dropped", "time_squeeze": "softnet_times_squeezed"},
+    "softnet": {
+        "processed": "softnet_processed",
+        "dropped": "softnet_dropped",
+        "time_squeeze": "softnet_times_squeezed",
+    },
     "infiniband_counters": {
         "rx_bytes": "infiniband_port_data_received",
         "tx_bytes": "infiniband_port_data_transmitted",
@@ -120,7 +124,6 @@ NODE: dict[str, dict[str, str]] = {
         "execute_ms": "mountstats_nfs_operations_request_time",
     },
 }
-CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 EACH_CPU = "cpu <> 'cpu'"  # that row is the sum of the others, which whoever sums up the series makes again
 GUEST_MODES = {"guest": "user", "guest_nice": "nice"}
 PRESSURE = {"some_total_us": "waiting", "full_total_us": "stalled"}
@@ -159,25 +162,28 @@ def families(tables: Mapping[str, Mapping[str, tuple[str, str]]]) -> dict[str, l
     found: dict[str, list[Column]] = {}
     for table, columns in tables.items():
         for name, (mode, unit) in columns.items():
-            if mode not in ("counter", "delta", "gauge"):
-                continue
-            for column in _columns(table, name, "gauge" if mode == "gauge" else "counter", unit):
-                unlike, number = column, 2
-                while any(other.labels == column.labels or other.kind != column.kind for other in found.get(unlike.family, ())):
-                    unlike = dataclasses.replace(column, family=f"{column.family}_{number}")
-                    number += 1
-                found.setdefault(unlike.family, []).append(unlike)
+            if mode in ("counter", "delta", "gauge"):
+                for column in _columns(table, name, "gauge" if mode == "gauge" else "counter", unit):
+                    free = _free(column, found)
+                    found.setdefault(free.family, []).append(free)
     return found
+
+
+def _free(column: Column, found: Mapping[str, list[Column]]) -> Column:
+    """The column under a name that no other of the same labels has."""
+    free, number = column, 2
+    while any(other.labels == column.labels or other.kind != column.kind for other in found.get(free.family, ())):
+        free = dataclasses.replace(column, family=f"{column.family}_{number}")
+        number += 1
+    return free
 
 
 def _columns(table: str, name: str, kind: Kind, unit: str) -> list[Column]:
     factor, divisor, word = UNITS.get(unit, (1, 1, ""))
-
     plain = Column(table, name, "", kind, factor, divisor)
-    if table == "stat" and name in CPU_MODES:
-        return [_named(plain, "node_cpu_seconds", labels=(("mode", name),), where=EACH_CPU)]
-    if table == "stat" and name in GUEST_MODES:
-        return [_named(plain, "node_cpu_guest_seconds", labels=(("mode", GUEST_MODES[name]),), where=EACH_CPU)]
+    if table == "stat":
+        family = "node_cpu_guest_seconds" if name in GUEST_MODES else "node_cpu_seconds"
+        return [_named(plain, family, labels=(("mode", GUEST_MODES.get(name, name)),), where=EACH_CPU)]
     if table == "pressure" and name in PRESSURE:
         return [
             _named(plain, f"node_pressure_{one}_{PRESSURE[name]}_seconds", where=f"resource = '{one}'", keyless=True)

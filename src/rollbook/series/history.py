@@ -59,6 +59,7 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostRecord
             record.seconds = round((last - first) / 1e9, 4)
         elif complete:
             record.status, record.reason = status, reason or f"no {phase} facts were read"
+        record.attempts = _attempts(host)
         found.append(record)
     return found[0], found[1]
 
@@ -130,6 +131,12 @@ def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
     end = survey.ended_ns if lost else survey.sampled_until
     if end - times[-1] > longest:
         yield Gap(times[-1], end, f"connection lost: {lost[0].get('reason', '')}" if lost else "no more samples")
+
+
+def _attempts(host: HostLog) -> list[str]:
+    """What failed by other ways before the data came, each reason once."""
+    failed = [(str(loss.get("method", host.method)), str(loss.get("reason", ""))) for loss in host.losses]
+    return list(dict.fromkeys(f"{method}: {reason}" for method, reason in failed if method != host.method))
 
 
 def _loss(host: HostLog) -> tuple[HostStatus, str]:

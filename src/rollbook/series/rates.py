@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rollbook.series.counters import LONGEST_STEP, NARROW, SLACK, SLACK_SHARE, WIDE
 from rollbook.series.tables import quoted
 
 __all__ = ["MACROS", "rates_of"]
 
-LONGEST_STEP = 2.5
-
-# A counter wrapped if it was in the last quarter of its range and is in the first; otherwise it was reset.
-# Time in ticks may step back by one or two (proc_stat(5)): nothing has passed then.
+# The rules of `counters`, in SQL.
+NARROW_WRAP = f"""WHEN before BETWEEN {NARROW - NARROW // 4} AND {NARROW - 1} AND now < {NARROW // 4}
+            THEN now::HUGEINT - before::HUGEINT + {NARROW}"""
 MACROS = (
-    """CREATE MACRO rise(now, before) AS CASE
+    f"""CREATE MACRO rise(now, before) AS CASE
         WHEN now >= before THEN now - before
-        WHEN before BETWEEN 3221225472 AND 4294967295 AND now < 1073741824 THEN now - before + 4294967296
+        {NARROW_WRAP.replace("::HUGEINT", "")}
     END""",
-    """CREATE MACRO rise_wide(now, before) AS CASE
+    f"""CREATE MACRO rise_wide(now, before) AS CASE
         WHEN now::HUGEINT >= before::HUGEINT THEN now::HUGEINT - before::HUGEINT
-        WHEN before BETWEEN 3221225472 AND 4294967295 AND now < 1073741824
-            THEN now::HUGEINT - before::HUGEINT + 4294967296
-        WHEN before >= 13835058055282163712 AND now < 4611686018427387904
-            THEN now::HUGEINT - before::HUGEINT + 18446744073709551616
+        {NARROW_WRAP}
+        WHEN before >= {WIDE - WIDE // 4} AND now < {WIDE // 4} THEN now::HUGEINT - before::HUGEINT + {WIDE}
     END""",
     "CREATE MACRO rise_ticks(now, before) AS CASE WHEN now < before THEN 0 ELSE now - before END",
 )
@@ -50,8 +48,7 @@ def rates_of(table: str, types: Mapping[str, str], about: Mapping[str, tuple[str
     ]
     columns = ["*", "(mono - lag(mono) OVER beats) / 1e9 AS seconds", *befores]
     columns += ["(epoch_ns(ts) - epoch_ns(lag(ts) OVER beats)) / 1e9 AS passed"]
-    # A clock of the host that stood still or began anew while the collector's went on: suspended, or rebooted.
-    steady = f"seconds > 0 AND seconds <= {LONGEST_STEP * step} AND passed - seconds < 0.5 + passed / 100"
+    steady = f"seconds > 0 AND seconds <= {LONGEST_STEP * step} AND passed - seconds < {SLACK} + {SLACK_SHARE} * passed"
     return f"""
         SELECT {", ".join(["host", "ts", *keys, "CASE WHEN steady THEN seconds END AS seconds", *levels, *rates])}
         FROM (SELECT *, {steady} AS steady FROM (

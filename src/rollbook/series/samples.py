@@ -12,12 +12,13 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rollbook.collect.plan import Plan
 from rollbook.collect.readings import read_frame
 from rollbook.errors import ProtocolError, RecordError
 from rollbook.series.journal import frame_of, segments
 from rollbook.series.survey import HostLog, Survey
 
-__all__ = ["HostSamples", "Sample", "Segments"]
+__all__ = ["HostSamples", "Sample", "Segments", "Unpacker"]
 
 KEY, UNCHANGED = 1, 2
 FLUSHED = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent leaves out
@@ -53,41 +54,20 @@ class Segments:
             os.close(fd)
 
 
-class HostSamples:
-    """Iterates over the samples of one host. `lost` counts those that could not be inflated, or had to wait.
+class Unpacker:
+    """Samples out of the sample frames of one host, in their order. `lost` counts those that could not be inflated."""
 
-    `connection` is the number of the connection that the current sample came by.
-    """
-
-    def __init__(self, survey: Survey, host: HostLog, files: Segments) -> None:
-        self._host, self._files, self._plan = host, files, survey.plan
+    def __init__(self, plan: Plan) -> None:
+        self._sources = len(plan.sources)
         self._inflaters: dict[int, zlib._Decompress] = {}
-        self.lost = self.connection = 0
+        self.lost = 0
 
-    def __iter__(self) -> Iterator[Sample]:
-        host = self._host
-        begins = iter([*host.connections, len(host.places)])
-        begin = next(begins)
-        for index, (place, size, ts) in enumerate(zip(host.places, host.sizes, host.times(), strict=True)):
-            while index >= begin:
-                self.connection, begin = self.connection + 1, next(begins)
-                self._inflaters.clear()
-            if index in host.restarts:
-                self._inflaters.clear()
-            frame = frame_of(self._files.payload(place, size))
-            assert frame is not None
-            try:
-                if frame.kind == "S":
-                    yield from self._beat(frame.payload, ts, frame.mono)
-                else:
-                    reading = read_frame(frame, self._plan)
-                    number = self._plan.sources.index(reading.source)
-                    yield Sample(number, ts, frame.mono, reading.raw)
-            except ProtocolError:
-                self.lost += 1
-                self._inflaters.clear()
+    def restart(self) -> None:
+        """Frames are missing, or a connection begins: what follows waits for the next key beat."""
+        self._inflaters.clear()
 
-    def _beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
+    def beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
+        """The samples of one frame; raises `ProtocolError` where it is none."""
         at = 0
         while at < len(payload):
             source, flags, start, length, at = _head(payload, at)
@@ -98,7 +78,7 @@ class HostSamples:
             if flags & KEY:
                 self._inflaters[source] = zlib.decompressobj(-15)
             inflater = self._inflaters.get(source)
-            if inflater is None or source >= len(self._plan.sources):
+            if inflater is None or source >= self._sources:
                 self.lost += 1
             elif flags & UNCHANGED:
                 yield Sample(source, ts, mono + start * 1000, None)
@@ -112,6 +92,46 @@ class HostSamples:
                     self.lost += 1
                 else:
                     yield Sample(source, ts, mono + start * 1000, body)
+
+
+class HostSamples:
+    """Iterates over the samples of one host. `lost` counts those that could not be inflated, or had to wait.
+
+    `connection` is the number of the connection that the current sample came by.
+    """
+
+    def __init__(self, survey: Survey, host: HostLog, files: Segments) -> None:
+        self._host, self._files, self._plan = host, files, survey.plan
+        self._unpacker = Unpacker(survey.plan)
+        self.connection = 0
+
+    @property
+    def lost(self) -> int:
+        """How many samples there is nothing of."""
+        return self._unpacker.lost
+
+    def __iter__(self) -> Iterator[Sample]:
+        host, unpacker = self._host, self._unpacker
+        begins = iter([*host.connections, len(host.places)])
+        begin = next(begins)
+        for index, (place, size, ts) in enumerate(zip(host.places, host.sizes, host.times(), strict=True)):
+            while index >= begin:
+                self.connection, begin = self.connection + 1, next(begins)
+                unpacker.restart()
+            if index in host.restarts:
+                unpacker.restart()
+            frame = frame_of(self._files.payload(place, size))
+            assert frame is not None
+            try:
+                if frame.kind == "S":
+                    yield from unpacker.beat(frame.payload, ts, frame.mono)
+                else:
+                    reading = read_frame(frame, self._plan)
+                    number = self._plan.sources.index(reading.source)
+                    yield Sample(number, ts, frame.mono, reading.raw)
+            except ProtocolError:
+                unpacker.lost += 1
+                unpacker.restart()
 
 
 def _head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:

@@ -1,0 +1,70 @@
+"""All hosts at once for as long as somebody looks: one stream per host, all into one sink."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from rollbook.collect.plan import Plan
+from rollbook.collect.stream import HostStream, Share, Sink
+from rollbook.hosts import Host
+from rollbook.transports.base import Transport
+from rollbook.transports.launcher import launching
+
+__all__ = ["Streams"]
+
+
+class Streams:
+    """Use as `async with Streams(...)`; then `ready`, `mark`, and `end`.
+
+    `streams` are those of the hosts, in their order, until the end. The sink is told a host by its place.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        hosts: Sequence[Host],
+        route: Callable[[Host], Transport],
+        plan: Plan,
+        *,
+        interval: float,  # seconds; 0 for facts alone
+        timeout: float = 60.0,
+        fanout: int = 64,
+        fallback: Callable[[Host], Transport] | None = None,
+    ) -> None:
+        self.sink, self.hosts, self.plan = sink, list(hosts), plan
+        self.interval_ns, self.timeout, self.fanout = round(interval * 1e9), timeout, fanout
+        self.ways = [route, fallback] if fallback else [route]
+        self.streams: list[HostStream] = []
+        # The orders for agents under a launcher that nobody can talk to; `wait` is ended by a signal.
+        sample = b"sample\t%d\n" % self.interval_ns if self.interval_ns else b""
+        script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"
+        self._launching = launching(hosts, route, script)
+
+    async def __aenter__(self) -> Self:
+        await self._launching.__aenter__()
+        logins = asyncio.Semaphore(self.fanout)
+        self.streams = [
+            HostStream(Share(number, self.plan, self.sink, self.interval_ns, self.timeout, logins), host, self.ways)
+            for number, host in enumerate(self.hosts)
+        ]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.end(facts=False, seconds=0.0)
+        await self._launching.__aexit__(None, None, None)
+
+    async def ready(self) -> None:
+        """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
+        await asyncio.gather(*(stream.ready.wait() for stream in self.streams))
+
+    async def mark(self, name: str) -> None:
+        """Have an extra sample taken on every host."""
+        await asyncio.gather(*(stream.mark(name) for stream in self.streams))
+
+    async def end(self, *, facts: bool, seconds: float | None = None) -> None:
+        """End all streams, with fresh end facts if wanted."""
+        limit = self.timeout if seconds is None else seconds
+        streams, self.streams = self.streams, []
+        await asyncio.gather(*(stream.end(facts=facts, seconds=limit) for stream in streams))
