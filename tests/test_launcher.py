@@ -135,10 +135,10 @@ def test_fallback() -> None:
 
 def test_the_launcher_is_killed() -> None:
     """Agents go with their launcher; a recording starts it again, and has both parts."""
-    hosts = record(Together(), ["a", "b"], 8, lambda: kill_children("sh"))
+    hosts = record(Together(), ["a", "b"], 16, lambda: kill_children("sh"))
     for host in hosts.values():
-        assert host.lost == ["the agent is gone: sh ended with code -9"]
-        assert host.gaps() <= 4
+        assert host.lost[0] == "the agent is gone: sh ended with code -9"
+        assert host.gaps() <= 8
         assert host.facts == {"start": 1, "end": 1}
     nobody_left()
 

@@ -4,7 +4,7 @@ import os
 import struct
 import time
 
-from rollbook.agent.reading import PATH, Source, failed, installed, mounts, page, read_space
+from rollbook.agent.reading import PATH, Source, elsewhere, failed, located, mounts, page, read_space
 from rollbook.agent.wire import now
 
 TYPE_CHECKING = False
@@ -106,7 +106,8 @@ def become(argv: "list[str]", out: int, err: int) -> None:
     os.dup2(err, 2)
     env = dict(os.environ, PATH=os.environ.get("PATH", "") + PATH, LC_ALL="C", LANG="C")
     try:
-        os.execvpe(argv[0], argv, env)
+        # Not execvpe: it would import a module in every child to look the program up.
+        os.execve(located(argv[0], PATH.split(":")[1:] + elsewhere()) or argv[0], argv, env)
     except OSError as error:
         os.write(2, failed(error).encode())
 
@@ -233,7 +234,8 @@ class Reading:
         places = mounts() if source.does("space") else []
         self.pending = len(programs) + len(places)
         for argv in programs:
-            if installed(argv[0]):
+            # A child that only finds that there is no such program is too dear.
+            if elsewhere() or located(argv[0], PATH.split(":")[1:]):
                 Program(agent, self, argv)
             else:
                 self.add(page(" ".join(argv), "absent"), "absent")

@@ -154,10 +154,15 @@ def failed(error: OSError) -> str:
     return STATUS.get(error.errno or 0, "failed")
 
 
-def installed(program: str) -> bool:
-    """Whether there is such a program; a child that only finds that out is too dear."""
-    places = (os.environ.get("PATH", "") + PATH).split(":")
-    return "/" in program or any(os.path.exists(place + "/" + program) for place in places)
+def located(program: str, places: "list[str]") -> str:
+    """The path of a program in one of the places, empty where it is not."""
+    found = [place + "/" + program for place in places if os.access(place + "/" + program, os.X_OK)]
+    return program if "/" in program else found[0] if found else ""
+
+
+def elsewhere() -> "list[str]":
+    """Directories of PATH that are not the system's: they may lie on a file server, and only a child looks there."""
+    return [place for place in os.environ.get("PATH", "").split(":") if place and place not in PATH.split(":")]
 
 
 def read_file(path: str, limit: int) -> bytes:
