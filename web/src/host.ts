@@ -129,7 +129,7 @@ export class HostPanel {
       );
     }
     if (host.cpu_share !== null)
-      say("Our cost", `${number(100 * host.cpu_share)} % of one CPU, ${amount(host.memory_bytes, "B")} at most`);
+      say("Our cost", `${number(100 * host.cpu_share)} % of its CPUs, ${amount(host.memory_bytes, "B")} at most`);
     for (const [term, text] of host.about) say(term, text);
     if (host.boots > 1) say("Boots", `${host.boots} seen in this run`);
     return list;

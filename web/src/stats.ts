@@ -39,7 +39,7 @@ export function bands(cells: Cells, rows: number[]): Bands {
   return found;
 }
 
-/** The greatest value with a colour of its own: of all but the topmost half percent, so that no spike hides the rest. */
+/** The greatest value with a colour of its own; a spike of half a percent of the cells must not hide the rest. */
 export function top(values: Float32Array): number {
   const every = Math.max(1, Math.floor(values.length / 50_000));
   const taken: number[] = [];

@@ -107,8 +107,8 @@ function cost(page: Page): HTMLElement | null {
   if (!page.cost) return null;
   const { cpu_share, worst_share, worst_host, memory_bytes, sent_bytes, told } = page.cost;
   const share = (value: number): string => `${number(100 * value)} %`;
-  const figure = cpu_share === null ? amount(memory_bytes, "B") : `${share(cpu_share)} of one CPU`;
+  const figure = cpu_share === null ? amount(memory_bytes, "B") : `${share(cpu_share)} of the CPUs`;
   const worst = worst_share === null ? "" : `at most ${share(worst_share)}, on ${worst_host}`;
-  const rest = `${amount(memory_bytes, "B")} of memory, ${amount(sent_bytes, "B")} sent; median of ${count(told, "host")}`;
-  return tile("Our own cost", figure, worst, rest);
+  const spent = `${amount(memory_bytes, "B")} of memory, ${amount(sent_bytes, "B")} sent`;
+  return tile("Our own cost", figure, worst, `${spent}; median of ${count(told, "host")}`);
 }

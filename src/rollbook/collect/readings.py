@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 from rollbook.collect.frames import Frame
@@ -90,8 +89,9 @@ def _inflated(data: bytes) -> bytes:
     return text
 
 
-def split_pages(body: bytes) -> Iterator[tuple[str, Status, bytes]]:
+def split_pages(body: bytes) -> list[tuple[str, Status, bytes]]:
     """Path, status and bytes of each page: `STATUS LENGTH PATH`, a newline, and LENGTH bytes."""
+    pages: list[tuple[str, Status, bytes]] = []
     at = 0
     while at < len(body):
         end = body.find(b"\n", at)
@@ -101,7 +101,8 @@ def split_pages(body: bytes) -> Iterator[tuple[str, Status, bytes]]:
         at = end + 1 + int(words[1])
         if at > len(body):
             raise ProtocolError("a page that is cut")
-        yield _path(words[2]), KNOWN[words[0]], body[end + 1 : at]
+        pages.append((_path(words[2]), KNOWN[words[0]], body[end + 1 : at]))
+    return pages
 
 
 @functools.lru_cache(maxsize=4096)

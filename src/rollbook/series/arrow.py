@@ -101,17 +101,18 @@ class Numbers:
 
 
 class Texts:
-    """A column of texts, each distinct one stored once; None is absent."""
+    """A column of texts, given as runs of equal ones, each distinct one stored once; None is absent."""
 
     form = "i"
 
-    def __init__(self, values: Sequence[str | None]) -> None:
-        distinct = {value: number for number, value in enumerate(dict.fromkeys(values))}
-        self.data = array("i", map(distinct.__getitem__, values))
-        self.nulls: Sequence[tuple[int, int]] = ()
-        if None in distinct:
-            absent = distinct[None]
-            self.nulls = [(at, 1) for at, code in enumerate(self.data) if code == absent]
+    def __init__(self, runs: Sequence[tuple[str | None, int]]) -> None:
+        distinct = {value: number for number, value in enumerate(dict.fromkeys(value for value, _ in runs))}
+        self.data = array("i")
+        self.nulls: list[tuple[int, int]] = []
+        for value, count in runs:
+            if value is None:
+                self.nulls.append((len(self.data), count))
+            self.data.extend(array("i", [distinct[value]]) * count)
         encoded = [b"" if value is None else value.encode("utf-8", "replace") for value in distinct]
         self.offsets = array("i", [0])
         for text in encoded:

@@ -54,7 +54,8 @@ def add_texts(
     """Make a table of texts, however many rows there are."""
     connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} VARCHAR' for name in columns)})")
     while chunk := list(islice(rows, CHUNK)):
-        batches = Batches([dict(zip(columns, map(Texts, zip(*chunk, strict=True)), strict=True))])
+        texts = [Texts([(value, 1) for value in values]) for values in zip(*chunk, strict=True)]
+        batches = Batches([dict(zip(columns, texts, strict=True))])
         connection.register("batches", batches)
         connection.execute(f"INSERT INTO {table} SELECT * FROM batches")  # noqa: S608 - our own names
         connection.unregister("batches")

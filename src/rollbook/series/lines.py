@@ -68,7 +68,9 @@ class Lines:
         if list(pages) != list(self._pages):
             return False
         state, hard = self._layout.now, list[Place]()
-        for page, (data, before) in enumerate(zip(pages.values(), self._lines, strict=True)):
+        for page, (data, old, before) in enumerate(zip(pages.values(), self._pages.values(), self._lines, strict=True)):
+            if data == old:
+                continue
             lines, templates, held = data.split(b"\n"), self._templates[page], self._held[page]
             if len(lines) != len(before):
                 return False

@@ -23,12 +23,10 @@ from rollbook.sources import catalogue
 __all__ = ["write_openmetrics"]
 
 CHUNK = 10_000
-# What would end a label's value or its line, or what readers take for the end of the text. The order matters.
-UNSAFE = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
-UNSAFE |= {chr(code): f"\\\\x{code:02x}" for code in (*range(10), *range(11, 32), 127)}
-CLOSE = """CREATE TABLE {} AS SELECT host, ts FROM (
-    SELECT host, ts, lag(ts) OVER (PARTITION BY host ORDER BY ts) AS before FROM (SELECT DISTINCT host, ts FROM {})
-) WHERE epoch_ns(ts) - epoch_ns(before) < 2000000"""
+# What would end a label's value or its line, or what readers take for the end of the text.
+CONTROLS = {chr(code): f"\\\\x{code:02x}" for code in (*range(10), *range(11, 32), 127)}
+UNSAFE = {'"': '\\"', "\n": "\\n", **CONTROLS}
+CLOSE_NS = 2_000_000
 
 
 def write_openmetrics(run: Run, path: Path) -> None:
@@ -66,16 +64,22 @@ class _Table:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, notes: Mapping[str, tuple[str, str]]) -> None:
         self._connection, self._name = connection, name
-        keys = [column for column, (mode, _) in notes.items() if mode == "key"]
-        labels = {"host": "host", **LABELS.get(name, {key: quoted(key) for key in keys})}
+        keys = ["host", *(quoted(column) for column, (mode, _) in notes.items() if mode == "key")]
+        labels = LABELS.get(name) or {key.strip('"'): key for key in keys[1:]}
         # Which texts there are is asked once, so that each line pays only for what is truly in them.
-        asked = f"SELECT DISTINCT {', '.join(labels.values())} FROM {quoted(name)}"  # noqa: S608 - our own names
+        asked = f"SELECT DISTINCT {', '.join(['host', *labels.values()])} FROM {quoted(name)}"  # noqa: S608 - our own names
         present = {letter for row in connection.execute(asked).fetchall() for cell in row for letter in str(cell)}
-        self._labels = {label: _escaped(value, present) for label, value in labels.items()}
-        close = quoted(f"{name} close")
-        connection.execute(CLOSE.format(close, quoted(name)))
-        some = connection.execute(f"SELECT 1 FROM {close} LIMIT 1").fetchone()  # noqa: S608 - our own name
-        self._but = f"ANTI JOIN {close} close ON kept.host = close.host AND kept.ts = close.ts" if some else ""
+        self._labels = {label: _escaped(value, present) for label, value in {"host": "host", **labels}.items()}
+        # A window without an order is that of the rows as they lie, and holds none of them back.
+        before = ", ".join(f"lag({key}) OVER () AS {quoted(f'before {key}')}" for key in [*keys, "ts"])
+        alike = " AND ".join(f"{key} = {quoted(f'before {key}')}" for key in keys)
+        self._rows = f"(SELECT *, {before} FROM {quoted(name)})"  # noqa: S608 - quoted
+        again = f'SELECT 1 FROM {self._rows} WHERE {alike} AND ts <= "before ts" LIMIT 1'  # noqa: S608 - quoted
+        if connection.execute(again).fetchone():  # a host that names a device twice: the first of them counts
+            row = ", ".join([*keys, "ts"])
+            once = f"(SELECT DISTINCT ON ({row}) * FROM {quoted(name)} ORDER BY {row})"  # noqa: S608 - quoted
+            self._rows = f"(SELECT *, {before} FROM {once})"  # noqa: S608 - quoted
+        self._apart = f'({alike} AND epoch_ns(ts) - epoch_ns("before ts") < {CLOSE_NS}) IS NOT TRUE'
 
     def lines(self, column: Column) -> Iterator[str]:
         """The samples of one column, in pieces of many lines."""
@@ -90,16 +94,19 @@ class _Table:
         elif column.divisor > 1:
             value = f"{value} / {column.divisor}"
         chosen = ", ".join([*parts, "'} '", value, "' '", "epoch_ms(ts) / 1000"])
-        found = self._connection.execute(
-            f"SELECT concat({chosen}) FROM {quoted(self._name)} kept {self._but} "  # noqa: S608 - quoted
-            f"WHERE {quoted(column.name)} IS NOT NULL {f'AND {column.where}' if column.where else ''}"
-        )
+        wanted = " AND ".join(filter(None, (f"{quoted(column.name)} IS NOT NULL", column.where, self._apart)))
+        found = self._connection.execute(f"SELECT concat({chosen}) FROM {self._rows} WHERE {wanted}")  # noqa: S608 - quoted
         while rows := found.fetchmany(CHUNK):
             yield "".join([f"{row[0]}\n" for row in rows])
 
 
 def _escaped(value: str, present: set[str]) -> str:
-    """SQL that makes a text fit for a label, given the letters that are in any of them."""
+    r"""SQL that makes a text fit for a label, given the letters that are in any of them.
+
+    Where some are written in the form `\x01`, a backslash is written as two: texts that differ stay different.
+    """
+    if "\\" in present:
+        value = f"replace({value}, chr(92), {text(4 * chr(92) if present & CONTROLS.keys() else 2 * chr(92))})"
     for unsafe, instead in UNSAFE.items():
         if unsafe in present:
             value = f"replace({value}, chr({ord(unsafe)}), {text(instead)})"

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import typing
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,34 +45,32 @@ class Part:
 
 
 class Parts:
-    """Collects blocks of all tables, and writes them whenever they have become many."""
+    """Collects blocks of all tables; when they have become many, those of the largest are written."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._waiting: dict[str, list[Block]] = {}
-        self._values = 0
+        self._values: Counter[str] = Counter()
         self._connection = duckdb.connect(config={"threads": 1})
         self.written: list[Part] = []
 
     def add(self, block: Block) -> None:
         """One more block; blocks of one source come in the order of the table."""
         self._waiting.setdefault(block.source.name, []).append(block)
-        self._values += block.values
-        if self._values > BUDGET:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what waits."""
-        for blocks in self._waiting.values():
-            self._write(blocks)
-        self._waiting, self._values = {}, 0
+        self._values[block.source.name] += block.values
+        while self._values.total() > BUDGET:
+            ((largest, _),) = self._values.most_common(1)
+            self._write(largest)
 
     def close(self) -> None:
         """Write the rest."""
-        self.flush()
+        for name in list(self._waiting):
+            self._write(name)
         self._connection.close()
 
-    def _write(self, blocks: list[Block]) -> None:
+    def _write(self, name: str) -> None:
+        blocks = self._waiting.pop(name)
+        del self._values[name]
         source, homes = blocks[0].source, _united([block.homes for block in blocks])
         kinds = {
             name: max((block.columns[name].kind for block in blocks if name in block.columns), key="-qdo".find)
@@ -102,7 +102,9 @@ def join(source: Source, parts: Sequence[Part], target: Path, *, merged: bool) -
             kind = "DOUBLE"
         kind = "DECIMAL(20, 0)" if name in wide else kind
         value = quoted(name) if name in places else "NULL"
-        chosen.append(f"CAST({f'CAST({value} AS JSON)' if kind.endswith('[]') else value} AS {kind}) AS {quoted(name)}")
+        if kind.endswith("[]"):  # JSON, nearly always empty
+            value = f"CASE WHEN {value} = '[]' THEN [] ELSE CAST(CAST({value} AS JSON) AS {kind}) END"
+        chosen.append(f"CAST({value} AS {kind}) AS {quoted(name)}")
     rows = max(2048, min(122_880, GROUP // len(chosen) // 2048 * 2048))
     files = ", ".join(text(part.path) for part in parts)
     query = f"SELECT {', '.join(chosen)} FROM read_parquet([{files}], union_by_name = true)"  # noqa: S608 - our own names
@@ -172,7 +174,7 @@ def _united(homes: Sequence[Mapping[str, Home]]) -> dict[str, Home]:
 def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]:
     rows = len(block.ts)
     found: dict[str, Numbers | Texts] = {
-        "host": Texts([block.host] * rows),
+        "host": Texts([(block.host, rows)]),
         "ts": Numbers("tsn:", block.ts),
         "mono": Numbers("l", block.mono),
     }
@@ -182,7 +184,8 @@ def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]
             column.add_nulls(rows - column.size)
         column.become(kind)
         if isinstance(column.data, list):
-            found[name] = Texts([cell if cell is None or type(cell) is str else _json(cell) for cell in column.data])
+            runs = [(value, len(list(same))) for value, same in itertools.groupby(column.data)]
+            found[name] = Texts([(v if v is None or type(v) is str else _json(v), count) for v, count in runs])
         else:
             found[name] = Numbers("l" if kind == "q" else "g", column.data, column.nulls)
     return found

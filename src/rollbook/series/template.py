@@ -118,7 +118,7 @@ class Template:
         """Put the numbers of the line where they belong; False, and perhaps some of them put, if it has changed."""
         if self._alone is not None:
             before, after, place = self._alone
-            number = line[len(before) : -len(after) or None].lstrip()
+            number = (line[len(before) : -len(after)] if after else line[len(before) :]).lstrip()
             if number.isdigit() and len(number) <= DIGITS and line.startswith(before) and line.endswith(after):
                 state.wholes[place] = int(number)
                 return True
