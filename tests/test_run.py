@@ -154,6 +154,20 @@ def test_the_python_interface(tmp_path: Path) -> None:
     assert rollbook.snapshot().coverage.complete
 
 
+@pytest.mark.needs("fio")
+def test_a_real_fio_run(tmp_path: Path) -> None:
+    """Its results are in the metadata, and what it wrote is in the series."""
+    job = ["fio", "--name=w", "--rw=write", "--bs=1m", "--size=64m", "--fsync=8", "--output-format=json", "--loops=4"]
+    done = run(tmp_path, *job, options=[*QUICK, "--type", "fio"])
+    assert done.returncode == 0, done.stderr
+    record = only_record(tmp_path)
+    assert record.metadata["benchmark_type"] == "fio"
+    assert "fsync" in json.dumps(record.metadata["parameters"])
+    assert record.metadata["metrics"]
+    command = [one for one in record.metadata["phase_statistics"] if one["phase"] == "command"]
+    assert {"disk_write", "cpu_busy"} <= {one["metric"] for one in command}
+
+
 def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -> None:
     """After kill -9 `recover` gives every flushed beat, and no agent is left."""
     argv = [*ROLLBOOK, "record", *QUICK]

@@ -34,6 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal")
 
 
+@settings(deadline=None)
 @given(PAYLOADS)
 def test_cut_at_every_byte(place: Path, payloads: list[tuple[int, bytes]]) -> None:
     """A journal that ends anywhere gives every entry that is whole, and nothing else."""
@@ -46,7 +47,7 @@ def test_cut_at_every_byte(place: Path, payloads: list[tuple[int, bytes]]) -> No
     assert found_in(place, data) == whole
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(PAYLOADS, st.data())
 def test_damaged_anywhere(place: Path, payloads: list[tuple[int, bytes]], data: st.DataObject) -> None:
     """Changed bytes cost the entries they lie in; no entry is ever made up or changed."""

@@ -46,7 +46,7 @@ def resolved(samples: list[Sample]) -> dict[tuple[int, int], bytes]:
     return found
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lost=st.sets(st.integers(0, 29)), cut=st.sets(st.integers(0, 29)), steps=st.lists(st.integers(0, 2)))
 def test_missing_and_cut_frames(
     tmp_path_factory: pytest.TempPathFactory, lost: set[int], cut: set[int], steps: list[int]

@@ -60,6 +60,8 @@ def finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pat
     leaf.write("cluster_info.json", cluster)
     leaf.write("metadata.json", document)
     run = Run(path, json.loads(encode(document)), hosts)
+    document["phase_statistics"] = _phase_statistics(run)
+    leaf.write("metadata.json", document)
     notes = [*_checked(run), *_small_series(run, leaf, hosts), *(_page(run) if report else [])]
     if notes:
         document["notes"] = [*outcome.notes, *notes]
@@ -109,6 +111,18 @@ def _checked(run: Run) -> list[str]:
         return [f"checks: {error}"]
     write_file(run.path / "findings.json", encode(findings))
     return []
+
+
+def _phase_statistics(run: Run) -> list[dict[str, Any]]:
+    """What every rate was in every phase, over time and over hosts; empty without phases or series."""
+    if not run.hosts.phases or not run.series_files():
+        return []
+    from rollbook.series.store import connect  # noqa: PLC0415 - needs DuckDB
+
+    with connect(run) as connection:
+        found = connection.execute("SELECT * FROM phase_stats")
+        names = [column[0] for column in found.description or []]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def _small_series(run: Run, leaf: Leaf, hosts: RunHosts) -> list[str]:

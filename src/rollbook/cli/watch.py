@@ -1,1 +1,97 @@
-"""`rollbook watch`: all hosts live in the terminal."""
+"""`rollbook watch`: all hosts live in the terminal, or a record played again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from rollbook.api.finish import open_record
+from rollbook.cli.output import failures, stderr, table
+from rollbook.cli.reach import Reach, reach_options
+from rollbook.errors import UsageError
+from rollbook.record.hosts import Coverage, HostRecord
+from rollbook.watch.board import Board, HostView
+from rollbook.watch.live import Live
+from rollbook.watch.replay import Replay
+from rollbook.watch.words import HEADINGS, cells, status_line
+
+__all__ = ["command"]
+
+
+@click.command("watch")
+@click.argument("record", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks at live hosts.",
+)
+@click.option("--once", is_flag=True, help="Print one table and end; so it is where stdout is no terminal.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    show_default=True,
+    metavar="N",
+    help="How many times faster than it was a record is played.",
+)
+@reach_options
+def command(reach: Reach, *, record: Path | None, interval: float, once: bool, speed: float) -> None:
+    """Show what all hosts do now, most unusual first; nothing is kept.
+
+    With RECORD, play that record instead. In the full screen: s and S choose the order, r turns it round, u puts the
+    unusual first, Enter shows one host, space holds a record, q ends.
+    """
+    if record is not None:
+        given = click.get_current_context().params
+        if given["hosts"] or given["hostfile"]:
+            raise UsageError("a record is played with the hosts it has; name hosts or a record, not both")
+        feed: Live | Replay = Replay(open_record(record), speed)
+    else:
+        feed = Live(
+            reach.hosts,
+            reach.route(),
+            interval=interval,
+            timeout=reach.options.timeout,
+            fanout=reach.fanout,
+            fallback=reach.fallback(),
+        )
+    if not once and sys.stdout.isatty():
+        asyncio.run(_full_screen(feed))
+        return
+    asyncio.run(feed.settle())
+    _print(feed.board)
+    records = [_record(host) for host in feed.board.hosts.values()]
+    failures(records)
+    sys.exit(0 if record else Coverage.of(records).exit_code)
+
+
+async def _full_screen(feed: Live | Replay) -> None:
+    try:
+        from rollbook.watch.screen import show  # noqa: PLC0415 - an extra, and only the full screen needs it
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "textual":
+            raise
+        raise UsageError(
+            "the full screen needs Textual: pip install 'rollbook[tui]'; --once prints one table without it"
+        ) from None
+    await show(feed)
+
+
+def _print(board: Board) -> None:
+    headings = ["HOST", *(heading.upper() for heading in list(HEADINGS.values())[1:])]
+    rows = [cells(board, host)[: len(headings)] for host in board.ordered()]
+    table(headings, [(name, rest) for name, *rest in rows])
+    stderr().print(status_line(board, "unusual"), soft_wrap=True)
+
+
+def _record(host: HostView) -> HostRecord:
+    """What became of a host, as other commands tell it."""
+    if host.state == "connecting":
+        return HostRecord(name=host.name, status="timed-out", reason="no two samples came in time")
+    return HostRecord(name=host.name, status=host.status if host.state == "lost" else "complete", reason=host.reason)

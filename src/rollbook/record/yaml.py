@@ -1,7 +1,6 @@
 """YAML that people wrote, read back. Only descriptions of systems are YAML here; what Rollbook writes itself is JSON.
 
-PyYAML does the reading, through msgspec and with plain types only. It comes with the extra `yaml`, since few commands
-need it.
+PyYAML does the reading, through msgspec and with plain types only.
 """
 
 from __future__ import annotations
@@ -28,7 +27,5 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB")
     try:
         return msgspec.yaml.decode(data, type=dict[str, Any])
-    except ImportError:
-        raise UsageError("reading YAML needs PyYAML: pip install 'rollbook[yaml]'") from None
     except msgspec.MsgspecError as error:
         raise UsageError(f"{path}: {error}") from error

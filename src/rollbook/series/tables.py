@@ -96,7 +96,8 @@ def join(source: Source, parts: Sequence[Part], target: Path, *, merged: bool) -
     for field, name in enumerate(fields):
         if name not in homes and not notes[name].columns:
             homes[name] = Home(field)  # absent on every host
-    for name in [*keys, *sorted(set(homes) - set(keys), key=lambda n: (homes[n].field, list(homes).index(n)))]:
+    others = sorted((name for name in homes if name not in keys), key=lambda name: homes[name].field)
+    for name in [*keys, *others]:
         home, kind = homes[name], _type(source, homes[name])
         if merged and notes[fields[home.field]].mode == "gauge" and not home.part and kind == "BIGINT":
             kind = "DOUBLE"

@@ -1,0 +1,136 @@
+"""The board: what is known of every host now, what it was a while ago, and who is unlike the others.
+
+A host is measured against the median of all, in units of their median absolute deviation, by the same limits as on the
+page of a record. How far off it is shows only where that lasts: the median over a few beats counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+from rollbook.errors import HostStatus
+from rollbook.hosts import natural
+from rollbook.report.grid import median
+from rollbook.report.metrics import METRICS, Metric
+from rollbook.report.outliers import FEWEST_ROWS, RELATIVE, TO_SIGMA
+from rollbook.series.counters import LONGEST_STEP
+from rollbook.watch.rates import COLUMNS, Values
+
+__all__ = ["SHOWN", "Board", "HostView", "State"]
+
+State = Literal["connecting", "live", "back", "silent", "lost"]
+_KNOWN = {metric.column: metric for metric in METRICS}
+SHOWN: dict[str, Metric] = {column: _KNOWN[column] for column in COLUMNS}
+HISTORY = 60  # beats
+LASTING = 5
+BACK_FOR = 30 * 10**9  # nanoseconds for which a host that returned is shown as such
+
+
+@dataclasses.dataclass
+class HostView:
+    """One host. `unusual` is how many deviations it is off, `odd` the column it is so in."""
+
+    name: str
+    state: State = "connecting"
+    reason: str = ""
+    status: HostStatus = "complete"
+    method: str = ""
+    beats: int = 0
+    drops: int = 0
+    beat_ns: int = 0
+    since_ns: int = 0
+    values: Values = dataclasses.field(default_factory=dict)
+    devices: dict[str, Values] = dataclasses.field(default_factory=dict)
+    history: dict[str, deque[float]] = dataclasses.field(default_factory=dict)
+    unusual: float = 0.0
+    odd: str = ""
+    offs: dict[str, deque[float]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def there(self) -> bool:
+        """Whether its values are those of now."""
+        return self.state in ("live", "back")
+
+
+class Board:
+    """Hosts by name, in the order asked for. Whoever feeds it tells what happens, and `tick`s once per interval."""
+
+    def __init__(self, names: Sequence[str], interval: float) -> None:
+        self.hosts = {name: HostView(name) for name in names}
+        self.interval, self.now_ns, self.ticks = interval, 0, 0
+        self.medians: Values = {}
+        self._peaks: dict[str, deque[float]] = {column: deque(maxlen=HISTORY) for column in SHOWN}
+
+    def top(self, column: str) -> float:
+        """The greatest value of a column that any host's history holds."""
+        return max(self._peaks[column], default=0.0)
+
+    def beat(self, name: str, at_ns: int, values: Values, devices: dict[str, Values] | None = None) -> None:
+        """The values of a host at a beat."""
+        host = self.hosts[name]
+        host.values, host.devices, host.beat_ns = values, devices or {}, at_ns
+        host.beats += 1
+        if host.state != "live":
+            self._turn(host, "back" if host.drops else "live", at_ns)
+
+    def lost(self, name: str, status: HostStatus, reason: str, at_ns: int) -> None:
+        """A host dropped out, or could not be reached."""
+        host = self.hosts[name]
+        if host.state != "lost":
+            host.drops += host.beats > 0
+            self._turn(host, "lost", at_ns)
+        host.status, host.reason, host.values, host.devices = status, reason, {}, {}
+
+    def tick(self, now_ns: int) -> None:
+        """An interval has passed: hosts that said nothing are silent, values become history, all are judged."""
+        self.now_ns = now_ns
+        self.ticks += 1
+        for host in self.hosts.values():
+            if host.there and now_ns - host.beat_ns > LONGEST_STEP * self.interval * 1e9:
+                host.values, host.devices = {}, {}
+                host.state, host.since_ns = "silent", host.beat_ns
+            elif host.state == "back" and now_ns - host.since_ns > BACK_FOR:
+                host.state = "live"
+            for column in SHOWN:
+                host.history.setdefault(column, deque(maxlen=HISTORY)).append(host.values.get(column, math.nan))
+        for column, peaks in self._peaks.items():
+            peaks.append(max((host.values.get(column, 0.0) for host in self.hosts.values()), default=0.0))
+        self._judge()
+
+    def ordered(self, column: str = "unusual", *, reverse: bool = False) -> list[HostView]:
+        """The hosts, most unusual first, by name, or by a column, greatest first; those without a value last."""
+        hosts = sorted(self.hosts.values(), key=lambda host: natural(host.name))
+        if column == "unusual":
+            hosts.sort(key=lambda host: (host.there, -host.unusual))
+        elif column == "state":
+            hosts.sort(key=lambda host: (host.there, host.state))
+        elif column in SHOWN:
+            hosts.sort(key=lambda host: -host.values.get(column, -math.inf))
+        return hosts[::-1] if reverse else hosts
+
+    def _turn(self, host: HostView, state: State, at_ns: int) -> None:
+        host.state, host.since_ns, host.reason = state, at_ns, ""
+
+    def _judge(self) -> None:
+        for column, metric in SHOWN.items():
+            known = sorted(host.values[column] for host in self.hosts.values() if column in host.values)
+            self.medians.pop(column, None)
+            if known:
+                self.medians[column] = median(known)
+            if len(known) < FEWEST_ROWS:
+                continue
+            middle = self.medians[column]
+            noise = TO_SIGMA * median(sorted(abs(value - middle) for value in known))
+            scale = max(noise, metric.judge.floor, RELATIVE * abs(middle))
+            for host in self.hosts.values():
+                off = (host.values.get(column, middle) - middle) / scale
+                wrong = {"high": off < 0, "low": off > 0, "both": False}[metric.judge.direction]
+                host.offs.setdefault(column, deque(maxlen=LASTING)).append(0.0 if wrong else abs(off))
+        for host in self.hosts.values():
+            offs = {column: median(sorted(lately)) for column, lately in host.offs.items()}
+            host.odd = max(offs, key=lambda column: offs[column], default="")
+            host.unusual = offs.get(host.odd, 0.0)

@@ -1,0 +1,107 @@
+"""The board in words: cells of its table, lines about one host. What came from hosts is made safe to show here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+
+from rollbook.cli.output import clean
+from rollbook.report.outliers import DEVIATIONS, FEWEST_ROWS
+from rollbook.report.words import amount
+from rollbook.watch.board import SHOWN, Board, HostView
+from rollbook.watch.rates import Values
+
+__all__ = ["HEADINGS", "TREND", "cells", "details", "status_line"]
+
+HEADINGS = {
+    "host": "host",
+    "state": "state",
+    "cpu_busy": "CPU",
+    "cpu_iowait": "I/O wait",
+    "disk_read": "disk read",
+    "disk_write": "disk write",
+    "net_rx": "net in",
+    "net_tx": "net out",
+    "mem_available": "mem avail",
+    "load_1min": "load",
+    "psi_cpu": "PSI CPU",
+    "psi_memory": "PSI mem",
+    "psi_io": "PSI I/O",
+    "unusual": "unusual",
+}
+BARS = "▁▂▃▄▅▆▇█"
+TREND = 16  # beats in the table
+ABSENT = "·"
+
+
+def cells(board: Board, host: HostView, column: str = "unusual") -> list[str]:
+    """A host's row: the headings' cells, and the trend of `column`, or of the one that it is most unusual in."""
+    values = [_value(host.values, name) for name in SHOWN]
+    trend = column if column in SHOWN else host.odd or "cpu_busy"
+    return [clean(host.name), _state(board, host), *values, _unusual(board, host), _spark(board, host, trend, TREND)]
+
+
+def details(board: Board, host: HostView, devices: dict[str, Values]) -> str:
+    """All about one host: state, every value with its trend beside the median of all, and its devices."""
+    lines = [f"{clean(host.name)}  {_state(board, host)}  {clean(host.method)}".rstrip()]
+    if host.reason:
+        lines.append(clean(host.reason))
+    if host.drops:
+        lines.append(f"dropped out {host.drops} time{'s' if host.drops > 1 else ''}")
+    if unusual := _unusual(board, host):
+        lines.append(f"unusual: {unusual}")
+    lines += ["", f"{'':18}{'now':>12}  {'median':>12}"]
+    for column, metric in SHOWN.items():
+        now, usual = _value(host.values, column), _value(board.medians, column)
+        lines.append(f"{metric.title:18}{now:>12}  {usual:>12}  {_spark(board, host, column, 60)}".rstrip())
+    lines += [""] if devices else []
+    for name, rates in devices.items():
+        told = "  ".join(f"{HEADINGS[column]} {_value(rates, column)}" for column in rates)
+        lines.append(f"{clean(name):18}{told}")
+    return "\n".join(lines)
+
+
+def status_line(board: Board, column: str) -> str:
+    """How many hosts are in which state, the time, and the order."""
+    states = Counter(host.state for host in board.hosts.values())
+    told = [
+        f"{len(board.hosts)} host{'s' if len(board.hosts) != 1 else ''}",
+        *(f"{count} {state}" for state, count in sorted(states.items())),
+    ]
+    at = dt.datetime.fromtimestamp(board.now_ns / 1e9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if board.now_ns else ""
+    few = f"too few hosts to tell who is unusual, {FEWEST_ROWS} are needed" if len(board.hosts) < FEWEST_ROWS else ""
+    return "  ".join(filter(None, (", ".join(told), at, f"by {HEADINGS.get(column, column)}", few)))
+
+
+def _value(values: Values, column: str) -> str:
+    return amount(values[column], SHOWN[column].unit) if column in values else ABSENT
+
+
+def _state(board: Board, host: HostView) -> str:
+    if host.there and host.state != "back":
+        return "live"
+    if host.state == "connecting" or not host.since_ns:
+        return host.state
+    return f"{host.state} {max(0, board.now_ns - host.since_ns) / 1e9:.0f} s"
+
+
+def _unusual(board: Board, host: HostView) -> str:
+    """`disk write 9.1 ×`, where it is far enough off."""
+    if not host.there or host.unusual < DEVIATIONS or host.odd not in host.values:
+        return ""
+    value, usual = host.values[host.odd], board.medians.get(host.odd, 0.0)
+    title = HEADINGS[host.odd]
+    if usual >= SHOWN[host.odd].judge.floor / 2:
+        ratio = value / usual
+        return f"{title} {ratio:.2f} ×" if ratio < 1 else f"{title} {ratio:.1f} ×"
+    return f"{title} {amount(value, SHOWN[host.odd].unit)}, median {amount(usual, SHOWN[host.odd].unit)}"
+
+
+def _spark(board: Board, host: HostView, column: str, width: int) -> str:
+    """The last beats as bars, on one scale for all hosts; gaps are blank."""
+    top = SHOWN[column].ceiling or board.top(column)
+    return "".join(
+        " " if math.isnan(one) else BARS[min(7, int(8 * one / top)) if top > 0 and one > 0 else 0]
+        for one in list(host.history.get(column, ()))[-width:]
+    )
