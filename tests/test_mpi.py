@@ -201,7 +201,7 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
             "HYDRA build details:",
             "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall --extra AGENT",
         ),
-        ("mpiexec version 1.2.12", "-n 2 --ppn 1 --hosts a,me@b --cpu-bind none --envall --extra AGENT"),
+        ("mpiexec version 1.2.12", "-n 2 --ppn 1 --hosts a,me@b --cpu-bind none --extra AGENT"),
     ],
 )
 def test_command_lines(tmp_path: Path, version: str, expected: str) -> None:

@@ -84,8 +84,9 @@ async def _full_screen(feed: Live | Replay) -> None:
 
 
 def _print(board: Board) -> None:
-    headings = ["HOST", *(heading.upper() for heading in list(HEADINGS.values())[1:])]
-    rows = [cells(board, host)[: len(headings)] for host in board.ordered()]
+    shown = [at for at, column in enumerate(HEADINGS) if column != "trend"]  # of one or two beats there is none
+    headings = [list(HEADINGS.values())[at].upper() for at in shown]
+    rows = [[cells(board, host)[at] for at in shown] for host in board.ordered()]
     table(headings, [(name, rest) for name, *rest in rows])
     stderr().print(status_line(board, "unusual"), soft_wrap=True)
 

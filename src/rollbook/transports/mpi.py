@@ -60,7 +60,7 @@ def _hydra(hosts: Sequence[str]) -> list[str]:
 
 
 def _pals(hosts: Sequence[str]) -> list[str]:
-    return ["-n", str(len(hosts)), "--ppn", "1", "--hosts", ",".join(hosts), "--cpu-bind", "none", "--envall"]
+    return ["-n", str(len(hosts)), "--ppn", "1", "--hosts", ",".join(hosts), "--cpu-bind", "none"]
 
 
 # PALS comes last: its version line names no more than mpiexec.

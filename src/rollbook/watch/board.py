@@ -74,7 +74,7 @@ class Board:
         host = self.hosts[name]
         host.values, host.devices, host.beat_ns = values, devices or {}, at_ns
         host.beats += 1
-        if host.state != "live":
+        if not host.there:
             self._turn(host, "back" if host.drops else "live", at_ns)
 
     def lost(self, name: str, status: HostStatus, reason: str, at_ns: int) -> None:

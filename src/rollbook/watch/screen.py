@@ -10,18 +10,18 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.coordinate import Coordinate
 from textual.screen import ModalScreen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import Footer, Static
 
-from rollbook.watch.board import Board, HostView
+from rollbook.watch.board import Board
 from rollbook.watch.rates import Values
-from rollbook.watch.words import HEADINGS, TREND, cells, details, status_line
+from rollbook.watch.table import HostTable
+from rollbook.watch.words import HEADINGS, details, status_line
 
 __all__ = ["Feed", "WatchApp", "show"]
 
 LOOK_EVERY = 0.25  # seconds
-STYLES = {"lost": "red", "silent": "yellow", "connecting": "dim", "back": "green"}
+ORDERS = [column for column in HEADINGS if column != "trend"]
 
 
 class Feed(Protocol):
@@ -70,10 +70,10 @@ class Details(ModalScreen[None]):
 
 
 class WatchApp(App[None]):
-    """The table of all hosts. Untrusted texts go in as `Text`, never as markup."""
+    """The table of all hosts. Texts go in as `Text`, never as markup."""
 
     ENABLE_COMMAND_PALETTE = False
-    CSS = "#status { background: $panel; padding: 0 1; } DataTable { height: 1fr; }"
+    CSS = "#status { background: $panel; padding: 0 1; } HostTable { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit"),
         Binding("s", "sort(1)", "Next order"),
@@ -92,32 +92,23 @@ class WatchApp(App[None]):
     def compose(self) -> ComposeResult:
         """A line of counts, the table, the keys."""
         yield Static(id="status", markup=False)
-        yield DataTable(cursor_type="row", zebra_stripes=True, fixed_columns=1)
+        yield HostTable(self.feed.board)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Make the columns; look at the board from now on."""
-        table = self._table
-        # Widths are given: to measure every cell of a thousand hosts takes longer than all else.
-        longest = max((len(name) for name in self.feed.board.hosts), default=0)
-        widths = {"host": min(40, max(4, longest)), "state": 12, "unusual": 30}
-        for column, heading in HEADINGS.items():
-            table.add_column(heading, key=column, width=widths.get(column, 10))
-        table.add_column("trend", key="trend", width=TREND)
+        """Look at the board from now on."""
         self._renew()
         self.set_interval(LOOK_EVERY, self._look)
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_host_table_chosen(self, event: HostTable.Chosen) -> None:
         """Enter on a host: its details."""
-        host = self.feed.board.hosts[str(event.row_key.value)]
+        host = event.host
         self.push_screen(Details(lambda: Text(details(self.feed.board, host, self.feed.devices(host.name)))))
 
-    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+    def on_host_table_ordered(self, event: HostTable.Ordered) -> None:
         """A click on a heading: order by it; again: the other way round."""
-        column = str(event.column_key.value)
-        if column in HEADINGS:
-            self.reverse = column == self.order and not self.reverse
-            self.action_order(column, reverse=self.reverse)
+        if event.column in ORDERS:
+            self.action_order(event.column, reverse=event.column == self.order and not self.reverse)
 
     def action_order(self, column: str, *, reverse: bool = False) -> None:
         """Order by a column."""
@@ -126,8 +117,7 @@ class WatchApp(App[None]):
 
     def action_sort(self, by: int) -> None:
         """Order by the next column, or the one before."""
-        names = list(HEADINGS)
-        self.action_order(names[(names.index(self.order) + by) % len(names)])
+        self.action_order(ORDERS[(ORDERS.index(self.order) + by) % len(ORDERS)])
 
     def action_reverse(self) -> None:
         """The other way round."""
@@ -139,43 +129,15 @@ class WatchApp(App[None]):
         self.feed.hold(self.held)
         self._renew()
 
-    @property
-    def _table(self) -> DataTable[Text]:
-        return self.screen_stack[0].query_one(DataTable)
-
     def _look(self) -> None:
         if not self.held and (self.feed.board.ticks, self.feed.ended) != self._shown:
             self._renew()
 
     def _renew(self) -> None:
-        board, table = self.feed.board, self._table
+        board, main = self.feed.board, self.screen_stack[0]
         self._shown = (board.ticks, self.feed.ended)
-        chosen = _chosen(table)
-        hosts = board.ordered(self.order, reverse=self.reverse)
-        table.clear()
-        for host in hosts:
-            table.add_row(*_styled(board, host, self.order), key=host.name)
-        if chosen in board.hosts:
-            table.move_cursor(row=table.get_row_index(chosen), animate=False)
+        main.query_one(HostTable).show(board.ordered(self.order, reverse=self.reverse), self.order)
         more = "  held" if self.held else "  end of the record" if self.feed.ended else ""
-        self.screen_stack[0].query_one("#status", Static).update(Text(status_line(board, self.order) + more))
+        main.query_one("#status", Static).update(Text(status_line(board, self.order) + more))
         if isinstance(self.screen, Details):
             self.screen.renew()
-
-
-def _chosen(table: DataTable[Text]) -> str:
-    """The host that the cursor is on."""
-    if not table.row_count:
-        return ""
-    return str(table.coordinate_to_cell_key(Coordinate(table.cursor_row, 0)).row_key.value)
-
-
-def _styled(board: Board, host: HostView, order: str) -> list[Text]:
-    style = STYLES.get(host.state, "")
-    name, state, *rest = cells(board, host, order)
-    return [
-        Text(name, style),
-        Text(state, style),
-        *(Text(cell, justify="right") for cell in rest[:-2]),
-        *map(Text, rest[-2:]),
-    ]

@@ -17,6 +17,7 @@ __all__ = ["HEADINGS", "TREND", "cells", "details", "status_line"]
 HEADINGS = {
     "host": "host",
     "state": "state",
+    "trend": "trend",
     "cpu_busy": "CPU",
     "cpu_iowait": "I/O wait",
     "disk_read": "disk read",
@@ -31,15 +32,15 @@ HEADINGS = {
     "unusual": "unusual",
 }
 BARS = "▁▂▃▄▅▆▇█"
-TREND = 16  # beats in the table
+TREND = 12  # beats in the table
 ABSENT = "·"
 
 
 def cells(board: Board, host: HostView, column: str = "unusual") -> list[str]:
-    """A host's row: the headings' cells, and the trend of `column`, or of the one that it is most unusual in."""
-    values = [_value(host.values, name) for name in SHOWN]
+    """A host's row, in the order of the headings. The trend is that of `column`, or of where it is most unusual."""
     trend = column if column in SHOWN else host.odd or "cpu_busy"
-    return [clean(host.name), _state(board, host), *values, _unusual(board, host), _spark(board, host, trend, TREND)]
+    values = [_value(host.values, name) for name in SHOWN]
+    return [clean(host.name), _state(board, host), _spark(board, host, trend, TREND), *values, _unusual(board, host)]
 
 
 def details(board: Board, host: HostView, devices: dict[str, Values]) -> str:
@@ -87,15 +88,15 @@ def _state(board: Board, host: HostView) -> str:
 
 
 def _unusual(board: Board, host: HostView) -> str:
-    """`disk write 9.1 ×`, where it is far enough off."""
-    if not host.there or host.unusual < DEVIATIONS or host.odd not in host.values:
+    """`disk write 9.1 ×`, where it is far enough off; without the ratio where the median is next to nothing."""
+    if not host.there or host.odd not in host.values or min(host.unusual, host.offs[host.odd][-1]) < DEVIATIONS:
         return ""
     value, usual = host.values[host.odd], board.medians.get(host.odd, 0.0)
     title = HEADINGS[host.odd]
     if usual >= SHOWN[host.odd].judge.floor / 2:
         ratio = value / usual
         return f"{title} {ratio:.2f} ×" if ratio < 1 else f"{title} {ratio:.1f} ×"
-    return f"{title} {amount(value, SHOWN[host.odd].unit)}, median {amount(usual, SHOWN[host.odd].unit)}"
+    return f"{title} {amount(value, SHOWN[host.odd].unit)}"
 
 
 def _spark(board: Board, host: HostView, column: str, width: int) -> str:

@@ -1,0 +1,132 @@
+"""The table of the full screen: only the lines that are seen are made, so that a thousand hosts cost what fifty do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.cells import set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from rollbook.watch.board import Board, HostView
+from rollbook.watch.words import HEADINGS, TREND, cells
+
+__all__ = ["HostTable"]
+
+WIDTHS = {"state": 11, "trend": TREND, "load_1min": 11, "disk_read": 11, "disk_write": 11, "unusual": 26}
+WIDTH, LONGEST_NAME, GAP = 10, 40, 2
+LEFT = ("host", "state", "trend", "unusual")
+HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
+STYLES = {"lost": Style(color="red"), "silent": Style(color="yellow"), "back": Style(color="green")}
+ORDERED = Style(bold=True, underline=True, reverse=True)
+
+
+class HostTable(ScrollView, can_focus=True):
+    """A heading and a line per host. The cursor stays on its host when the order changes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home", "move(-1000000)", show=False),
+        Binding("end", "move(1000000)", show=False),
+        Binding("enter", "choose", "Details"),
+    ]
+
+    class Chosen(Message):
+        """A host was chosen."""
+
+        def __init__(self, host: HostView) -> None:
+            super().__init__()
+            self.host = host
+
+    class Ordered(Message):
+        """A heading was clicked."""
+
+        def __init__(self, column: str) -> None:
+            super().__init__()
+            self.column = column
+
+    def __init__(self, board: Board) -> None:
+        super().__init__()
+        self.board, self.order = board, ""
+        self.hosts: Sequence[HostView] = []
+        self.cursor = 0
+        longest = max((len(name) for name in board.hosts), default=0)
+        self._widths = {name: WIDTHS.get(name, WIDTH) for name in HEADINGS}
+        self._widths["host"] = min(LONGEST_NAME, max(4, longest))
+
+    def show(self, hosts: Sequence[HostView], order: str) -> None:
+        """Show these hosts, in that order."""
+        on = self.hosts[self.cursor].name if self.hosts else ""
+        self.hosts, self.order = hosts, order
+        self.cursor = next((index for index, host in enumerate(hosts) if host.name == on), 0)
+        self.virtual_size = Size(sum(self._widths.values()) + GAP * len(self._widths), len(hosts) + 1)
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The heading stays above whatever is scrolled."""
+        index = y - 1 + self.scroll_offset.y
+        if y == 0:
+            texts = list(HEADINGS.values())
+            styles = [ORDERED if name == self.order else HEAD for name in self._widths]
+        elif index < len(self.hosts):
+            host = self.hosts[index]
+            texts = cells(self.board, host, self.order)
+            style = STYLES.get(host.state, Style.null()) + (CURSOR if index == self.cursor else Style.null())
+            styles = [style] * len(texts)
+        else:
+            return Strip.blank(self.size.width)
+        segments = [
+            Segment(_fit(text, width, left=name in LEFT) + " " * GAP, style)
+            for (name, width), text, style in zip(self._widths.items(), texts, styles, strict=True)
+        ]
+        across = self.scroll_offset.x
+        return Strip(segments).crop(across, across + self.size.width).adjust_cell_length(self.size.width)
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor, and what is seen with it."""
+        self.cursor = max(0, min(len(self.hosts) - 1, self.cursor + by))
+        top, seen = self.scroll_offset.y, max(1, self.size.height - 1)
+        if not top <= self.cursor < top + seen:
+            self.scroll_to(y=self.cursor if self.cursor < top else self.cursor - seen + 1, animate=False)
+        self.refresh()
+
+    def action_page(self, by: int) -> None:
+        """Move by a screen."""
+        self.action_move(by * max(1, self.size.height - 2))
+
+    def action_choose(self) -> None:
+        """Choose the host under the cursor."""
+        if self.hosts:
+            self.post_message(self.Chosen(self.hosts[self.cursor]))
+
+    def on_click(self, event: events.Click) -> None:
+        """A heading orders, a host gets the cursor, and is chosen by a second click."""
+        index = event.y - 1 + self.scroll_offset.y
+        if event.y == 0:
+            at = event.x + self.scroll_offset.x
+            for name, width in self._widths.items():
+                at -= width + GAP
+                if at < 0:
+                    self.post_message(self.Ordered(name))
+                    return
+        elif index < len(self.hosts):
+            again, self.cursor = index == self.cursor, index
+            self.refresh()
+            if again:
+                self.action_choose()
+
+
+def _fit(text: str, width: int, *, left: bool) -> str:
+    """The text in so many cells of the terminal."""
+    fitting = set_cell_size(text, width)
+    return fitting if left else fitting.rstrip().rjust(width)

@@ -1,0 +1,374 @@
+"""`rollbook watch`: rates that equal the record's, hosts that drop out and return, and the screen driven by keys."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from textual.widgets import Static
+
+from rollbook.cli import cli
+from rollbook.errors import Refused
+from rollbook.hosts import Host
+from rollbook.record.run import Run
+from rollbook.series import store
+from rollbook.series.finish import derive
+from rollbook.sources import catalogue
+from rollbook.testing import Fake, FakeHost, Lab, linux
+from rollbook.testing.journals import Script, record_this_machine
+from rollbook.watch.board import SHOWN, Board
+from rollbook.watch.live import Live
+from rollbook.watch.rates import COLUMNS, FACTS, SAMPLED, HostRates, Values
+from rollbook.watch.replay import Replay
+from rollbook.watch.screen import Details, WatchApp
+from rollbook.watch.table import HostTable
+from rollbook.watch.words import details
+from tests.test_series_store import TRUTH, net
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+ODD = "n\x1b[31m\u202e[red]<script>"
+ROLLBOOK = "from rollbook.cli import main; main()"
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_rates_follow_the_rules_of_records(name: str) -> None:
+    """What must come of counters in a record comes of them live."""
+    reads, expected = TRUTH[name]
+    rates, found = HostRates(1.0), []
+    source = catalogue.source("net_dev")
+    for second, value in reads:
+        rates.begin()
+        at = round(second * SECOND)
+        rates.take("net_dev", source.parse(net(eth0=value)["net_dev"]), START + at, at)
+        found.append(rates.values.get("net_rx"))
+    assert found == expected
+
+
+def test_no_rate_over_a_reboot_or_a_sleep() -> None:
+    """The host's own clock began anew, or stood still while ours went on."""
+    rates, found = HostRates(1.0), []
+    for second, mono in enumerate([10.0, 11.0, 0.5, 1.5, 1.6, 2.6]):
+        rates.begin()
+        rows = catalogue.source("net_dev").parse(net(eth0=100 * second)["net_dev"])
+        rates.take("net_dev", rows, START + second * SECOND, round(mono * SECOND))
+        found.append(rates.values.get("net_rx"))
+    assert found == [None, 100, None, 100, None, 100]
+
+
+def test_live_rates_are_those_of_the_record(tmp_path: Path) -> None:
+    """The same frames of this machine, once watched and once recorded, give the same values."""
+    frames = record_this_machine(tmp_path / "raw", beats=6, interval=0.2, names=(*SAMPLED, *FACTS))
+    live = Live([Host("here")], lambda _: Fake({}), interval=0.2)
+    seen: list[Values] = []
+    for frame in frames:
+        live.frame(0, 0, frame)
+        if frame.kind == "S":
+            seen.append(live.board.hosts["here"].values)
+    derive(tmp_path)
+    (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
+    with store.connect(Run.open(tmp_path)) as connection:
+        rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM rates ORDER BY ts").fetchall()
+    recorded = [{name: v for name, v in zip(COLUMNS, row, strict=True) if v is not None} for row in rows]
+    assert len(seen) == len(recorded) >= 6
+    assert "cpu_busy" in seen[-1]
+    for now, then in zip(seen, recorded, strict=True):
+        assert now == pytest.approx(then)
+
+
+def busy(name: str, sectors: int) -> FakeHost:
+    """A machine whose disk is written at so many sectors a second."""
+    pages = linux(name)
+    disk = "8 0 sda 1000 10 80000 500 2000 20 {} 900 0 1400 1400\n"
+    return FakeHost(pages={**pages, "/proc/diskstats": lambda seconds: disk.format(int(sectors * seconds))})
+
+
+def test_the_unusual_come_first() -> None:
+    """One of eight writes far more than the rest, one refuses us, one has no Python: each is in its place."""
+    hosts = {f"n{number}": busy(f"n{number}", 100_000) for number in range(8)}
+    hosts["n5"] = busy("n5", 900_000)
+    hosts["n6"] = FakeHost(fails=Refused("key rejected"))
+    hosts["n7"] = FakeHost(pages=hosts["n7"].pages, python=None)
+    fake = Fake(hosts)
+    live = Live([Host(name) for name in hosts], lambda _: fake, interval=1.0, timeout=10)
+    asyncio.run(live.settle())
+    first, second, *rest = live.board.ordered()
+    assert (first.name, first.state, first.reason) == ("n6", "lost", "key rejected")
+    assert (second.name, second.odd) == ("n5", "disk_write")
+    assert second.values["disk_write"] == pytest.approx(900_000 * 512, rel=0.05)
+    assert all(host.values["disk_write"] == pytest.approx(100_000 * 512, rel=0.05) for host in rest)
+    assert second.devices["sda"]["disk_write"] == second.values["disk_write"]
+    assert not fake.living
+
+
+def filled(board: Board, at: int, values: dict[str, float], *, but: str = "") -> None:
+    """One beat of all hosts but one, with these CPU loads."""
+    for name in board.hosts:
+        if name != but:
+            board.beat(name, at, dict.fromkeys(SHOWN, 0.0) | {"cpu_busy": values.get(name, 50.0)})
+    board.tick(at)
+
+
+def test_a_single_spike_is_not_unusual() -> None:
+    """One odd beat among calm ones does not move a host up; odd beats that last do."""
+    board = Board([f"n{number}" for number in range(8)], 1.0)
+    for beat in range(5):
+        filled(board, START + beat * SECOND, {"n3": 100.0} if beat == 2 else {})
+    assert board.hosts["n3"].unusual == 0
+    for beat in range(5, 10):
+        filled(board, START + beat * SECOND, {"n3": 100.0})
+    assert board.ordered()[0].name == "n3"
+    assert board.hosts["n3"].unusual > 4
+
+
+def test_drop_out_and_return() -> None:
+    """Silent, then lost with its reason, then back, then live again; its trend has the gap."""
+    board = Board(["a", "b"], 1.0)
+    states = []
+    for second in range(60):
+        if second == 9:
+            board.lost("b", "timed-out", "silent for 15 s", START + second * SECOND)
+        filled(board, START + second * SECOND, {}, but="b" if 5 <= second < 20 else "")
+        states.append(board.hosts["b"].state)
+    assert list(dict.fromkeys(states)) == ["live", "silent", "lost", "back"]
+    assert states[-1] == "live"
+    assert board.hosts["b"].drops == 1
+    assert "dropped out 1 time" in details(board, board.hosts["b"], {})
+
+
+class Scripted:
+    """A feed that the test itself drives."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.board, self.ended, self.held = Board(names, 1.0), False, False
+        self._second = 0
+
+    def beat(self, values: dict[str, float], *, but: str = "") -> None:
+        """The next beat."""
+        self._second += 1
+        filled(self.board, START + self._second * SECOND, values, but=but)
+
+    def hold(self, held: bool) -> None:
+        """Remember it."""
+        self.held = held
+
+    def devices(self, name: str) -> dict[str, Values]:
+        """One disk."""
+        return {f"{name}\x1b[2J-sda": {"disk_read": 5.0 * 2**20}}
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Nothing goes on by itself."""
+        yield
+
+
+def lines_of(app: WatchApp) -> list[str]:
+    """What the table shows."""
+    table = app.screen_stack[0].query_one(HostTable)
+    return [table.render_line(y).text for y in range(len(table.hosts) + 1)]
+
+
+def names_of(app: WatchApp) -> list[str]:
+    """The hosts in the order shown."""
+    return [line.split()[0] for line in lines_of(app)[1:]]
+
+
+def details_of(app: WatchApp) -> str:
+    """What the host's own screen shows."""
+    return str(app.screen.query_one("#details", Static).visual)
+
+
+def test_the_screen() -> None:
+    """Keys and clicks order the table; Enter shows one host; a host that drops out is seen; the cursor stays."""
+    feed = Scripted([f"n{number}" for number in range(1, 8)])
+
+    async def main() -> None:
+        app = WatchApp(feed)
+        async with app.run_test(size=(200, 24)) as pilot:
+            for _ in range(3):
+                feed.beat({"n2": 99.0, "n4": 10.0, "n6": 60.0})
+            await pilot.pause(0.6)
+            assert set(names_of(app)[:2]) == {"n2", "n4"}, "most unusual first"
+            assert "CPU 2.0 ×" in next(line for line in lines_of(app) if line.startswith("n2"))
+            await pilot.click(HostTable, offset=(40, 0))
+            await pilot.pause()
+            assert app.order == "cpu_busy"
+            assert names_of(app)[:2] == ["n2", "n6"]
+            await pilot.press("r")
+            assert names_of(app)[0] == "n4"
+            await pilot.press("u", "s")
+            assert app.order == "host"
+            assert names_of(app) == [f"n{number}" for number in range(1, 8)]
+
+            await pilot.press("home", "down", "down", "enter")
+            await pilot.pause()
+            assert isinstance(app.screen, Details)
+            shown = details_of(app)
+            assert shown.startswith("n3  live")
+            assert "sda" in shown
+            assert "5 MiB/s" in shown
+            assert "\x1b" not in shown
+            await pilot.press("escape")
+            feed.board.lost("n3", "timed-out", "silent for 17 s", START)
+            feed.beat({}, but="n3")
+            await pilot.press("u")
+            await pilot.pause(0.6)
+            assert lines_of(app)[1].startswith("n3    lost")
+            assert app.screen.query_one(HostTable).cursor == 0, "the cursor went with its host"
+            await pilot.press("enter")
+            await pilot.pause()
+            assert "silent for 17 s" in details_of(app)
+            feed.beat({})
+            await pilot.pause(0.6)
+            assert "back" in details_of(app), "details follow the host"
+            await pilot.press("escape", "space")
+            assert feed.held
+            await pilot.press("q")
+
+    asyncio.run(main())
+
+
+def test_names_that_would_be_orders_are_text() -> None:
+    """Escapes, direction marks and markup in a host's name move nothing and colour nothing."""
+    feed = Scripted([ODD, "b"])
+
+    async def main() -> None:
+        app = WatchApp(feed)
+        async with app.run_test(size=(200, 24)) as pilot:
+            feed.board.lost(ODD, "failed", "\x1b]0;owned\x07[bold]x[/bold]", START)
+            feed.beat({}, but=ODD)
+            await pilot.press("u")
+            assert lines_of(app)[1].startswith("n?[31m?[red]<script>")
+            await pilot.press("home", "enter")
+            await pilot.pause()
+            shown = details_of(app)
+            assert "?]0;owned?[bold]x[/bold]" in shown
+            assert shown.replace("\n", "").isprintable()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """Two hosts for ten beats, the second away for a while; a third that never came."""
+    script = Script(tmp_path / "raw", ["a", ODD, "c"], ["net_dev", "loadavg"])
+    for host in range(2):
+        script.connect(host)
+        for second in range(20):
+            if host == 1 and 6 <= second < 14:
+                continue
+            texts = net(eth0=1000 * second * (host + 1)) | {"loadavg": {"/proc/loadavg": "0.5 0.4 0.3 2/100 7\n"}}
+            script.sample(START + second * SECOND, texts, host=host)
+    script.journal.event({"event": "lost", "reason": "key rejected", "status": "refused"}, host=2)
+    script.close()
+    derive(tmp_path)
+    (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
+    return tmp_path
+
+
+def test_a_record_is_played(record: Path) -> None:
+    """Every beat in order, the gap of a host as it was, and the end said."""
+    replay = Replay(Run.open(record), speed=200)
+    seen = []
+
+    async def main() -> None:
+        async with replay.running():
+            while not replay.ended:
+                host = replay.board.hosts[ODD]
+                seen.append((host.state, host.values.get("net_rx")))
+                await asyncio.sleep(0.002)
+            assert replay.devices("a") == {"eth0": {"net_rx": 1000.0, "net_tx": 500.0}}
+
+    asyncio.run(main())
+    assert replay.board.ticks == 20
+    states = [state for state, _ in seen]
+    assert [state for state in dict.fromkeys(states) if state != "connecting"] in (
+        ["live", "lost", "back"],
+        ["live", "silent", "lost", "back"],
+    )
+    assert ("live", 2000.0) in seen
+    assert replay.board.hosts["c"].state == "lost"
+
+
+def test_once_of_a_record(record: Path) -> None:
+    """The table of its last beats."""
+    result = CliRunner().invoke(cli, ["watch", "--once", str(record)])
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    rows = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert "1000 B/s" in rows["a"]
+    assert "2 KiB/s" in rows["n?[31m?[red]<script>"] or "1.95 KiB/s" in rows["n?[31m?[red]<script>"]
+    assert rows["c"].split()[1] == "lost"
+    both = CliRunner().invoke(cli, ["watch", str(record), "-w", "n1"])
+    assert both.exit_code != 0
+
+
+def test_once_over_ssh(lab: Lab) -> None:
+    """Real hosts over real sshd, one of them down: a table of rates, the reason, and the exit code of some missing."""
+    lab["node03"].stop_sshd()
+    result = run_watch(lab, "--once", "--interval", "1")
+    assert result.exit_code == 3, result.output
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines()[1:]}
+    assert set(rows) == set(lab.names)
+    assert next(iter(rows)) == "node03", "who dropped out comes first"
+    assert rows["node03"][1] == "lost"
+    for name in set(lab.names) - {"node03"}:
+        assert rows[name][1] == "live"
+        assert rows[name][3] == "%", rows[name]
+    assert "node03: " in result.stderr
+
+
+def run_watch(lab: Lab, *args: str) -> Result:
+    """Watch all hosts of a lab."""
+    reach = ["-w", ",".join(lab.names), "--via", "ssh", "--ssh-config", str(lab.ssh_config), "--timeout", "30"]
+    return CliRunner().invoke(cli, ["watch", *reach, *args])
+
+
+def in_terminal(code: str, keys: str = "", until: str = "", seconds: float = 60.0) -> tuple[int, str]:
+    """Run Python code with `watch` as its argument in a terminal; type keys once a text was shown."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "LINES": "40"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "watch", "--interval", "0.5"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        close_fds=True,
+    ) as child:
+        os.close(theirs)
+        said, limit = "", time.monotonic() + seconds
+        with contextlib.suppress(OSError):  # how a terminal says that the other side is gone
+            while time.monotonic() < limit:
+                if select.select([ours], [], [], 0.2)[0]:
+                    said += os.read(ours, 65536).decode("utf-8", "replace")
+                if until and until in said:
+                    os.write(ours, keys.encode())
+                    until = ""
+        os.close(ours)
+        child.kill()
+        return child.wait(), said
+
+
+def test_full_screen_in_a_real_terminal() -> None:
+    """This machine, live, until q; then all is put away."""
+    code, said = in_terminal(ROLLBOOK, keys="q", until="1 live")
+    assert code == 0, said[-2000:]
+
+
+def test_without_textual() -> None:
+    """The message says what to install, and what works without it."""
+    code, said = in_terminal(f"import sys; sys.modules['textual'] = None; {ROLLBOOK}")
+    assert code == 2
+    assert "rollbook[tui]" in said
+    assert "--once" in said
