@@ -18,7 +18,7 @@ from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.hosts import Host
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.series.journal import read
 from rollbook.sources import catalogue
 from rollbook.testing import LabHost

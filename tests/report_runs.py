@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 
 from rollbook.checks.model import Findings
-from rollbook.record.document import encode
-from rollbook.record.hosts import Clock, Cost, HostRecord
-from rollbook.record.run import ClockPoint, Gap, Phase, Run, RunHosts, SeriesHost
+from rollbook.records.document import encode
+from rollbook.records.hosts import Clock, Cost, HostRecord
+from rollbook.records.run import ClockPoint, Gap, Phase, Run, RunHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of, counter, gauge
 

@@ -16,8 +16,8 @@ import msgspec
 from rollbook.checks.expect import Expectation
 from rollbook.checks.subject import Subject
 from rollbook.hosts import expand
-from rollbook.record.hosts import HostRecord
-from rollbook.record.run import RunHosts
+from rollbook.records.hosts import HostRecord
+from rollbook.records.run import RunHosts
 from rollbook.sources import catalogue
 
 Sets = dict[str, dict[str, Any]]

@@ -19,7 +19,7 @@ from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.subject import Subject
 from rollbook.cli.check import command
 from rollbook.errors import RollbookError, UsageError
-from rollbook.record.document import Snapshot, encode
+from rollbook.records.document import Snapshot, encode
 from tests.runs import Sets, host_records
 
 GOOD: dict[str, Any] = {"thp": {"enabled": "madvise"}, "clocksource": {"current": "tsc", "available": []}}

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from rollbook.cli.diff import command
 from rollbook.errors import UsageError
-from rollbook.record.document import Snapshot, encode
-from rollbook.record.run import RunHosts
+from rollbook.records.document import Snapshot, encode
+from rollbook.records.run import RunHosts
 from tests.runs import Sets, host_records
 
 DISK = {"device": "sda", "kind": "disk", "model": "M", "interface": "sata", "scheduler": "none"}

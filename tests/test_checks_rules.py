@@ -17,8 +17,8 @@ from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence, apply
 from rollbook.checks.subject import Subject, open_subject
 from rollbook.checks.views import views
-from rollbook.record.document import Snapshot, encode
-from rollbook.record.run import RunHosts
+from rollbook.records.document import Snapshot, encode
+from rollbook.records.run import RunHosts
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of
 from tests.runs import RunCase, host_records

@@ -15,8 +15,8 @@ from rollbook.checks import engine
 from rollbook.checks.subject import open_subject
 from rollbook.checks.verify import verify
 from rollbook.mlpstorage import BenchmarkResult, BenchmarkRun, export_mlpstorage
-from rollbook.record.document import encode, read
-from rollbook.record.run import Run, RunHosts
+from rollbook.records.document import encode, read
+from rollbook.records.run import Run, RunHosts
 from rollbook.testing import Lab, LabHost
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]

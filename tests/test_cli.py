@@ -19,10 +19,10 @@ import pytest
 from rollbook import cli
 from rollbook.cli.reach import Reach
 from rollbook.errors import EXIT_CODES, Refused
-from rollbook.record.cluster import ClusterInformation
-from rollbook.record.document import Snapshot, encode, read
-from rollbook.record.layout import Manifest
-from rollbook.record.run import Run
+from rollbook.records.cluster import ClusterInformation
+from rollbook.records.document import Snapshot, encode, read
+from rollbook.records.layout import Manifest
+from rollbook.records.run import Run
 from rollbook.testing import Fake, FakeHost, linux
 from tests.schemas import differs, validate
 

@@ -13,7 +13,7 @@ from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
 from rollbook.errors import Refused, TimedOut
 from rollbook.hosts import Host
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources import catalogue
 from rollbook.sources.identity import Identity
 from rollbook.sources.meminfo import MemInfo

@@ -16,7 +16,7 @@ from rollbook.mlpstorage.cluster import ClusterInformation, ClusterSnapshots
 from rollbook.mlpstorage.results import BenchmarkResult, BenchmarkRun
 from rollbook.mlpstorage.rules import BenchmarkVerifier, ClusterValidationRulesChecker, Issue
 from rollbook.mlpstorage.shapes import raw_record
-from rollbook.record.cluster import ClusterInformation as Core
+from rollbook.records.cluster import ClusterInformation as Core
 from rollbook.sources import catalogue
 from tests.runs import host_records
 

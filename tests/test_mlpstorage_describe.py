@@ -12,8 +12,8 @@ from rollbook.cli.describe import command
 from rollbook.mlpstorage.describe import completed, draft, roles_of, to_do
 from rollbook.mlpstorage.node import Entry
 from rollbook.mlpstorage.yaml_text import yaml_text
-from rollbook.record.document import Snapshot, encode
-from rollbook.record.yaml import read_yaml
+from rollbook.records.document import Snapshot, encode
+from rollbook.records.yaml import read_yaml
 from tests.runs import RunCase, Sets, host_records
 
 DISK = {

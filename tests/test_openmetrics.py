@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.cli import cli
-from rollbook.record.run import Run
+from rollbook.records.run import Run
 from rollbook.series import store
 from rollbook.series.families import families
 from rollbook.series.finish import derive

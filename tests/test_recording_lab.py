@@ -16,8 +16,8 @@ import pytest
 from rollbook.api.finish import finish
 from rollbook.api.recording import Recording, Settings
 from rollbook.hosts import Host
-from rollbook.record.document import encode
-from rollbook.record.run import Run, SeriesHost
+from rollbook.records.document import encode
+from rollbook.records.run import Run, SeriesHost
 from rollbook.series.journal import read
 from rollbook.testing import Lab
 from rollbook.transports import Options

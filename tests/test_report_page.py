@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from rollbook.checks.model import Finding, Findings, RuleResult
 from rollbook.cli.report import command
-from rollbook.record.document import encode
+from rollbook.records.document import encode
 from rollbook.report.build import build
 from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, PageData
 from rollbook.report.page import html, write_report

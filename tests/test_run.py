@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import rollbook
-from rollbook.record.document import encode
-from rollbook.record.run import Run
+from rollbook.records.document import encode
+from rollbook.records.run import Run
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]

@@ -14,8 +14,8 @@ import pytest
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import READABLE, split_pages
 from rollbook.errors import ParseError, RecordError
-from rollbook.record.document import read
-from rollbook.record.run import RunHosts
+from rollbook.records.document import read
+from rollbook.records.run import RunHosts
 from rollbook.series import seal as sealing
 from rollbook.series.finish import derive, unfinished
 from rollbook.series.journal import Journal

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from rollbook.cli import cli
 from rollbook.errors import UsageError
-from rollbook.record.hosts import HostRecord
-from rollbook.record.run import Run, RunHosts
+from rollbook.records.hosts import HostRecord
+from rollbook.records.run import Run, RunHosts
 from rollbook.series import store
 from rollbook.series.finish import derive
 from rollbook.series.totals import counted_disks, counted_interfaces
@@ -179,7 +179,7 @@ def test_phases(record: Callable[..., Run], tmp_path: Path) -> None:
 
 
 def _phase(name: str, first: int, last: int) -> Any:
-    from rollbook.record.run import Phase
+    from rollbook.records.run import Phase
 
     return Phase(name, START + first * SECOND, START + last * SECOND)
 

@@ -15,7 +15,7 @@ from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
 from rollbook.errors import HostListError
 from rollbook.hosts import Host, parse_hosts
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.transports import Options, route
 from rollbook.transports.ssh import MEANINGS
 

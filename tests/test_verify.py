@@ -16,10 +16,10 @@ from rollbook.checks.subject import open_subject
 from rollbook.checks.verify import Problem, verify
 from rollbook.cli.verify import command
 from rollbook.errors import RecordError
-from rollbook.record.document import Snapshot, encode, read
-from rollbook.record.layout import Leaf, write_file
-from rollbook.record.run import RunHosts
-from rollbook.record.signing import check_signature, sign
+from rollbook.records.document import Snapshot, encode, read
+from rollbook.records.layout import Leaf, write_file
+from rollbook.records.run import RunHosts
+from rollbook.records.signing import check_signature, sign
 from tests.runs import host_records
 
 HOSTS = {"n[1-2]": {"thp": {"enabled": "always"}, "meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}}

@@ -20,7 +20,7 @@ from textual.widgets import Static
 from rollbook.cli import cli
 from rollbook.errors import Refused
 from rollbook.hosts import Host
-from rollbook.record.run import Run
+from rollbook.records.run import Run
 from rollbook.series import store
 from rollbook.series.finish import derive
 from rollbook.sources import catalogue

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rollbook.api.recording import record
     from rollbook.api.snapshots import snapshot, snapshot_async
-    from rollbook.record.run import Run
+    from rollbook.records.run import Run
 
 __all__ = ["Run", "__version__", "record", "snapshot", "snapshot_async"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Run": "rollbook.record.run",
+    "Run": "rollbook.records.run",
     "record": "rollbook.api.recording",
     "snapshot": "rollbook.api.snapshots",
     "snapshot_async": "rollbook.api.snapshots",

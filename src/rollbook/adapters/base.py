@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rollbook.record.run import Phase
+from rollbook.records.run import Phase
 
 __all__ = ["Adapter", "Outcome", "Ran"]
 

@@ -16,7 +16,7 @@ from rollbook.adapters.argv import overrides, processes, words_after
 from rollbook.adapters.base import Outcome, Ran
 from rollbook.adapters.moments import inside, place
 from rollbook.adapters.results import Results, count, table
-from rollbook.record.run import Phase
+from rollbook.records.run import Phase
 
 __all__ = ["ACCELERATORS", "ADAPTER", "known", "read"]
 

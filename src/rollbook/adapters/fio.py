@@ -9,7 +9,7 @@ from rollbook.adapters.argv import option, processes
 from rollbook.adapters.base import Outcome, Ran
 from rollbook.adapters.moments import inside
 from rollbook.adapters.results import DECODER, Results, count, rows, storable, table
-from rollbook.record.run import Phase
+from rollbook.records.run import Phase
 
 __all__ = ["ADAPTER"]
 

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 from rollbook.adapters.base import Ran
-from rollbook.record.run import Phase
+from rollbook.records.run import Phase
 
 __all__ = ["inside", "place"]
 

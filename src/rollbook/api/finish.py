@@ -15,12 +15,12 @@ from typing import Any
 from rollbook import adapters
 from rollbook.adapters.base import Outcome, Ran
 from rollbook.errors import RollbookError
-from rollbook.record import signing
-from rollbook.record.cluster import ClusterInformation
-from rollbook.record.document import encode
-from rollbook.record.layout import Leaf, write_file
-from rollbook.record.metadata import metadata
-from rollbook.record.run import Run, RunHosts
+from rollbook.records import signing
+from rollbook.records.cluster import ClusterInformation
+from rollbook.records.document import encode
+from rollbook.records.layout import Leaf, write_file
+from rollbook.records.metadata import metadata
+from rollbook.records.run import Run, RunHosts
 from rollbook.series.finish import derive
 from rollbook.series.survey import Survey
 

@@ -18,8 +18,8 @@ from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
-from rollbook.record.layout import Leaf
-from rollbook.record.run import Run
+from rollbook.records.layout import Leaf
+from rollbook.records.run import Run
 from rollbook.sources import catalogue
 from rollbook.transports import Options, fallback, route
 

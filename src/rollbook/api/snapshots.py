@@ -10,7 +10,7 @@ from typing import Any
 from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
 from rollbook.hosts import parse_hosts
-from rollbook.record.document import Snapshot
+from rollbook.records.document import Snapshot
 from rollbook.sources import catalogue
 from rollbook.transports import Options, fallback, route
 

@@ -11,7 +11,7 @@ import msgspec
 from rollbook.checks.compare import differences, in_band, key_of
 from rollbook.checks.model import Change
 from rollbook.checks.views import View, status_of, views
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources import catalogue
 from rollbook.sources.base import Compare
 

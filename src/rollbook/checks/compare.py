@@ -12,7 +12,7 @@ from typing import Any
 
 from rollbook.checks.model import Difference, Value
 from rollbook.checks.views import View, status_of
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources.base import Compare, same, same_set
 
 __all__ = ["differences", "duplicates", "in_band", "key_of", "odd_hosts"]

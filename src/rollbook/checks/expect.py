@@ -23,7 +23,7 @@ from rollbook.checks.files import read_toml
 from rollbook.checks.views import View
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources import catalogue
 
 __all__ = ["Expectation", "read_expectations"]

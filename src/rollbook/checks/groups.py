@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from rollbook.checks.model import GroupShown
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.dmi import Machine

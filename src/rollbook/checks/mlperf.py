@@ -14,8 +14,8 @@ import msgspec
 
 from rollbook.checks.model import CannotTell, Finding, Findings, Severity
 from rollbook.checks.subject import Subject
-from rollbook.record.cluster import HostMemoryInfo
-from rollbook.record.hosts import HostRecord
+from rollbook.records.cluster import HostMemoryInfo
+from rollbook.records.hosts import HostRecord
 from rollbook.sources.cgroup_limits import CgroupLimits
 from rollbook.sources.meminfo import MemInfo
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.record.document import written_by
+from rollbook.records.document import written_by
 
 __all__ = [
     "CannotTell",

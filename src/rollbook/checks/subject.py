@@ -12,9 +12,9 @@ from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, form
 from rollbook.checks.views import status_of
 from rollbook.errors import RecordError
-from rollbook.record.document import Snapshot, read
-from rollbook.record.hosts import Clock, HostRecord
-from rollbook.record.run import Run, RunHosts, SeriesHost
+from rollbook.records.document import Snapshot, read
+from rollbook.records.hosts import Clock, HostRecord
+from rollbook.records.run import Run, RunHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Record
 

@@ -14,11 +14,11 @@ import msgspec
 from rollbook.checks.model import Findings
 from rollbook.errors import RecordError
 from rollbook.mlpstorage.samples import TimeSeriesData
-from rollbook.record.cluster import ClusterInformation
-from rollbook.record.document import Snapshot, read
-from rollbook.record.layout import Manifest, ManifestEntry
-from rollbook.record.run import RunHosts
-from rollbook.record.signing import Signature, check_signature, signature_file
+from rollbook.records.cluster import ClusterInformation
+from rollbook.records.document import Snapshot, read
+from rollbook.records.layout import Manifest, ManifestEntry
+from rollbook.records.run import RunHosts
+from rollbook.records.signing import Signature, check_signature, signature_file
 
 __all__ = ["Problem", "Verified", "verify"]
 

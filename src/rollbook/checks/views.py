@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources import catalogue
 from rollbook.sources.addresses import Addresses
 from rollbook.sources.base import Compare, Source, band, compare_of

@@ -22,10 +22,10 @@ from rollbook.cli.output import clean, coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.collect.plan import Plan
 from rollbook.hosts import fold
-from rollbook.record.document import encode
-from rollbook.record.hosts import Coverage
-from rollbook.record.run import RunHosts
-from rollbook.record.yaml import read_yaml
+from rollbook.records.document import encode
+from rollbook.records.hosts import Coverage
+from rollbook.records.run import RunHosts
+from rollbook.records.yaml import read_yaml
 from rollbook.sources import catalogue
 
 __all__ = ["command"]

@@ -12,8 +12,8 @@ from rollbook.checks.subject import open_subject
 from rollbook.cli.output import clean, stderr
 from rollbook.mlpstorage.describe import completed, draft, to_do
 from rollbook.mlpstorage.yaml_text import yaml_text
-from rollbook.record.layout import write_file
-from rollbook.record.yaml import read_yaml
+from rollbook.records.layout import write_file
+from rollbook.records.yaml import read_yaml
 
 __all__ = ["command"]
 

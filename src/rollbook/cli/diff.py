@@ -16,8 +16,8 @@ from rollbook.checks.subject import Subject, open_subject
 from rollbook.cli.output import clean, stderr
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
-from rollbook.record.document import encode
-from rollbook.record.hosts import HostRecord
+from rollbook.records.document import encode
+from rollbook.records.hosts import HostRecord
 
 __all__ = ["command"]
 

@@ -9,7 +9,7 @@ from rollbook.cli.output import ProgressView
 from rollbook.cli.reach import Reach
 from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 
 __all__ = ["gather_live"]
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rollbook.hosts import Host, fold
-from rollbook.record.hosts import Coverage, HostRecord
+from rollbook.records.hosts import Coverage, HostRecord
 
 __all__ = ["ProgressView", "clean", "coverage_line", "failures", "size", "stderr", "table"]
 

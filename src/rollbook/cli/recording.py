@@ -11,7 +11,7 @@ import click
 
 from rollbook.api.recording import Recording
 from rollbook.cli.output import coverage_line, failures, size, stderr
-from rollbook.record.hosts import Coverage
+from rollbook.records.hosts import Coverage
 
 __all__ = ["recording_options", "show_end"]
 

@@ -13,10 +13,10 @@ from rollbook.cli.output import clean, coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.collect.plan import Plan
 from rollbook.errors import UsageError
-from rollbook.record.cluster import HostInfo
-from rollbook.record.document import Snapshot, encode
-from rollbook.record.hosts import HostRecord
-from rollbook.record.layout import Leaf, write_file
+from rollbook.records.cluster import HostInfo
+from rollbook.records.document import Snapshot, encode
+from rollbook.records.hosts import HostRecord
+from rollbook.records.layout import Leaf, write_file
 from rollbook.sources import catalogue
 from rollbook.sources.block import Block
 from rollbook.sources.identity import Identity

@@ -9,8 +9,8 @@ import click
 
 from rollbook.checks.verify import Verified, verify
 from rollbook.cli.output import clean, size, stderr
-from rollbook.record.document import encode
-from rollbook.record.signing import sign
+from rollbook.records.document import encode
+from rollbook.records.signing import sign
 
 __all__ = ["command"]
 

@@ -12,7 +12,7 @@ from rollbook.api.finish import open_record
 from rollbook.cli.output import failures, stderr, table
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.errors import UsageError
-from rollbook.record.hosts import Coverage, HostRecord
+from rollbook.records.hosts import Coverage, HostRecord
 from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
 from rollbook.watch.replay import Replay

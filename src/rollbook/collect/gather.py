@@ -14,7 +14,7 @@ from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
 from rollbook.errors import HostStatus, TransportError
 from rollbook.hosts import Host
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launching
 from rollbook.transports.ssh import Busy

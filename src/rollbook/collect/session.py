@@ -14,7 +14,7 @@ from rollbook.collect.readings import read_frame
 from rollbook.collect.visit import Visit
 from rollbook.errors import AgentFailed, ProtocolError
 from rollbook.hosts import Host
-from rollbook.record.hosts import Clock
+from rollbook.records.hosts import Clock
 from rollbook.transports.base import Channel, Transport
 from rollbook.transports.pipe import Ending
 

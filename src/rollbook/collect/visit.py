@@ -8,8 +8,8 @@ from rollbook.collect.plan import Plan
 from rollbook.collect.readings import Reading, parsed
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host
-from rollbook.record.hosts import Clock, Cost, HostRecord, ReadingStatus
-from rollbook.record.sharing import shared
+from rollbook.records.hosts import Clock, Cost, HostRecord, ReadingStatus
+from rollbook.records.sharing import shared
 
 __all__ = ["Visit", "cost_of"]
 

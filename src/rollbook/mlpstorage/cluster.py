@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from rollbook.record.cluster import ClusterInformation as Core
-from rollbook.record.cluster import HostCPUInfo, HostInfo, HostMemoryInfo, HostSystemInfo, consistency_issues
+from rollbook.records.cluster import ClusterInformation as Core
+from rollbook.records.cluster import HostCPUInfo, HostInfo, HostMemoryInfo, HostSystemInfo, consistency_issues
 from rollbook.sources.cgroups import Subsystem
 from rollbook.sources.diskstats import Disk
 from rollbook.sources.meminfo import MemInfo

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.record.document import encode
-from rollbook.record.layout import write_file
-from rollbook.record.run import Run
+from rollbook.records.document import encode
+from rollbook.records.layout import write_file
+from rollbook.records.run import Run
 
 __all__ = ["export_mlpstorage"]
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from rollbook.checks.views import View, views
-from rollbook.record.cluster import HostInfo
-from rollbook.record.hosts import HostRecord
+from rollbook.records.cluster import HostInfo
+from rollbook.records.hosts import HostRecord
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.dmi import Machine
 from rollbook.sources.environment import Environment

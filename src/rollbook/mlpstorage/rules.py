@@ -13,7 +13,7 @@ from rollbook.checks.rules import written
 from rollbook.checks.rules.mlperf_minimum_memory import MINIMUM_HOST_MEMORY_GB, too_small
 from rollbook.checks.subject import Subject
 from rollbook.mlpstorage.results import BenchmarkRun
-from rollbook.record.run import Run, RunHosts
+from rollbook.records.run import Run, RunHosts
 
 __all__ = [
     "MINIMUM_HOST_MEMORY_GB",

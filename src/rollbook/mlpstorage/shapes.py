@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from rollbook.mlpstorage.node import Entry, node_of
-from rollbook.record.cluster import HostInfo
-from rollbook.record.hosts import HostRecord
+from rollbook.records.cluster import HostInfo
+from rollbook.records.hosts import HostRecord
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.sysctl import Sysctl

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from rollbook.checks.model import Findings
 from rollbook.checks.shown import change_text, difference_text
 from rollbook.hosts import fold
-from rollbook.record.document import read
-from rollbook.record.run import Run
+from rollbook.records.document import read
+from rollbook.records.run import Run
 from rollbook.report.charts import Drawn, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from rollbook.hosts import natural
-from rollbook.record.run import RunHosts
+from rollbook.records.run import RunHosts
 from rollbook.report.grid import Axis, Grid, Row
 from rollbook.report.metrics import METRICS, Metric
 from rollbook.report.model import Chart, Devices, Mark, OutlierShown

@@ -10,7 +10,7 @@ from rollbook.checks.groups import Group, form
 from rollbook.checks.shown import value_text
 from rollbook.checks.views import View, views
 from rollbook.hosts import fold
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.report.model import ChangeShown, FactShown
 
 __all__ = ["changed", "compared"]

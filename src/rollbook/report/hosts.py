@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterable
 
 from rollbook.hosts import natural
-from rollbook.record.cluster import HostInfo, HostSystemInfo
-from rollbook.record.hosts import Cost, HostRecord, HostStatus
-from rollbook.record.run import RunHosts, SeriesHost
+from rollbook.records.cluster import HostInfo, HostSystemInfo
+from rollbook.records.hosts import Cost, HostRecord, HostStatus
+from rollbook.records.run import RunHosts, SeriesHost
 from rollbook.report.model import CostShown, GapShown, HostShown, Mark
 from rollbook.report.words import amount
 from rollbook.sources.mountinfo import MountInfo

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.record.layout import write_file
-from rollbook.record.run import Run
+from rollbook.records.layout import write_file
+from rollbook.records.run import Run
 from rollbook.report.build import build
 from rollbook.report.model import PageData
 from rollbook.report.tables import open_tables

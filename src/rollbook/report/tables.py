@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rollbook.hosts import natural
-from rollbook.record.run import Run
+from rollbook.records.run import Run
 from rollbook.report.grid import Axis, Grid, Row, Scale
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.record.run import Run
+from rollbook.records.run import Run
 from rollbook.series.store import connect
 from rollbook.series.tables import quoted, text
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rollbook.errors import RecordError
-from rollbook.record.document import encode
-from rollbook.record.layout import write_file
-from rollbook.record.run import RunHosts
+from rollbook.records.document import encode
+from rollbook.records.layout import write_file
+from rollbook.records.run import RunHosts
 from rollbook.series.history import facts_of, series_of
 from rollbook.series.journal import recording, segments
 from rollbook.series.samples import Segments

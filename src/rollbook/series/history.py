@@ -11,8 +11,8 @@ from rollbook.collect.readings import read_frame
 from rollbook.collect.visit import Visit, cost_of
 from rollbook.errors import HostStatus, ProtocolError
 from rollbook.hosts import Host
-from rollbook.record.hosts import HostRecord
-from rollbook.record.run import Gap, SeriesHost
+from rollbook.records.hosts import HostRecord
+from rollbook.records.run import Gap, SeriesHost
 from rollbook.series.journal import frame_of
 from rollbook.series.samples import Segments
 from rollbook.series.survey import HostLog, Survey

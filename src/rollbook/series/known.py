@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 import msgspec
 
-from rollbook.record.hosts import HostRecord
-from rollbook.record.run import Phase, RunHosts
+from rollbook.records.hosts import HostRecord
+from rollbook.records.run import Phase, RunHosts
 from rollbook.series.arrow import Batches, Texts
 from rollbook.sources import catalogue
 from rollbook.sources.base import Record, compare_of

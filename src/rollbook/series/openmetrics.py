@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError
-from rollbook.record.run import Run
+from rollbook.records.run import Run
 from rollbook.series.families import LABELS, Column, families
 from rollbook.series.store import connect
 from rollbook.series.tables import about, quoted, text

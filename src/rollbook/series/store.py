@@ -17,8 +17,8 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.record.hosts import HostRecord
-from rollbook.record.run import Run
+from rollbook.records.hosts import HostRecord
+from rollbook.records.run import Run
 from rollbook.series.known import add_known, add_texts
 from rollbook.series.rates import MACROS, rates_of
 from rollbook.series.tables import about, empty, quoted, text

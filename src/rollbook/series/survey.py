@@ -14,8 +14,8 @@ from typing import Any
 from rollbook.collect.frames import Frame
 from rollbook.collect.plan import Plan
 from rollbook.errors import RecordError
-from rollbook.record.hosts import Clock
-from rollbook.record.run import ClockPoint, Phase
+from rollbook.records.hosts import Clock
+from rollbook.records.run import ClockPoint, Phase
 from rollbook.series.clocks import Timeline
 from rollbook.series.journal import RUN, Entry, read
 from rollbook.sources import catalogue

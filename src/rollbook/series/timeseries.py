@@ -12,7 +12,7 @@ import duckdb
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.record.run import Run
+from rollbook.records.run import Run
 from rollbook.series.store import connect
 from rollbook.series.tables import quoted
 from rollbook.sources.base import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.series.counters import rise, rise_ticks, steady
 from rollbook.series.totals import counted_disks, counted_interfaces
 from rollbook.sources.base import Record

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from rollbook.errors import HostStatus, RecordError
-from rollbook.record.run import Run
+from rollbook.records.run import Run
 from rollbook.series import store
 from rollbook.watch.board import LASTING, Board
 from rollbook.watch.rates import COLUMNS, Values

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from rollbook.checks.model import Finding
 from rollbook.checks.subject import Subject
-from rollbook.record.hosts import Clock
+from rollbook.records.hosts import Clock
 
 ID, SEVERITY, NEEDS = "clock-skew", "warn", (Clock,)
 WITHOUT_SERIES = 1.0  # seconds, which is what most logs tell apart

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Ended, Subject
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources.identity import Identity
 
 ID, SEVERITY, NEEDS = "host-rebooted", "fail", (Ended,)

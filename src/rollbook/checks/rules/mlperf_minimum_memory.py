@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from rollbook.checks.mlperf import GIB, Issue, Validation, finding
 from rollbook.checks.model import Finding
 from rollbook.checks.subject import Benchmark, Subject
-from rollbook.record.cluster import HostInfo
+from rollbook.records.cluster import HostInfo
 from rollbook.sources.meminfo import MemInfo
 
 ID, SEVERITY, NEEDS = "mlperf-minimum-memory", "fail", (Benchmark, MemInfo)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject
 from rollbook.hosts import fold
-from rollbook.record.run import SeriesHost
+from rollbook.records.run import SeriesHost
 
 ID, SEVERITY, NEEDS = "observer-cost", "warn", (SeriesHost,)
 MOST = 0.01

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from rollbook.checks.model import Finding
 from rollbook.checks.subject import Subject
-from rollbook.record.run import SeriesHost
+from rollbook.records.run import SeriesHost
 
 ID, SEVERITY, NEEDS = "series-incomplete", "warn", (SeriesHost,)
 MISSED = 0.05  # of the beats; a few late ones are normal on a busy host

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollbook.adapters.base import Outcome
-from rollbook.record.cluster import ClusterInformation
-from rollbook.record.hosts import HostRecord
-from rollbook.record.run import RunHosts
+from rollbook.records.cluster import ClusterInformation
+from rollbook.records.hosts import HostRecord
+from rollbook.records.run import RunHosts
 
 __all__ = ["iso", "metadata", "snapshots"]
 

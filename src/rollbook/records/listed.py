@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rollbook.hosts import Host
-from rollbook.record.hosts import Coverage, HostRecord
+from rollbook.records.hosts import Coverage, HostRecord
 
 __all__ = ["HostCheck", "HostList"]
 

@@ -9,8 +9,8 @@ import msgspec
 
 from rollbook import __version__
 from rollbook.errors import RecordError
-from rollbook.record.cluster import ClusterInformation
-from rollbook.record.hosts import Coverage, HostRecord
+from rollbook.records.cluster import ClusterInformation
+from rollbook.records.hosts import Coverage, HostRecord
 
 __all__ = ["Snapshot", "encode", "read", "written_by"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.record.document import read, written_by
-from rollbook.record.hosts import Clock, Cost, Coverage, HostRecord, HostStatus
+from rollbook.records.document import read, written_by
+from rollbook.records.hosts import Clock, Cost, Coverage, HostRecord, HostStatus
 
 __all__ = ["ClockPoint", "Gap", "Phase", "Run", "RunHosts", "SeriesHost"]
 

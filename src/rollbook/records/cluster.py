@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.record.hosts import HostRecord
+from rollbook.records.hosts import HostRecord
 from rollbook.sources.cgroup_limits import CgroupLimits
 from rollbook.sources.cgroups import Subsystem
 from rollbook.sources.cpu_topology import Topology

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.record.cluster import ClusterInformation
-from rollbook.record.document import Snapshot, encode, written_by
-from rollbook.record.run import RunHosts
+from rollbook.records.cluster import ClusterInformation
+from rollbook.records.document import Snapshot, encode, written_by
+from rollbook.records.run import RunHosts
 
 __all__ = ["Leaf", "Manifest", "write_file"]
 
