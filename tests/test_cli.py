@@ -107,7 +107,7 @@ def test_interrupted(rollbook: Rollbook, command: list[str]) -> None:
         (["hosts", "-w", "a", "-x", "a"], "no host is left"),
         (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
         (["hosts", "--frobnicate"], "No such option"),
-        (["hosts", "--via", "pigeon"], "'pigeon' is not one of"),
+        (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),
         (["hosts", "--fanout", "0"], "--fanout"),
         (["hosts", "--timeout", "soon"], "--timeout"),
         (["frobnicate"], "No such command 'frobnicate'"),

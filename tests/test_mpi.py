@@ -75,7 +75,7 @@ def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> N
 def test_one_agent_is_killed(lab: Lab, make: Make, family: str, back: str | None) -> None:
     """It keeps what it gave; the others lose no beat and have their end."""
     # Once a process of its is gone, Hydra forwards no signal: agents without a connection cannot be told of the end.
-    end = {} if back and family == "MPICH Hydra" else {"end": 1}
+    end: dict[str, int] = {} if back and family == "MPICH Hydra" else {"end": 1}
     hosts = record(make(connect_back=back), names(lab)[:3], 6, lambda: kill_agents(lab["node02"]))
     lost = hosts.pop("node02")
     assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)

@@ -15,7 +15,7 @@ PUBLIC = {
         TimedOut TransportError Unreachable UsageError
     """,
     "rollbook.hosts": "MAX_HOSTS Host expand fold from_slurm is_local natural node_lists parse_hosts",
-    "rollbook.testing": "Fake FakeHost Lab LabCannot LabHost check_transport linux pages_of",
+    "rollbook.testing": "Fake FakeHost Lab LabCannot LabHost SlurmLab check_transport linux pages_of",
 }
 
 

@@ -125,7 +125,7 @@ def test_many_hosts_in_processes_and_windows(
     check(tmp_path, processes=2)
     seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
     monkeypatch.setattr(sealing, "WINDOW", 20_000)
-    monkeypatch.setattr(sealing, "CHECK", 100)
+    monkeypatch.setattr(sealing, "TURN", 100)
     monkeypatch.setattr("rollbook.series.tables.BUDGET", 50_000)
     found = survey(tmp_path / "raw")
     whole = sealed_rows(tmp_path / "series")

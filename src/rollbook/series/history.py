@@ -90,6 +90,8 @@ def series_of(survey: Survey, host: HostLog, start: HostRecord) -> SeriesHost:
         seconds = sum(gap.end_ns - gap.start_ns for gap in found.gaps) / 1e9
         why = ", ".join(dict.fromkeys(gap.why for gap in found.gaps))
         found.status, found.reason = "partial", f"{seconds:.1f} s without samples: {why}"
+    elif not survey.ended:
+        found.status, found.reason = "partial", "the collector died; the samples end there"
     return found
 
 

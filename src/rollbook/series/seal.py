@@ -27,7 +27,7 @@ from rollbook.series.tables import Part, Parts, join
 __all__ = ["Sealed", "seal"]
 
 WINDOW = 8 << 20  # values of one host that are held before they are written
-CHECK = 4096  # samples between two looks at how many those are
+TURN, MOST_WAITING = 1024, 16_384  # samples that wait to be read: usually, and while they may not be parted
 WORTH_A_PROCESS = 20_000  # frames
 
 
@@ -161,19 +161,29 @@ class Share:
 def _windows(samples: HostSamples, survey: Survey, merge: Merge | None) -> Iterator[list[Sheet]]:
     """All samples of a host on sheets, one per source, given out whenever they hold much, and at the end.
 
-    Samples that are to be merged are never parted.
+    Samples that are to be merged are never parted. Sources are read in turns of some beats each: going through all of
+    them at every beat would leave nothing of one in the processor's caches until its next turn.
     """
-    sources, sheets = survey.plan.sources, dict[int, Sheet]()
-    taken = group = 0
+    sheets = {number: Sheet(source) for number, source in enumerate(survey.plan.sources) if source.every}
+    waiting: dict[int, list[tuple[int, int, int, bytes | None]]] = {number: [] for number in sheets}
+    count = group = 0
     for number, ts, mono, body in samples:
         after = (ts - merge.origin) // merge.step if merge is not None else ts
-        if taken > CHECK and after != group:
-            taken = 0
-            if sum(map(len, sheets.values())) > WINDOW:
-                yield [sheet for _, sheet in sorted(sheets.items())]
-        taken, group = taken + 1, after
-        sheet = sheets.get(number)
-        if sheet is None:
-            sheet = sheets[number] = Sheet(sources[number])
-        sheet.add(ts, mono, samples.connection, body)
-    yield [sheet for _, sheet in sorted(sheets.items())]
+        if count >= TURN and (after != group or count >= MOST_WAITING):
+            _read(waiting, sheets)
+            count = 0
+            if after != group and sum(map(len, sheets.values())) > WINDOW:
+                yield list(sheets.values())
+        if number in waiting:
+            waiting[number].append((ts, mono, samples.connection, body))
+        count, group = count + 1, after
+    _read(waiting, sheets)
+    yield list(sheets.values())
+
+
+def _read(waiting: dict[int, list[tuple[int, int, int, bytes | None]]], sheets: dict[int, Sheet]) -> None:
+    for number, some in waiting.items():
+        add = sheets[number].add
+        for sample in some:
+            add(*sample)
+        some.clear()

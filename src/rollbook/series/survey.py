@@ -136,6 +136,7 @@ class Survey:
     ended_ns: int
     damaged: int
     command: dict[str, int]  # of the wrapped command, as far as it came: started_ns, ended_ns, code
+    ended: bool  # whether the recorder came to its own end
 
     @property
     def sampled_until(self) -> int:
@@ -170,6 +171,7 @@ def survey(directory: Path) -> Survey:
     hosts: list[HostLog] = []
     marks: list[tuple[int, str]] = []
     command: dict[str, int] = {}
+    ended = False
     first = last = 0
     plan = Plan(())
     for entry in reader:
@@ -184,6 +186,8 @@ def survey(directory: Path) -> Survey:
         if event is not None and entry.host == RUN:
             if event.get("event") == "phase":
                 marks.append((entry.arrived_ns, str(event.get("name", ""))))
+            elif event.get("event") == "end":
+                ended = True
             elif event.get("event") == "command":
                 command[f"{event.get('state')}_ns"] = entry.arrived_ns
                 command["code"] = int(event.get("code", 0))
@@ -195,7 +199,7 @@ def survey(directory: Path) -> Survey:
         raise RecordError(f"{directory} has no journal that can be read")
     edges = [at for at, _ in marks[1:]] + [last]
     phases = [Phase(name, at, end) for (at, name), end in zip(marks, edges, strict=False)]
-    return Survey(directory, begin, hosts, phases, first, last, reader.damaged, command)
+    return Survey(directory, begin, hosts, phases, first, last, reader.damaged, command, ended)
 
 
 def _header(frame: Frame) -> tuple[int, str]:

@@ -80,13 +80,15 @@ class Parts:
         self._directory.mkdir(exist_ok=True)
         path = self._directory / f"{len(self.written):06d}.parquet"
         batches = Batches([_batch(block, kinds) for block in blocks])
-        write(self._connection, "SELECT * FROM batches", path, "COMPRESSION snappy", batches=batches)
+        write(self._connection, "SELECT * FROM batches", path, QUICK, batches=batches)
         wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, homes[name]) == "BIGINT"}
         rows = sum(len(block.ts) for block in blocks)
         self.written.append(Part(source.name, str(path), rows, {name: homes[name] for name in kinds}, wide))
 
 
-def join(source: Source, parts: Sequence[Part], target: Path, *, merged: bool) -> None:
+def join(
+    connection: duckdb.DuckDBPyConnection, source: Source, parts: Sequence[Part], target: Path, *, merged: bool
+) -> None:
     """Put the parts of one table together, in their order, as the file `target`."""
     homes, wide = _united([part.homes for part in parts]), set[str]().union(*(part.wide for part in parts))
     fields = source.record.__struct_fields__
@@ -113,8 +115,7 @@ def join(source: Source, parts: Sequence[Part], target: Path, *, merged: bool) -
     options = (
         f"PARQUET_VERSION v2, COMPRESSION zstd, ROW_GROUP_SIZE {rows}, KV_METADATA {{{ABOUT}: {text(_json(about))}}}"
     )
-    with duckdb.connect() as connection:
-        write(connection, query, target, options)
+    write(connection, query, target, options)
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:

@@ -57,6 +57,8 @@ class Live:
             finally:
                 ticking.cancel()
                 await self._streams.end(facts=False, seconds=GOODBYE)
+                if ticking.done() and not ticking.cancelled():
+                    ticking.result()
 
     async def settle(self) -> None:
         """Watch until every host has rates or cannot be reached; whatever hosts do, no longer than they may take."""

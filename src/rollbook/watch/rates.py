@@ -33,6 +33,7 @@ SAMPLED = ("loadavg", "meminfo", "stat", "diskstats", "net_dev", "pressure")
 FACTS = ("block", "net_class")
 """What tells which devices count in a host's totals."""
 CPU_TIME = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # guest time is in user and nice
+MOST_ROWS, MOST_LISTS = 10_000, 16  # kept of a host; one that names new devices at every beat must not fill our memory
 
 Values = dict[str, float]
 
@@ -71,6 +72,8 @@ class HostRates:
     def begin(self) -> None:
         """A new beat: nothing is known of it yet."""
         self.values, self.devices = {}, {}
+        if len(self._before) > MOST_ROWS:
+            self._before.clear()
 
     def learn(self, source: str, fact: Any) -> None:
         """A fact of the host."""
@@ -115,7 +118,8 @@ class HostRates:
         by_name = {getattr(row, flow.name): row for row in rows}
         names = tuple(by_name)
         if names not in self._counted:
-            self._counted = {known: found for known, found in self._counted.items() if len(self._counted) < 8}
+            if len(self._counted) > MOST_LISTS:
+                self._counted.clear()
             self._counted[names] = flow.counted(names, [self._facts])
         for name in self._counted[names]:
             before, seconds = self._since(source, name, by_name[name], ts, mono)

@@ -47,6 +47,8 @@ class Replay:
             playing.cancel()
             await asyncio.wait([playing])
             self._connection.close()
+            if not playing.cancelled():
+                playing.result()
 
     async def settle(self) -> None:
         """Go to the end at once."""
