@@ -80,7 +80,7 @@ def test_one_agent_is_killed(lab: Lab, make: Make, family: str, back: str | None
     lost = hosts.pop("node02")
     assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)
     for name, host in hosts.items():
-        expected = (0, {"start": 1, **end}, [], bool(end))
+        expected: tuple[object, ...] = (0, {"start": 1, **end}, [], bool(end))
         assert (host.gaps(), host.facts, host.lost, host.goodbye) == expected, name
     nothing_left(lab.hosts)
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rollbook.hosts import Host, from_slurm, node_lists, parse_hosts
-from rollbook.transports import Options, fallback, reason, route
+from rollbook.transports import NAMES, Options, fallback, reason, route
 from rollbook.transports.base import Transport
 
 __all__ = ["Reach", "reach_options"]
@@ -81,6 +81,8 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         names = {field.name for field in dataclasses.fields(Options)}
         options = Options(**{name: rest.pop(name) for name in names})
+        if options.via not in NAMES:
+            route(options)  # a word that nobody knows is said before anything else
         return command(reach=Reach(_asked(hosts, hostfile, exclude), options, fanout), **rest)
 
     for option in reversed(OPTIONS):

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import duckdb
+
 from rollbook.errors import RecordError
 from rollbook.series.columns import Merge, block_of
 from rollbook.series.samples import HostSamples, Segments
@@ -59,9 +61,11 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
         for share in shares:
             for part in share.parts:
                 tables.setdefault(part.source, []).append(part)
-        for source in survey.plan.sources:
-            if source.name in tables:
-                join(source, tables[source.name], target / f"{source.name}.parquet", merged=merged > 1)
+        with duckdb.connect() as connection:
+            for source in survey.plan.sources:
+                if source.name in tables:
+                    path = target / f"{source.name}.parquet"
+                    join(connection, source, tables[source.name], path, merged=merged > 1)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     rows = {name: sum(part.rows for part in parts) for name, parts in tables.items()}

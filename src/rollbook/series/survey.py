@@ -126,17 +126,37 @@ class HostLog:
 
 @dataclasses.dataclass
 class Survey:
-    """What a journal holds."""
+    """What a journal holds. `command` is the wrapped command as far as it came: started_ns, ended_ns, code.
+
+    `ended` says whether the recorder came to its own end; `damaged` counts entries that could not be read.
+    """
 
     directory: Path
     begin: dict[str, Any]
     hosts: list[HostLog]
-    phases: list[Phase]
     started_ns: int
     ended_ns: int
-    damaged: int
-    command: dict[str, int]  # of the wrapped command, as far as it came: started_ns, ended_ns, code
-    ended: bool  # whether the recorder came to its own end
+    marks: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+    command: dict[str, int] = dataclasses.field(default_factory=dict)
+    ended: bool = False
+    damaged: int = 0
+
+    def event(self, event: dict[str, Any], at_ns: int) -> None:
+        """Take what the collector noted about the run."""
+        match event.get("event"):
+            case "phase":
+                self.marks.append((at_ns, str(event.get("name", ""))))
+            case "command":
+                self.command[f"{event.get('state')}_ns"] = at_ns
+                self.command["code"] = int(event.get("code", 0))
+            case "end":
+                self.ended = True
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases of the run: each ends where the next begins, the last with the journal."""
+        edges = [at for at, _ in self.marks[1:]] + [self.ended_ns]
+        return [Phase(name, at, end) for (at, name), end in zip(self.marks, edges, strict=False)]
 
     @property
     def sampled_until(self) -> int:
@@ -167,39 +187,27 @@ def plan_of(begin: dict[str, Any]) -> Plan:
 def survey(directory: Path) -> Survey:
     """Read all of a journal once; raises `RecordError` where there is none."""
     reader = read(directory)
-    begin: dict[str, Any] | None = None
-    hosts: list[HostLog] = []
-    marks: list[tuple[int, str]] = []
-    command: dict[str, int] = {}
-    ended = False
-    first = last = 0
+    found: Survey | None = None
     plan = Plan(())
     for entry in reader:
         event = entry.event
-        if begin is None:
+        if found is None:
             if event is None or event.get("event") != "begin":
                 continue  # its host numbers mean nothing yet
-            begin, first = event, int(event.get("started_ns", entry.arrived_ns))
-            hosts = [HostLog(str(name)) for name in event["hosts"]]
-            plan = plan_of(event)
-        last = max(last, entry.arrived_ns)
+            began = int(event.get("started_ns", entry.arrived_ns))
+            found = Survey(directory, event, [HostLog(str(name)) for name in event["hosts"]], began, began)
+            plan = found.plan
+        found.ended_ns = max(found.ended_ns, entry.arrived_ns)
         if event is not None and entry.host == RUN:
-            if event.get("event") == "phase":
-                marks.append((entry.arrived_ns, str(event.get("name", ""))))
-            elif event.get("event") == "end":
-                ended = True
-            elif event.get("event") == "command":
-                command[f"{event.get('state')}_ns"] = entry.arrived_ns
-                command["code"] = int(event.get("code", 0))
-        elif event is not None and entry.host < len(hosts):
-            hosts[entry.host].event(event, entry.arrived_ns)
-        elif entry.host < len(hosts) and (frame := entry.frame) is not None:
-            hosts[entry.host].frame(frame, entry, plan)
-    if begin is None:
+            found.event(event, entry.arrived_ns)
+        elif event is not None and entry.host < len(found.hosts):
+            found.hosts[entry.host].event(event, entry.arrived_ns)
+        elif entry.host < len(found.hosts) and (frame := entry.frame) is not None:
+            found.hosts[entry.host].frame(frame, entry, plan)
+    if found is None:
         raise RecordError(f"{directory} has no journal that can be read")
-    edges = [at for at, _ in marks[1:]] + [last]
-    phases = [Phase(name, at, end) for (at, name), end in zip(marks, edges, strict=False)]
-    return Survey(directory, begin, hosts, phases, first, last, reader.damaged, command, ended)
+    found.damaged = reader.damaged
+    return found
 
 
 def _header(frame: Frame) -> tuple[int, str]:

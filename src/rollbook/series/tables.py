@@ -30,6 +30,10 @@ BUDGET = 8 << 20  # values held before a part is written
 GROUP = 4 << 20  # values in one row group
 MOST_COLUMNS = 4096
 ABOUT = "rollbook_columns"
+# A dictionary keeps the writer from storing counters as differences, which are a third smaller and quicker to make;
+# the few names of hosts and devices are better off with one.
+SMALL = "PARQUET_VERSION v2, COMPRESSION zstd, DICTIONARY_SIZE_LIMIT 64"
+QUICK = "COMPRESSION snappy, DICTIONARY_SIZE_LIMIT 1"
 TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 
@@ -112,9 +116,7 @@ def join(
     files = ", ".join(text(part.path) for part in parts)
     query = f"SELECT {', '.join(chosen)} FROM read_parquet([{files}], union_by_name = true)"  # noqa: S608 - our own names
     about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
-    options = (
-        f"PARQUET_VERSION v2, COMPRESSION zstd, ROW_GROUP_SIZE {rows}, KV_METADATA {{{ABOUT}: {text(_json(about))}}}"
-    )
+    options = f"{SMALL}, ROW_GROUP_SIZE {rows}, KV_METADATA {{{ABOUT}: {text(_json(about))}}}"
     write(connection, query, target, options)
 
 
