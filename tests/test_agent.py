@@ -121,6 +121,27 @@ def test_output_without_end_is_truncated(hand: HandAgent) -> None:
     assert b"truncated 1000 yes\n" in hand.readings()["0"]
 
 
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_what_is_cut_is_cut_between_lines(shell: str, tmp_path: Path) -> None:
+    """A file that is too long loses whole lines, read once or sampled: half a number would be a wrong one."""
+    (tmp_path / "long").write_text("1234567\n" * 20)
+    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
+    with HandAgent(argv) as hand:
+        if shell:
+            assert hand.process.stdin is not None
+            hand.process.stdin.write(agent.stand_in())
+        hand.order("source 0 1 100 2000", f"read {tmp_path}/long", "go now")
+        hand.kind("D")
+        assert hand.readings()["0"].endswith(b"truncated 96 %s/long\n" % bytes(tmp_path) + b"1234567\n" * 12)
+        if not shell:
+            hand.order("sample 100000000")
+            entry = hand.kind("S").payload
+            # Id, flags and start are one byte each, the duration up to three, the length one.
+            size = next(n for n in range(len(entry) - 5, 0, -1) if entry[-n - 1] == n)
+            text = zlib.decompressobj(-15).decompress(entry[-size:] + b"\0\0\xff\xff")
+            assert text.endswith(b"truncated 96 %s/long\n" % bytes(tmp_path) + b"1234567\n" * 12)
+
+
 def test_a_program_that_is_not_there_is_absent(hand: HandAgent) -> None:
     """Absent, not failed."""
     hand.order("source 0 0 1000 5000", "run no-such-program -x", "go now")

@@ -4,7 +4,7 @@ import os
 import struct
 import time
 
-from rollbook.agent.reading import PATH, Source, elsewhere, failed, located, mounts, page, read_space
+from rollbook.agent.reading import PATH, Source, cut, elsewhere, failed, located, mounts, page, read_space
 from rollbook.agent.wire import now
 
 TYPE_CHECKING = False
@@ -141,7 +141,7 @@ class Program(Child):
             status = "ok" if self.out or not self.code else "failed"
         if status == "failed":
             self.reading.note = (name + ": " + (said or "ended with code %d" % self.code))[:500]
-        self.reading.add(page(name, status, bytes(self.out)), status)
+        self.reading.add(cut(name, bytes(self.out)) if self.cut else page(name, status, bytes(self.out)), status)
 
 
 class Loop(Child):

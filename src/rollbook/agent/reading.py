@@ -149,6 +149,11 @@ def page(path: str, status: str, data: bytes = b"") -> bytes:
     return status.encode() + b" %d " % len(data) + name + b"\n" + data
 
 
+def cut(name: str, data: bytes) -> bytes:
+    """A page that was too long: whole lines only, for half a number is a wrong one."""
+    return page(name, "truncated", data[: data.rfind(b"\n") + 1])
+
+
 def failed(error: OSError) -> str:
     """The status that an OSError earns."""
     return STATUS.get(error.errno or 0, "failed")
@@ -182,7 +187,7 @@ def read_file(path: str, limit: int) -> bytes:
             os.close(fd)
     except OSError as error:
         return page(path, failed(error))
-    return page(path, "truncated", b"".join(pieces))
+    return cut(path, b"".join(pieces))
 
 
 def read_link(path: str) -> bytes:
@@ -252,7 +257,7 @@ class Source:
                 while piece and len(data) < self.limit:
                     piece = os.pread(fd, self.limit - len(data), len(data))
                     data += piece
-                pages.append(page(path, "ok", data))
+                pages.append(page(path, "ok", data) if len(data) < self.limit else cut(path, data))
             except OSError as error:
                 if fd is not None:
                     os.close(fd)

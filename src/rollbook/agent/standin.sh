@@ -58,7 +58,11 @@ read_file() {
             data=${data%x"$nl"}
             data=${data%x}
             verdict=ok
-            [ ${#data} -lt $left ] || verdict=truncated
+            if [ ${#data} -ge $left ]; then
+                # Whole lines only, for half a number is a wrong one.
+                verdict=truncated
+                case $data in *"$nl"*) data=${data%"$nl"*}$nl ;; *) data= ;; esac
+            fi
             page $verdict "$1" "$data"
         else
             page failed "$1"
