@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -96,14 +97,18 @@ class Birth:
         socket.sethostname(self.name)
         syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
         # Opened before an empty /tmp may cover it, and in this mount namespace, as a bind mount wants it.
-        directory = os.open(self.directory, os.O_PATH)
+        directory, python = os.open(self.directory, os.O_PATH), os.open(sys.prefix, os.O_PATH)
         for path, mode in cover.OWN.items():
             if Path(path).is_dir():
                 syscalls.mount("tmpfs", path, "tmpfs", data=f"mode={mode}")
         for path in (INSIDE, "/run/sshd", "/run/cgroup"):
             Path(path).mkdir()
         syscalls.mount(f"/proc/self/fd/{directory}", INSIDE, flags=syscalls.MS_BIND)
+        if not Path(sys.prefix).exists():  # programs that came from PyPI are the hosts' too
+            Path(sys.prefix).mkdir(parents=True)
+            syscalls.mount(f"/proc/self/fd/{python}", sys.prefix, flags=syscalls.MS_BIND)
         os.close(directory)
+        os.close(python)
         _own_sys()
         syscalls.umount("/proc", syscalls.MNT_DETACH)
         syscalls.mount("proc", "/proc", "proc")
