@@ -11,14 +11,14 @@ from rollbook import agent
 from rollbook.collect.frames import Decoder, Frame
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import read_frame
-from rollbook.collect.visit import Visit
+from rollbook.collect.visit import Visit, said
 from rollbook.errors import AgentFailed, ProtocolError
 from rollbook.hosts import Host
 from rollbook.records.hosts import Clock
 from rollbook.transports.base import Channel, Transport
 from rollbook.transports.pipe import Ending
 
-__all__ = ["Listener", "Session", "facts_of"]
+__all__ = ["Listener", "Session"]
 
 Listener = Callable[[int, Frame], None]
 
@@ -172,9 +172,9 @@ class Session:
             self._listener(arrived, frame)
         try:
             if frame.kind == "H" and not self.visit.hello:
-                self.visit.hello = facts_of(frame.payload)
+                self.visit.hello = said(frame.payload)
             elif frame.kind == "E":
-                self.visit.goodbye = facts_of(frame.payload) or {"sent": ""}
+                self.visit.goodbye = said(frame.payload) or {"sent": ""}
             elif frame.kind == "P":
                 self._pongs.setdefault(frame.payload, (arrived, frame.wall))
             elif frame.kind == "D":
@@ -183,9 +183,3 @@ class Session:
                 self.visit.keep(read_frame(frame, self.plan))
         except ProtocolError:
             self.decoder.damaged += 1
-
-
-def facts_of(payload: bytes) -> dict[str, str]:
-    """`name=value` lines; values are cut at a length no honest agent reaches."""
-    lines = payload[:8192].decode("utf-8", "backslashreplace").splitlines()
-    return {name: value[:256] for name, _, value in (line.partition("=") for line in lines) if name}

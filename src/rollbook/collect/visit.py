@@ -11,7 +11,7 @@ from rollbook.hosts import Host
 from rollbook.records.hosts import Clock, Cost, HostRecord, ReadingStatus
 from rollbook.records.sharing import shared
 
-__all__ = ["Visit", "cost_of"]
+__all__ = ["Visit", "cost_of", "said"]
 
 DEFECTS = ("timed-out", "truncated", "failed")  # of a reading: what was asked for is not there as it should be
 
@@ -54,6 +54,12 @@ class Visit:
         defects = [defect for reading in readings if (defect := _add(record, reading))]
         record.status, record.reason = _verdict(record, status, reason, defects, len(self.plan.sources))
         return record
+
+
+def said(payload: bytes) -> dict[str, str]:
+    """What an agent said of itself in `name=value` lines; values are cut at a length no honest agent reaches."""
+    lines = payload[:8192].decode("utf-8", "backslashreplace").splitlines()
+    return {name: value[:256] for name, _, value in (line.partition("=") for line in lines) if name}
 
 
 def cost_of(goodbye: dict[str, str]) -> Cost:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from rollbook.collect.readings import read_frame
-from rollbook.collect.visit import Visit, cost_of
+from rollbook.collect.visit import Visit, cost_of, said
 from rollbook.errors import HostStatus, ProtocolError
 from rollbook.hosts import Host
 from rollbook.records.hosts import HostRecord
@@ -43,7 +43,7 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostRecord
     ended = dataclasses.replace(
         visit,
         hello=host.hellos[-1] if host.hellos else {},
-        goodbye=_said(host.goodbye),
+        goodbye=said(host.goodbye),
         clock=clocks[-1] if clocks else None,
         lost=host.lost_frames + visit.lost,
     )
@@ -67,7 +67,7 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostRecord
 def series_of(survey: Survey, host: HostLog, start: HostRecord) -> SeriesHost:
     """How the sampling of one host went."""
     times = _beats(host)
-    cost = cost_of(_said(host.goodbye)) if host.goodbye else None
+    cost = cost_of(said(host.goodbye)) if host.goodbye else None
     found = SeriesHost(
         name=host.name,
         status="complete",
@@ -147,12 +147,6 @@ def _loss(host: HostLog) -> tuple[HostStatus, str]:
     statuses: dict[str, HostStatus] = {status: status for status in get_args(HostStatus)}
     reason = str(last.get("reason", "the recording ended before the host gave anything"))
     return statuses.get(str(last.get("status")), "failed"), reason
-
-
-def _said(payload: bytes) -> dict[str, str]:
-    """What an agent said of itself in `name=value` lines."""
-    lines = payload[:8192].decode("utf-8", "backslashreplace").splitlines()
-    return {name: value[:256] for name, _, value in (line.partition("=") for line in lines) if name}
 
 
 def _iso(at_ns: int) -> str:
