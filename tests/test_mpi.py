@@ -115,7 +115,7 @@ def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyP
     lab["node02"].hide("python3")
     records = snapshot(make(patience=10.0), names(lab)[:3], timeout=20)
     assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
-    assert records["node02"].status in ("failed", "timed-out")
+    assert records["node02"].status in ("failed", "timed-out", "refused")  # as its launcher words it
     assert "python3" in records["node02"].reason
     nothing_left(lab.hosts)
 
