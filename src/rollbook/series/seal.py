@@ -61,7 +61,7 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
         for share in shares:
             for part in share.parts:
                 tables.setdefault(part.source, []).append(part)
-        with duckdb.connect() as connection:
+        with duckdb.connect(config={"enable_progress_bar": "false"}) as connection:
             for source in survey.plan.sources:
                 if source.name in tables:
                     path = target / f"{source.name}.parquet"
@@ -124,12 +124,15 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
 
 def work() -> None:
     """What a process of its own does: a job on stdin, its share on stdout."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # whatever else may write to stdout must not get into the answer
     job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
     try:
         share: Share | RecordError = Share.of(*job)
     except RecordError as error:
         share = error
-    pickle.dump(share, sys.stdout.buffer)
+    with os.fdopen(answer, "wb") as out:
+        pickle.dump(share, out)
 
 
 @dataclasses.dataclass
