@@ -61,7 +61,8 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
         for share in shares:
             for part in share.parts:
                 tables.setdefault(part.source, []).append(part)
-        with duckdb.connect(config={"enable_progress_bar": "false"}) as connection:
+        with duckdb.connect() as connection:
+            connection.execute("SET enable_progress_bar = false")
             for source in survey.plan.sources:
                 if source.name in tables:
                     path = target / f"{source.name}.parquet"

@@ -34,10 +34,9 @@ READING = ("SELECT", "EXPLAIN")
 
 def connect(run: Run, output: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`."""
-    connection = duckdb.connect(
-        config={"enable_progress_bar": "false", "autoinstall_known_extensions": "false", "temp_directory": ""}
-    )
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
+        connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a query prints
         _fill(connection, run)
         files = ", ".join(text(path.resolve()) for path in run.series_files().values())
         connection.execute(f"SET allowed_paths = [{files}]")

@@ -55,7 +55,8 @@ class Parts:
         self._directory = directory
         self._waiting: dict[str, list[Block]] = {}
         self._values: Counter[str] = Counter()
-        self._connection = duckdb.connect(config={"enable_progress_bar": "false", "threads": 1})
+        self._connection = duckdb.connect(config={"threads": 1})
+        self._connection.execute("SET enable_progress_bar = false")  # it would be drawn on stdout
         self.written: list[Part] = []
 
     def add(self, block: Block) -> None:
