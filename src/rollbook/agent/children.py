@@ -4,7 +4,7 @@ import os
 import struct
 import time
 
-from rollbook.agent.reading import PATH, Source, cut, elsewhere, failed, located, mounts, page, read_space
+from rollbook.agent.reading import PATH, Source, Tree, cut, elsewhere, failed, located, mounts, page, read_space
 from rollbook.agent.wire import now
 
 TYPE_CHECKING = False
@@ -229,7 +229,7 @@ class Reading:
 
     def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
         self.agent, self.source, self.phase, self.clocks = agent, source, phase, now()
-        self.parts, self.status, self.note = [source.pages()], "-", ""
+        self.parts, self.status, self.note = [source.pages(Tree())], "-", ""
         programs = [ask[1:] for ask in source.asks if ask[0] == "run"]
         places = mounts() if source.does("space") else []
         self.pending = len(programs) + len(places)
@@ -240,7 +240,7 @@ class Reading:
             else:
                 self.add(page(" ".join(argv), "absent"), "absent")
         if places:
-            each = min(1.0, source.seconds)
+            each = min(2.0, source.seconds)
             until = time.monotonic() + source.seconds
             Walk(agent, places, read_space, lambda _: each, self.mount, until)  # type: ignore[arg-type]
         if not self.pending:

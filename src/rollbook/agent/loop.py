@@ -7,7 +7,7 @@ import time
 import zlib
 
 from rollbook.agent.children import Child, Loop, Reading, Walk
-from rollbook.agent.reading import Source
+from rollbook.agent.reading import Source, Tree
 from rollbook.agent.wire import RING, VERSION, Out, lines_of, now, slurp
 
 TYPE_CHECKING = False  # typing itself is too dear to import on every host
@@ -121,8 +121,9 @@ class Agent:
             self.reading(source, phase, pages, clocks, took, status)
 
         if plain:
+            tree = Tree()
             seconds = lambda source: source.seconds  # noqa: E731
-            Walk(self, plain, Source.pages, seconds, done)  # type: ignore[arg-type]
+            Walk(self, plain, lambda source: source.pages(tree), seconds, done)  # type: ignore[arg-type,attr-defined]
         self.phases.append(phase)
 
     def step(self) -> None:
@@ -154,28 +155,22 @@ class Agent:
 
     def take(self) -> None:
         clocks, key = now(), self.beats % KEY_BEATS == 0
-        parts = []
+        body, began = bytearray(), time.monotonic()
         for source in self.sources:
             if source.every and self.beats % source.every == 0:
-                start = now()[0]
+                start = time.monotonic()
                 flags, data = source.sample(key)
                 if flags & 4:
                     continue
-                end = now()[0]
-                for value in (
-                    int(source.id),
-                    flags,
-                    (start - clocks[0]) // 1000,
-                    (end - start) // 1000,
-                    len(data),
-                ):
+                took = int((time.monotonic() - start) * 1e6)
+                for value in (int(source.id), flags, int((start - began) * 1e6), took, len(data)):
                     while value > 127:
-                        parts.append(bytes((value & 127 | 128,)))
+                        body.append(value & 127 | 128)
                         value >>= 7
-                    parts.append(bytes((value,)))
-                parts.append(data)
+                    body.append(value)
+                body += data
         self.beats += 1
-        self.out.frame(b"S", b"".join(parts), clocks)
+        self.out.frame(b"S", bytes(body), clocks)
 
     def held(self) -> bool:
         """Whether the next order has to wait."""

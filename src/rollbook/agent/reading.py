@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rollbook.agent.children import Loop
 
 FILES = 8192  # files one wildcard may match
-PATH = ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+STEP = 1 << 14  # bytes asked for at once: the allocator takes more from the kernel anew each time
+PATH = ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/games"  # Debian's logins have the last
 STATUS = {
     errno.ENOENT: "absent",
     errno.ENOTDIR: "absent",
@@ -32,7 +33,7 @@ SECRET = "KEY TOKEN SECRET PASS CRED AUTH COOKIE SIGNATURE PRIVATE SESSION".spli
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name fits a pattern of letters, `*` and `[0-9]`; fnmatch would import a regular-expression engine."""
+    """Whether a name fits a pattern of letters, `*`, `[0-9]` and `[!x]`; fnmatch would import a whole engine for it."""
     first, star, last = pattern.partition("*")
     if star and "*" not in last and "[" not in pattern:  # as most are
         return len(name) >= len(first + last) and name.startswith(first) and name.endswith(last)
@@ -40,8 +41,10 @@ def fits(name: str, pattern: str) -> bool:
         return not name
     if pattern[0] == "*":
         return any(fits(name[at:], pattern[1:]) for at in range(len(name) + 1))
-    if pattern.startswith("[0-9]"):
-        return name[:1].isdigit() and fits(name[1:], pattern[5:])
+    if pattern[0] == "[":
+        letters, _, rest = pattern[1:].partition("]")
+        first = name[:1]
+        return bool(first) and (first.isdigit() if letters == "0-9" else first != letters[1]) and fits(name[1:], rest)
     return name[:1] == pattern[0] and fits(name[1:], pattern[1:])
 
 
@@ -67,44 +70,47 @@ def cgroups(own: bool) -> "list[str]":
 
 
 class Tree:
-    """Directories as they are while one source is read. Each is listed once: that is cheaper than to try its files."""
+    """Directories as they are while a host is read, each listed once: sources share many."""
 
     def __init__(self) -> None:
-        self.listed: "dict[str, dict[str, bool]]" = {}
+        self.listed: "dict[str, list[tuple[str, bool]]]" = {}
         self.cgroups: "dict[str, list[str]]" = {}
 
-    def names(self, directory: str) -> "dict[str, bool]":
-        """What lies in a directory, each with whether something may lie below it."""
+    def names(self, directory: str) -> "list[tuple[str, bool]]":
+        """What lies in a directory, sorted, each with whether something may lie below it; hidden files are left out."""
         if directory not in self.listed:
             try:
-                entries = list(os.scandir(directory))
+                found = [(e.name, not e.is_file(follow_symlinks=False)) for e in os.scandir(directory)]
             except OSError:
-                entries = []
-            self.listed[directory] = {e.name: not e.is_file(follow_symlinks=False) for e in entries}
+                found = []
+            self.listed[directory] = sorted(pair for pair in found if pair[0][0] != ".")
         return self.listed[directory]
 
-    def matches(self, pattern: str) -> "list[str]":
-        """Paths that match a pattern with wildcards, `{cgroup}` or `{own}`, sorted; one without any is itself."""
+    def matches(self, pattern: str) -> "tuple[bool, list[str]]":
+        """Paths that may fit a pattern with wildcards, `{cgroup}` or `{own}`, and whether each must be there.
+
+        Only directories with a wildcard in them are listed: to try a file that is absent is cheaper than to list.
+        """
         start, *parts = pattern.split("/")
-        found, sure = [""], not start
+        found = [""]
         if start:
             if start not in self.cgroups:
                 self.cgroups[start] = cgroups(start == "{own}")
             found = self.cgroups[start]
+        sure = not start and "*" not in pattern
+        if sure:
+            return True, [pattern]
         for depth, part in enumerate(parts, 1):
-            if sure and "*" not in part:
+            if "*" not in part:
                 found = [base + "/" + part for base in found]
                 continue
-            sure, longer = False, []
+            last, longer = depth == len(parts), []
             for base in found:
-                names = self.names(base or "/")
-                if "*" in part:
-                    below = [name for name in names if depth == len(parts) or names[name]]
-                    longer += [base + "/" + name for name in sorted(below) if name[0] != "." and fits(name, part)]
-                elif part in names:
-                    longer.append(base + "/" + part)
+                for name, below in self.names(base or "/"):
+                    if (below or last) and fits(name, part):
+                        longer.append(base + "/" + name)
             found = longer[:FILES]
-        return found
+        return False, found
 
 
 def masked(name: str, value: str) -> str:
@@ -178,7 +184,7 @@ def read_file(path: str, limit: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             while left > 0:
-                piece = os.read(fd, min(left, 1 << 16))
+                piece = os.read(fd, min(left, STEP))
                 if not piece:
                     return page(path, "ok", b"".join(pieces))
                 pieces.append(piece)
@@ -222,20 +228,24 @@ class Source:
     def does(self, *ops: str) -> bool:
         return any(ask[0] in ops for ask in self.asks)
 
-    def paths(self, op: str, tree: "Tree") -> "Iterator[str]":
-        """The paths asked for, wildcards filled in."""
+    def paths(self, op: str, tree: "Tree") -> "Iterator[tuple[str, bool]]":
+        """The paths asked for, wildcards filled in, each with whether its absence is worth a word."""
         for ask in self.asks:
             if ask[0] == op:
-                for path in tree.matches(ask[1]):
-                    yield path
+                named, paths = tree.matches(ask[1])
+                for path in paths:
+                    yield path, named
 
-    def pages(self) -> bytes:
+    def pages(self, tree: "Tree") -> bytes:
         """All pages that are files, links or environment."""
-        pages, left, tree = [], self.limit, Tree()
-        for path in self.paths("read", tree):
-            pages.append(read_file(path, left) if left > 0 else page(path, "skipped"))
-            left -= len(pages[-1])
-        pages += [read_link(path) for path in self.paths("link", tree)]
+        pages, left = [], self.limit
+        for path, named in self.paths("read", tree):
+            data = read_file(path, left) if left > 0 else page(path, "skipped")
+            if named or not data.startswith(b"absent"):
+                pages.append(data)
+                left -= len(data)
+        links = [(read_link(path), named) for path, named in self.paths("link", tree)]
+        pages += [data for data, named in links if named or not data.startswith(b"absent")]
         pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
         return b"".join(pages)
 
@@ -245,7 +255,7 @@ class Source:
         Descriptors stay open; files that appear are found when a stream starts anew.
         """
         if key:
-            for path in self.paths("read", Tree()):
+            for path, _ in self.paths("read", Tree()):
                 if path not in self.files and os.path.exists(path):
                     self.files[path] = None
         pages = [loop.page() for loop in self.loops]
@@ -253,11 +263,11 @@ class Source:
             try:
                 if fd is None:
                     fd = self.files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                data = piece = os.pread(fd, self.limit, 0)
+                data = piece = os.pread(fd, STEP, 0)
                 while piece and len(data) < self.limit:
-                    piece = os.pread(fd, self.limit - len(data), len(data))
+                    piece = os.pread(fd, STEP, len(data))
                     data += piece
-                pages.append(page(path, "ok", data) if len(data) < self.limit else cut(path, data))
+                pages.append(page(path, "ok", data) if len(data) < self.limit else cut(path, data[: self.limit]))
             except OSError as error:
                 if fd is not None:
                     os.close(fd)

@@ -11,6 +11,7 @@ from rollbook.sources.base import Glob, Pages, Record, band, info, key, same, sa
 from rollbook.sources.text import bounded, bus, chosen, devices, flag, integer, last_part, natural, when
 
 ROOT = "/sys/block"
+DEVICES = f"{ROOT}/[!l]*"  # no loop devices: each is a file of a file system, and a distribution may use dozens
 SECTOR = 512  # `size` counts these on every device, whatever its block size
 
 
@@ -46,7 +47,7 @@ class Block(Record):
 
 
 def kind_of(name: str, found: dict[str, str]) -> str:
-    """disk, path (one leg of a multipath NVMe disk), optical, dm, md, loop, ram, zram, or virtual."""
+    """disk, path (one leg of a multipath NVMe disk), optical, dm, md, ram, zram, or virtual."""
     if "dm/name" in found:
         return "dm"
     if "md/level" in found:
@@ -55,7 +56,7 @@ def kind_of(name: str, found: dict[str, str]) -> str:
         return "path"
     if "/virtual/block/" in found.get("", ""):
         driver = name.rstrip("0123456789")
-        return driver if driver in ("loop", "ram", "zram") else "virtual"
+        return driver if driver in ("ram", "zram") else "virtual"
     return "optical" if found.get("device/type") == "5" else "disk"
 
 
@@ -110,9 +111,9 @@ def parse(pages: Pages) -> list[Block]:
 
 
 SOURCE = Glob(
-    [f"{ROOT}/*/{file}" for _, files in FILES.values() for file in files]
-    + [f"{ROOT}/*/{file}" for file in ("size", "hidden", "md/level", "device/type", "*/partition")],
+    [f"{DEVICES}/{file}" for _, files in FILES.values() for file in files]
+    + [f"{DEVICES}/{file}" for file in ("size", "hidden", "md/level", "device/type", "*/partition")],
     parse,
-    links=[f"{ROOT}/*", f"{ROOT}/*/slaves/*"],
+    links=[DEVICES, f"{DEVICES}/slaves/*"],
     seconds=5,
 )

@@ -1,4 +1,7 @@
-"""chronyc tracking, timedatectl show: is the clock kept in step, by whom, how closely (chronyc(1))."""
+"""chronyc tracking, systemd-timesyncd's mark: is the clock kept in step, by whom, how closely (chronyc(1)).
+
+`timedatectl` is not asked: it starts a service on the host.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,21 @@ from typing import Annotated
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import Ask, Pages, Record, Source, gauge, info, same
-from rollbook.sources.text import fields_of, integer, number
+from rollbook.sources.text import integer, number
 
 CHRONY = ("chronyc", "-c", "-n", "tracking")
-SYSTEMD = ("timedatectl", "show")
+TIMESYNCD = "/run/systemd/timesync/synchronized"
+ZONE, ZONE_NAME = "/etc/localtime", "/etc/timezone"
 
 
 class TimeSync(Record):
-    """State of the clock. Only chrony says how far off it is; systemd knows whether it is synchronised.
+    """State of the clock. Only chrony says how far off it is; timesyncd, whether it was ever set since the boot.
 
-    The offset has the sign that chronyc gives it; the error is at most root delay / 2 + root dispersion.
+    `synchronised` is empty where neither knows: another daemon may keep the clock. The offset has the sign that
+    chronyc gives it; the error is at most root delay / 2 + root dispersion.
     """
 
-    synchronised: Annotated[bool, same()]
+    synchronised: Annotated[bool | None, same()] = None
     daemon: Annotated[str | None, same()] = None
     timezone: Annotated[str | None, same()] = None
     reference: Annotated[str | None, info()] = None
@@ -30,17 +35,19 @@ class TimeSync(Record):
 
 
 def parse(pages: Pages) -> TimeSync:
-    """The report of chrony where its daemon answers, else systemd's, which holds for any daemon that sets the clock."""
+    """The report of chrony where its daemon answers, else the file that timesyncd makes on first setting the clock."""
     tracking = pages.get(" ".join(CHRONY), "").strip().split(",")
-    systemd = fields_of(pages.get(" ".join(SYSTEMD), ""), "=")
     if len(tracking) >= 14:
         found = _chrony(tracking)
-    elif "NTPSynchronized" in systemd:
-        found = TimeSync(systemd["NTPSynchronized"] == "yes")
+    elif TIMESYNCD in pages:
+        found = TimeSync(synchronised=True, daemon="systemd-timesyncd")
     else:
-        said = " ".join(text.strip() for text in pages.values())
-        raise ParseError(f"no program knows the clock's state: {said[:80]!r}")
-    found.timezone = systemd.get("Timezone")
+        found = TimeSync()
+    # A link to the zone's file in a tree of zones; Debian also writes the name down.
+    linked = pages.get(ZONE, "").partition("zoneinfo/")[2]
+    found.timezone = linked or pages.get(ZONE_NAME, "").strip() or None
+    if found == TimeSync():
+        raise ParseError(f"nobody knows the clock's state: {' '.join(pages.values()).strip()[:80]!r}")
     return found
 
 
@@ -59,4 +66,6 @@ def _chrony(words: list[str]) -> TimeSync:
     )
 
 
-SOURCE = Source((Ask("run", CHRONY), Ask("run", SYSTEMD)), parse, TimeSync)
+SOURCE = Source(
+    (Ask("run", CHRONY), Ask("read", (TIMESYNCD,)), Ask("link", (ZONE,)), Ask("read", (ZONE_NAME,))), parse, TimeSync
+)

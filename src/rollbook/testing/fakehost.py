@@ -89,7 +89,7 @@ class FakeHost:
                 return [path for place in places for path in self._matches(place) if path in self._known]
         if "*" not in pattern:
             return [pattern]
-        found, start, wanted = [], pattern.partition("*")[0], _wildcards(pattern)
+        found, start, wanted = [], re.split(r"[*\[]", pattern)[0], _wildcards(pattern)
         for path in self._sorted[bisect.bisect_left(self._sorted, start) :]:
             if not path.startswith(start):
                 break
@@ -108,10 +108,11 @@ class FakeHost:
 
 @functools.cache
 def _wildcards(pattern: str) -> re.Pattern[str]:
-    """The agent's wildcards, `*` and `[0-9]`: they stay within one part of a path, and no hidden name matches."""
+    """The agent's wildcards, `*`, `[0-9]` and `[!x]`: within one part of a path, and no hidden name matches."""
     parts = [(re.escape(part), "*" in part) for part in pattern.split("/")]
     text = "/".join(rf"(?!\.){part}" if wild else part for part, wild in parts)
-    return re.compile(text.replace(r"\*", "[^/]*").replace(re.escape("[0-9]"), "[0-9]"))
+    text = text.replace(r"\*", "[^/]*").replace(re.escape("[0-9]"), "[0-9]")
+    return re.compile(re.sub(r"\\\[!(\w)\\\]", r"[^/\1]", text))
 
 
 def pages_of(root: Path) -> dict[str, Text]:
