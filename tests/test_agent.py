@@ -242,7 +242,7 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
             hand.process.stdin.write(plan.orders() + b"go\tnow\n")
             hand.kind("D", 60)
             readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
-            facts.append({r.source.name: (r.status, r.parse() if r.has_pages else None) for r in readings})
+            facts.append({r.source.name: (r.status, r.parse() if r.pages() else None) for r in readings})
     assert facts[0].keys() == set(steady)
     assert facts[1] == facts[0]
 

@@ -15,7 +15,7 @@ from rollbook.errors import ParseError
 from rollbook.sources import catalogue
 from rollbook.sources.base import Ask, Compare, Source, compare_of
 
-ROOTS = ("/proc/", "/sys/", "/etc/")
+ROOTS = ("/proc/", "/sys/", "/etc/", "/run/")
 MOST_LINES = 120
 CASES = sorted((Path(__file__).parent / "data" / "sources").glob("*/*.json"))
 DAMAGE = (

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from rollbook.collect.frames import Frame
 from rollbook.collect.plan import Plan
 from rollbook.errors import ParseError, ProtocolError
+from rollbook.records.sharing import shared
 from rollbook.sources.base import Source
 
 __all__ = ["READABLE", "Reading", "Status", "parsed", "read_frame", "split_pages"]
@@ -40,17 +41,11 @@ class Reading:
 
     def pages(self) -> dict[str, str]:
         """The text that was read, by path; pages that are absent or unreadable have no entry."""
-        found = split_pages(self.raw)
-        return {path: data.decode("utf-8", "backslashreplace") for path, status, data in found if status in READABLE}
+        return _texts(self.raw)
 
     def parse(self) -> Any:
         """The typed record; raises `ParseError`. Must not be asked of a reading without a page."""
         return self.source.parse(self.pages())
-
-    @property
-    def has_pages(self) -> bool:
-        """Whether there is anything to parse."""
-        return any(status in READABLE for _, status, _ in split_pages(self.raw))
 
 
 def read_frame(frame: Frame, plan: Plan) -> Reading:
@@ -111,10 +106,23 @@ def _path(name: bytes) -> str:
 
 
 def parsed(reading: Reading) -> tuple[Any, str]:
-    """The record and an empty text, or None and why there is none."""
-    if not reading.has_pages:
-        return None, reading.note
+    """The record and an empty text, or None and why there is none.
+
+    Hosts of a cluster say mostly the same: those that do share one record, which therefore nobody changes.
+    """
+    record, why = _parsed(reading.source, reading.raw)
+    return record, why or ("" if record is not None else reading.note)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(source: Source, raw: bytes) -> tuple[Any, str]:
+    pages = _texts(raw)
     try:
-        return reading.parse(), ""
+        return (shared(source.parse(pages)) if pages else None), ""
     except ParseError as error:
         return None, str(error)
+
+
+def _texts(raw: bytes) -> dict[str, str]:
+    found = split_pages(raw)
+    return {path: data.decode("utf-8", "backslashreplace") for path, status, data in found if status in READABLE}

@@ -9,7 +9,7 @@ from rollbook.collect.readings import Reading, parsed
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host
 from rollbook.records.hosts import Clock, Cost, HostRecord, ReadingStatus
-from rollbook.records.sharing import shared
+from rollbook.sources.base import Source
 
 __all__ = ["Visit", "cost_of", "said"]
 
@@ -31,10 +31,12 @@ class Visit:
     readings: list[Reading] = dataclasses.field(default_factory=list)
     clock: Clock | None = None
     lost: int = 0
+    _kept: set[tuple[Source, str]] = dataclasses.field(default_factory=set)
 
     def keep(self, reading: Reading) -> None:
         """Add a reading; a host that repeats itself must not fill our memory."""
-        if not any(r.source is reading.source and r.phase == reading.phase for r in self.readings):
+        if (reading.source, reading.phase) not in self._kept:
+            self._kept.add((reading.source, reading.phase))
             self.readings.append(reading)
 
     def record(self, phase: str, status: HostStatus = "complete", reason: str = "") -> HostRecord:
@@ -80,7 +82,7 @@ def _add(record: HostRecord, reading: Reading) -> str | None:
     # A program of the host that ran and said no, such as one whose service is off, has given its answer.
     declined = status == "failed" and reading.source.runs_program
     if fact is not None:
-        record.facts[name] = shared(fact)
+        record.facts[name] = fact
     elif status == "ok":
         status = "failed"
     record.readings[name] = ReadingStatus(status, round(reading.seconds, 6), why or reading.note)

@@ -148,7 +148,7 @@ class Ask:
     args: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Source:
     """Something readable on a host, with its limits and its parser.
 
