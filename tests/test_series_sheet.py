@@ -16,7 +16,7 @@ from rollbook.errors import ParseError
 from rollbook.series.columns import block_of
 from rollbook.series.sheet import Sheet
 from rollbook.sources import catalogue
-from rollbook.sources.base import Pages, Source
+from rollbook.sources.base import Pages, Source, compare_of
 from rollbook.testing.journals import body_of
 
 SAMPLED = [source for source in catalogue.load() if source.every]
@@ -41,7 +41,9 @@ def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[
             parsed = source.parse(pages)
         except ParseError:
             continue
-        for record in parsed if source.table else [parsed]:
+        keys = [name for name, how in compare_of(source.record).items() if how.mode == "key"]
+        rows = {tuple(getattr(r, key) for key in keys): r for r in parsed} if source.table else {(): parsed}
+        for record in rows.values():  # of equal keys the last
             row: dict[str, Any] = {}
             for name, value in msgspec.structs.asdict(record).items():
                 if isinstance(value, dict):

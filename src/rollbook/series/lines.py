@@ -156,9 +156,19 @@ class Lines:
 
 
 def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
-    """The rows of a table, or the one record; the text is decoded as readings do it."""
+    """The rows of a table, or the one record; the text is decoded as readings do it.
+
+    Of rows with one key the last counts, as of file systems mounted over each other: two would make one series of two.
+    """
     found = source.parse({path: data.decode("utf-8", "backslashreplace") for path, data in pages.items()})
-    return found if source.table else [found]
+    if not source.table:
+        return [found]
+    return list({_key(source, row): row for row in found}.values()) if key_fields(source) else found
+
+
+def _key(source: Source, record: Any) -> tuple[Any, ...]:
+    values = msgspec.structs.astuple(record)
+    return tuple(values[field] for field in key_fields(source))
 
 
 def _touched(source: Source, records: list[Any]) -> set[Any]:
@@ -178,7 +188,7 @@ def _joined(source: Source, parses: list[list[Any]]) -> Any:
     """Parses of parts put together: rows by key, or each field of the one record, its dicts filled up."""
     keys = key_fields(source)
     if keys:
-        return {tuple(msgspec.structs.astuple(r)[k] for k in keys): r for records in parses for r in records}
+        return {_key(source, record): record for records in parses for record in records}
     fields: dict[str, Any] = {}
     for (record,) in parses:
         for name, value in msgspec.structs.asdict(record).items():
