@@ -17,7 +17,7 @@ import pytest
 
 from rollbook import agent
 from rollbook.collect.plan import Plan
-from rollbook.collect.readings import read_frame
+from rollbook.collect.readings import read_frame, split_pages
 from rollbook.sources import catalogue
 from tests.agents import PYTHON, HandAgent
 
@@ -245,6 +245,23 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
             facts.append({r.source.name: (r.status, r.parse() if r.pages() else None) for r in readings})
     assert facts[0].keys() == set(steady)
     assert facts[1] == facts[0]
+
+
+@pytest.mark.parametrize("shell", [None, *SHELLS])
+def test_a_program_for_each_match(shell: str | None, tmp_path: Path) -> None:
+    """It runs once for every path that fits, with that path's name; where none fits it does not run."""
+    for name in ("d1", "d2", "other"):
+        (tmp_path / name).mkdir()
+    argv = [*PYTHON, "binary"] if shell is None else [*shell.split(), "-c", agent.remote_command("none")]
+    with HandAgent(argv) as hand:
+        if shell is not None:
+            assert hand.process.stdin is not None
+            hand.process.stdin.write(agent.stand_in())
+        each = (f"each {tmp_path}/d* echo of-{{}} {{}}", f"each {tmp_path}/none* echo {{}}")
+        hand.order("source 0 0 4096 2000", *each, "go now")
+        hand.kind("D")
+        pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
+    assert sorted(pages) == [("echo of-d1 d1", "ok", b"of-d1 d1\n"), ("echo of-d2 d2", "ok", b"of-d2 d2\n")]
 
 
 def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) -> None:

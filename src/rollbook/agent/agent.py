@@ -8,7 +8,7 @@ collector and uses that connection for both, or where no way leads back, it take
 on the stdout that it shares with the other agents:
 
     orders    source ID EVERY LIMIT MILLISECONDS   begins a source of the plan; its asks follow, one a line:
-                read PATH | link PATH | run ARGV | space | env PREFIX... | loop ARGV    (fields are parted by tabs)
+                read PATH | link PATH | run ARGV | each PATH ARGV | space | env PREFIX... | loop ARGV  (parted by tabs)
               go PHASE          read every source of the plan once
               sample NANOSECONDS    read the sources with EVERY > 0 on wall-clock multiples of the interval
               clock NANOSECONDS     what to add to this host's clock to get the collector's
@@ -110,6 +110,28 @@ def whole_lines() -> int:
     return 1
 
 
+def outlive() -> None:
+    """Go on in a child. What stays behind ends with it; one that was killed it outlives until SIGUSR1.
+
+    Hydra forwards no signal, to nobody, once all its processes on one of the hosts are gone.
+    """
+    launcher, signals, killed = os.getppid(), {signal.SIGUSR1, signal.SIGCHLD}, False
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    child = os.fork()
+    if not child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        return
+    while os.getppid() == launcher:
+        told = signal.sigtimedwait(signals, 0.9)
+        if killed and told and told.si_signo == signal.SIGUSR1:
+            break
+        pid, status = (0, 0) if killed else os.waitpid(child, os.WNOHANG)
+        if pid and not status & 127:
+            os._exit(status >> 8)
+        killed = killed or bool(pid)
+    os._exit(0)
+
+
 def launched(spec: str, orders: str) -> Agent:
     """An agent that a launcher started: `PORT/VARIABLE/VARIABLE/MILLISECONDS/ADDRESS,…`.
 
@@ -118,14 +140,16 @@ def launched(spec: str, orders: str) -> Agent:
     """
     from binascii import a2b_base64
 
-    port, rank, node, pace, addresses = spec.split("/")
-    rank, node = os.environ.get(rank) or "-", os.environ.get(node) or "-"
+    port, numbered, node, pace, addresses = spec.split("/")
+    rank, node = os.environ.get(numbered) or "-", os.environ.get(node) or "-"
     who = "%s %s %s" % (rank, node, os.uname().nodename)
     about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
     token = os.environ.pop("ROLLBOOK_TOKEN", "").encode()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if connect(int(port), [address for address in addresses.split(",") if address], token, who.encode()):
         return Agent(Out(1, binary), b"", about)
+    if numbered == "PMI_RANK":
+        outlive()
     out = Out(whole_lines(), text(str(os.getpid()) if rank == "-" else rank), int(pace) / 1000)
     agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "called", True))

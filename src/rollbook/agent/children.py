@@ -224,13 +224,21 @@ class Walk(Child):
             Walk(self.agent, self.items, self.one, self.seconds, self.done, self.until)
 
 
+def argvs(ask: "list[str]") -> "list[list[str]]":
+    """The programs that an ask wants to be run: one, or one for each path that fits."""
+    if ask[0] != "each":
+        return [ask[1:]] if ask[0] == "run" else []
+    names = [os.path.basename(path) for path in Tree().matches(ask[1])[1] if os.path.exists(path)]
+    return [[word.replace("{}", name) for word in ask[2:]] for name in names]
+
+
 class Reading:
     """A source being read by children; sent when its last page is there."""
 
     def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
         self.agent, self.source, self.phase, self.clocks = agent, source, phase, now()
         self.parts, self.status, self.note = [source.pages(Tree())], "-", ""
-        programs = [ask[1:] for ask in source.asks if ask[0] == "run"]
+        programs = [argv for ask in source.asks for argv in argvs(ask)]
         places = mounts() if source.does("space") else []
         self.pending = len(programs) + len(places)
         for argv in programs:

@@ -88,7 +88,7 @@ class Agent:
         word, *rest = line.split("\t")
         if word == "source":
             self.sources.append(Source(*rest))
-        elif word in ("read", "link", "run", "space", "env", "loop"):
+        elif word in ("read", "link", "run", "each", "space", "env", "loop"):
             self.sources[-1].asks.append([word] + rest)
         elif word == "go":
             self.go(rest[0])
@@ -114,7 +114,7 @@ class Agent:
 
     def go(self, phase: str) -> None:
         """Read all sources once: plain files first, in one child; programs after them, a few at a time."""
-        plain = [source for source in self.sources if not source.does("run", "space")]
+        plain = [source for source in self.sources if not source.does("run", "each", "space")]
         self.waiting += [(source, phase) for source in self.sources if source not in plain]
 
         def done(source: "Source", status: str, pages: bytes, clocks: "Clocks", took: int) -> None:

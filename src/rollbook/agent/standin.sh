@@ -171,6 +171,25 @@ program() {
     esac
 }
 
+# for_each PATTERN ARGV: run it for every match, whose last part stands for {}
+for_each() {
+    for match in $1; do
+        [ ! -e "$match" ] || named "${match##*/}" "$@"
+    done
+}
+
+named() {
+    replacement=$1 words=$(($# - 2))
+    shift 2
+    while [ $words -gt 0 ]; do
+        escaped "$1" '{}' "$replacement"
+        shift
+        set -- "$@" "$text"
+        words=$((words - 1))
+    done
+    program "$@"
+}
+
 space() {
     seen=$nl
     while read -r _ _ _ _ place rest; do
@@ -227,6 +246,7 @@ go() {
             read) each read_file "$1" ;;
             link) each read_link "$1" ;;
             run) program "$@" ;;
+            each) for_each "$@" ;;
             env) environment "$@" ;;
             space) space ;;
             esac

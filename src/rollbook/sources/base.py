@@ -137,14 +137,15 @@ class Ask:
     """One thing the agent does for a source.
 
     `read PATH` and `link PATH` take shell wildcards and give one page per match (the file's text, the link's
-    target). `run ARGV…` runs a program, looked up in PATH and the sbin directories, and gives its standard output.
+    target). `run ARGV…` runs a program, looked up in PATH and the sbin directories, and gives its standard output;
+    `each PATH ARGV…` runs it once for every match, whose last part stands for `{}` in the arguments.
     `loop ARGV…` keeps a program running while the host is sampled and gives what it wrote since the beat before; `{ms}`
     in its arguments is the interval. `space` gives one page per mounted file system. `env PREFIX…` gives the
     environment by allow-list, secrets masked on the host. In paths, `{own}` stands for the agent's own cgroup directory
     in each hierarchy, and `{cgroup}` for these and all above them.
     """
 
-    op: Literal["read", "link", "run", "space", "env", "loop"]
+    op: Literal["read", "link", "run", "each", "space", "env", "loop"]
     args: tuple[str, ...] = ()
 
 
@@ -197,7 +198,7 @@ class Source:
     @property
     def runs_program(self) -> bool:
         """Whether reading it starts a program on the host, or may block: such sources are read last."""
-        return any(ask.op in ("run", "space") for ask in self.asks)
+        return any(ask.op in ("run", "each", "space") for ask in self.asks)
 
 
 def _produces(parse: Callable[..., Any]) -> Any:

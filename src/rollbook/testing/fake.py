@@ -147,7 +147,7 @@ class FakeChannel:
         if word == "source":
             number, every, limit, _ = map(int, rest)
             self._plan.append(_Planned(number, every, limit))
-        elif word in ("read", "link", "run", "space", "env", "loop"):
+        elif word in ("read", "link", "run", "each", "space", "env", "loop"):
             self._plan[-1].asks.append(order)
         elif word == "go":
             self._begin(self._go(rest[0]))

@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 import functools
 import os
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,13 @@ class FakeHost:
             for place, numbers in self.space.items():
                 yield page(place, "ok", numbers.encode())
             return
-        paths = {"env": ["environment"], "run": [" ".join(args)]}.get(op) or self._matches(args[0])
+        if op == "each":
+            depth, wanted = args[0].count("/") + 1, _wildcards(args[0])
+            found = sorted({"/".join(path.split("/")[:depth]) for path in self._known})
+            names = [posixpath.basename(path) for path in found if wanted.fullmatch(path)]
+            paths = [" ".join(args[1:]).replace("{}", name) for name in names]
+        else:
+            paths = {"env": ["environment"], "run": [" ".join(args)]}.get(op) or self._matches(args[0])
         for path in paths:
             status, data = self._page(path, limit, seconds)
             limit -= len(data)
