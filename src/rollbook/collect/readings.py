@@ -90,19 +90,21 @@ def split_pages(body: bytes) -> list[tuple[str, Status, bytes]]:
     at = 0
     while at < len(body):
         end = body.find(b"\n", at)
-        words = body[at:end].split(b" ", 2) if end >= 0 else []
-        if len(words) != 3 or words[0] not in KNOWN or not words[1].isdigit() or len(words[1]) > 9:
-            raise ProtocolError("a page without a header")
-        at = end + 1 + int(words[1])
+        path, status, length = _head(body[at:end] if end >= 0 else b"")
+        at = end + 1 + length
         if at > len(body):
             raise ProtocolError("a page that is cut")
-        pages.append((_path(words[2]), KNOWN[words[0]], body[end + 1 : at]))
+        pages.append((path, status, body[end + 1 : at]))
     return pages
 
 
-@functools.lru_cache(maxsize=4096)
-def _path(name: bytes) -> str:
-    return re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else m[1], name).decode("utf-8", "backslashreplace")
+@functools.lru_cache(maxsize=16384)  # the same few pages come again and again, of much the same length
+def _head(line: bytes) -> tuple[str, Status, int]:
+    words = line.split(b" ", 2)
+    if len(words) != 3 or words[0] not in KNOWN or not words[1].isdigit() or len(words[1]) > 9:
+        raise ProtocolError("a page without a header")
+    name = re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else m[1], words[2])
+    return name.decode("utf-8", "backslashreplace"), KNOWN[words[0]], int(words[1])
 
 
 def parsed(reading: Reading) -> tuple[Any, str]:

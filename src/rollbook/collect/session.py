@@ -23,7 +23,6 @@ __all__ = ["Listener", "Session"]
 Listener = Callable[[int, Frame], None]
 
 MOST_NOISE = 1 << 20  # what a login may print before the agent speaks
-PINGS = 8
 
 
 class Session:
@@ -67,7 +66,7 @@ class Session:
         await self._send(f"go\t{phase}\n".encode())
         await self._until(lambda: phase in self._phases)
 
-    async def measure_clock(self, count: int = PINGS) -> Clock | None:
+    async def measure_clock(self, count: int) -> Clock | None:
         """The host's clock against ours: the round trip that took least time bounds the error best.
 
         None where the agent cannot be asked because its orders came with it.
