@@ -20,6 +20,8 @@ from rollbook.checks.subject import Subject
 from rollbook.cli.check import command
 from rollbook.errors import RollbookError, UsageError
 from rollbook.records.document import Snapshot, encode
+from rollbook.records.layout import write_file
+from rollbook.records.run import RunHosts
 from tests.runs import Sets, host_records
 
 GOOD: dict[str, Any] = {"thp": {"enabled": "madvise"}, "clocksource": {"current": "tsc", "available": []}}
@@ -200,3 +202,16 @@ def test_rules_that_cannot_be_used(plugged: list[str], value: str, why: str) -> 
     plugged.append(value)
     with pytest.raises(RollbookError, match=why):
         engine.rules()
+
+
+def test_minimum_memory(tmp_path: Path) -> None:
+    """The least memory of a client is the site's to say; a verdict says which rules it was given without."""
+    facts = {"meminfo": {"total_kib": 8 << 20, "kib": {"MemTotal": 8 << 20}, "counts": {}}}
+    write_file(tmp_path / "hosts.json", encode(RunHosts(started_ns=1, ended_ns=2, start=host_records({"n1": facts}))))
+    write_file(tmp_path / "t_metadata.json", b'{"benchmark_type": "training"}')
+    for options, told in (([], False), (["--minimum-memory", "8"], False), (["--minimum-memory", "8.5"], True)):
+        result = CliRunner().invoke(command, [str(tmp_path), *options])
+        assert ("Host memory 8.0GB below minimum 8.5GB" in result.stdout) == told
+        verdict = "INVALID" if told else "CLOSED"
+        assert f"MLPerf Storage: {verdict}\n" in result.stdout
+        assert f"{verdict} as far as it can be told: mlperf-dataset-size, " in result.stderr

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import importlib.metadata
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,15 +15,17 @@ import pytest
 
 from rollbook.checks import declared, engine
 from rollbook.checks.model import Finding
-from rollbook.checks.rule import SECTIONS, Rule
+from rollbook.checks.rule import SECTIONS, Manual, Rule
 from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence, apply
 from rollbook.checks.subject import Subject, open_subject
 from rollbook.checks.views import views
+from rollbook.errors import RollbookError
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.run import RunHosts
 from rollbook.sources import catalogue
-from rollbook.sources.base import compare_of
+from rollbook.sources.base import Record, compare_of
+from tests.plugged import Fabric
 from tests.runs import RunCase, host_records
 
 FILES = sorted((Path(__file__).parent / "data" / "checks").glob("*.json"))
@@ -29,6 +34,23 @@ CASES = [
     for path in FILES
     for number, case in enumerate(msgspec.json.decode(path.read_bytes(), type=list[RunCase]))
 ]
+PLUGGED = {"site_fabric": "tests.plugged"}
+
+
+@pytest.fixture(autouse=True)
+def other_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another package brings the source of `tests.plugged`."""
+
+    def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
+        entries = PLUGGED if group == catalogue.GROUP else {}
+        return [importlib.metadata.EntryPoint(name, value, group) for name, value in entries.items()]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    catalogue.plugged.cache_clear()
+    yield
+    catalogue.plugged.cache_clear()
+
+
 RULES = (*written(), *declared.rules())
 
 
@@ -53,6 +75,9 @@ def test_case(rule: str, case: RunCase, tmp_path: Path) -> None:
     assert result.outcome == case.outcome, told
     assert sorted({host for finding in result.findings for host in finding.hosts}) == sorted(case.hosts)
     assert case.says in "\n".join(told)
+    if case.when is not None:
+        evidence = result.findings[0].evidence
+        assert [evidence[name] for name in ("start_ns", "end_ns") if name in evidence] == case.when
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -114,7 +139,26 @@ def test_every_count_of_errors_has_a_rule() -> None:
     """A source that declares an error count is watched over the run, under a name."""
     for view in views():
         for field, how in view.counted.items():
-            assert declared.rule_for("rose", f"{view.name}.{field}" + ".x" * how.columns)
+            rule = declared.rule_for("rose", f"{view.name}.{field}" + ".x" * how.columns)
+            assert rule != "error-count-rose", f"{view.name}.{field}"
+
+
+def test_a_rule_may_need_a_source_of_another_package() -> None:
+    """It is asked where such a fact is there; one that needs what no source gives is an error of its own."""
+
+    class Unknown(Record):
+        """What nobody reads."""
+
+    def old(run: Subject) -> Iterator[Finding]:
+        yield from (Finding(message=fabric.version) for _, fabric in run.each(Fabric))
+
+    rule = Rule("site-old", "warn", (Fabric,), old, Manual("", "", "", "", ""))
+    run = RunCase(about="", outcome="", start={"n1": {"site_fabric": {"version": "1.0"}}}).subject()
+    assert engine.ask(rule, run).outcome == "warn"
+    bare = RunCase(about="", outcome="", start={"n1": {}}).subject()
+    assert engine.ask(rule, bare).note == "site_fabric was not read"
+    with pytest.raises(RollbookError, match="which no source gives"):
+        engine.ask(dataclasses.replace(rule, needs=(Unknown,)), run)
 
 
 def test_rules_on_nothing_never_pass() -> None:

@@ -21,6 +21,14 @@ from rollbook.testing import Lab, LabHost
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 ERRORS = "/sys/devices/system/edac/mc/mc0/ce_count"
+DRIVE = {
+    "/sys/class/nvme/nvme0/transport": "pcie\n",
+    "/sys/class/nvme/nvme1/transport": "tcp\n",  # it does not answer
+    "/run/health": '{"critical_warning":0,"percent_used":3,"media_errors":4}\n',
+}
+NVME = """#!/bin/sh
+[ "$*" = "smart-log -o json /dev/nvme0" ] && cat /run/health
+"""
 WAIT = """import pathlib, sys, time
 pathlib.Path(sys.argv[1]).touch()
 while not pathlib.Path(sys.argv[2]).exists():
@@ -85,10 +93,12 @@ def plug(host: LabHost) -> None:
 
 
 def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    """One host loses a link, one boots, one counts memory errors; a fourth is well and is not named."""
-    lab = make_lab(4, kind="namespaces")
+    """One loses a link, one boots, one counts memory errors, one those of a drive; a fifth is well and not named."""
+    lab = make_lab(5, kind="namespaces")
     for host in lab:
         host.overlay({ERRORS: "7\n", "/proc/loadavg": "0.01 0.01 0.01 1/100 4242\n"})
+        host.overlay(DRIVE)
+        host.programs({"nvme": NVME})
         plug(host)
 
     def fall_ill() -> None:
@@ -96,6 +106,7 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
         lab["node02"].reboot()
         plug(lab["node02"])
         lab["node03"].overlay({ERRORS: "19\n"})
+        lab["node04"].overlay({"/run/health": DRIVE["/run/health"].replace("4}", "6}")})
         time.sleep(6.0)  # the host that booted is looked for again
 
     path = recorded(lab, tmp_path, fall_ill)
@@ -104,7 +115,12 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
     assert named["link-changed"] == ["node01"]
     assert named["host-rebooted"] == ["node02"]
     assert named["memory-errors"] == ["node03"]
-    assert "node04" not in {host for hosts in named.values() for host in hosts}
+    assert named["nvme-media-errors"] == ["node04"]
+    assert "node05" not in {host for hosts in named.values() for host in hosts}
+    findings = {result["id"]: result.get("findings", []) for result in document["rules"]}
+    assert findings["nvme-media-errors"][0]["message"] == "nvme0 media_errors: 2 more (node04)"
+    away, hosts = findings["host-rebooted"][0]["evidence"], Run.open(path).hosts
+    assert hosts.started_ns < away["start_ns"] < away["end_ns"] < hosts.ended_ns
     again = json.loads(encode(engine.check(open_subject(path))))
     assert found(again) == named
 

@@ -95,12 +95,33 @@ def test_solution_is_inferred_from_mounts() -> None:
     assert solution["capabilities"]["multi_host"].value is True
 
 
+def test_the_storage_is_asked_for_or_described(tmp_path: Path) -> None:
+    """Its nodes are asked for; from a record of their own they are described and grouped as clients are."""
+    todo = [line.partition(":")[0] for line in to_do(described({"n[1-2]": FACTS}))]
+    assert {"product_nodes", "product_switches", "rack_power_supplies"} <= set(todo)
+    for name, hosts in (("run", {"n[1-2]": FACTS}), ("storage", {"s[1-3]": FACTS})):
+        snapshot = Snapshot.of("2026-08-01T00:00:00Z", host_records(hosts))
+        (tmp_path / f"{name}.json").write_bytes(encode(snapshot))
+    file = tmp_path / "system.yaml"
+    options = [str(tmp_path / "run.json"), "-o", str(file), "--product", str(tmp_path / "storage.json")]
+    done = CliRunner().invoke(command, options)
+    assert done.exit_code == 0
+    assert "to do    product_nodes[0].chassis.power: " in done.stderr
+    system = read_yaml(file)["system_under_test"]
+    assert [node["quantity"] for node in system["clients"]] == [2]
+    assert [node["quantity"] for node in system["product_nodes"]] == [3]
+    assert system["product_nodes"][0]["friendly_description"] == "storage node: PowerEdge R7625, AMD EPYC 9654"
+    kept, lines = completed(read_yaml(file), described({"n[1-2]": FACTS}))
+    assert lines == []
+    assert kept["system_under_test"]["product_nodes"].origin == "kept"
+
+
 def test_cloud_has_no_racks() -> None:
     """What the schema forbids there is not asked for."""
     cloud = {**FACTS, "cloud": {"provider": "aws", "instance_type": "p5.48xlarge"}}
     system = described({"n1": cloud})["system_under_test"]
     assert system["deployment"].value == "cloud"
-    assert "total_rack_units" not in system
+    assert not {"total_rack_units", "rack_power_supplies", "product_switches"} & set(system)
     assert set(system["clients"][0]["chassis"]) == {
         "model_name",
         "cpu_model",

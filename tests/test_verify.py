@@ -7,6 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import duckdb
 import pytest
 from click.testing import CliRunner
 
@@ -14,8 +15,9 @@ from rollbook.checks import engine
 from rollbook.checks.model import Findings
 from rollbook.checks.subject import open_subject
 from rollbook.checks.verify import Problem, verify
+from rollbook.cli.snapshot import command as snapshot
 from rollbook.cli.verify import command
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.layout import Leaf, write_file
 from rollbook.records.run import RunHosts
@@ -149,6 +151,49 @@ def test_signature(record: Path, key: Path) -> None:
     (record / "manifest.json").write_bytes(data.replace(b'"rollbook"', b'"rollBook"', 1))
     assert ("signature", "manifest.json") in told(record, allowed(key, "ada@example.org"))
     assert not check_signature(record / "manifest.json", None).good
+
+
+@pytest.mark.parametrize(
+    ("columns", "problems"),
+    [
+        ("'n1' AS host, TIMESTAMP_NS '2026-08-01' AS ts, 1::BIGINT AS mono, 2 AS more", []),
+        ("'n1' AS host, TIMESTAMP '2026-08-01' AS ts, 1::BIGINT AS mono", [("unreadable", "series/stat.parquet")]),
+        ("2 AS more", [("unreadable", "series/stat.parquet")]),
+        ("", [("unreadable", "series/stat.parquet")]),
+    ],
+)
+def test_tables_of_the_series(record: Path, columns: str, problems: list[tuple[str, str]]) -> None:
+    """A table that is none, or no table of a series, is named although its hash is right."""
+    (record / "series").mkdir()
+    table = record / "series" / "stat.parquet"
+    table.write_bytes(b"PAR1")
+    if columns:
+        duckdb.sql(f"COPY (SELECT {columns}) TO '{table}' (FORMAT parquet)")
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == problems
+
+
+def test_a_new_manifest_lists_what_is_there_but_no_signature(record: Path, key: Path) -> None:
+    """A record that is finished again can be signed again; a manifest of somebody else below is a file like others."""
+    sign(record / "manifest.json", key)
+    (record / "raw" / "manifest.json").write_text("{}")
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == []
+    assert told(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
+    sign(record / "manifest.json", key)
+    assert told(record, allowed(key, "ada@example.org")) == []
+
+
+def test_a_snapshot_is_signed_like_a_run(key: Path, tmp_path: Path) -> None:
+    """`snapshot --sign` makes a signed record; a single file or none at all cannot be signed."""
+    options = ["-w", "localhost", "--source", "uptime", "--sign", str(key)]
+    done = CliRunner().invoke(snapshot, [*options, "-o", str(tmp_path / "results")])
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "results" / "snapshot").iterdir()
+    assert told(path, allowed(key, "ada@example.org")) == []
+    for output in ([], ["-o", str(tmp_path / "one.json")]):
+        refused = CliRunner().invoke(snapshot, [*options, *output])
+        assert isinstance(refused.exception, UsageError)
 
 
 def test_signing_needs_a_key_that_works(record: Path, tmp_path: Path) -> None:

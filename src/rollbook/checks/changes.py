@@ -10,9 +10,8 @@ import msgspec
 
 from rollbook.checks.compare import differences, in_band, key_of
 from rollbook.checks.model import Change
-from rollbook.checks.views import View, status_of, views
+from rollbook.checks.views import View, status_of, views_of
 from rollbook.records.hosts import HostRecord
-from rollbook.sources import catalogue
 from rollbook.sources.base import Compare
 
 __all__ = ["changes"]
@@ -28,7 +27,7 @@ def changes(
     Volatile are counters, levels and what is only shown, and rows that come and go; they are left out unless asked
     for. For two different hosts, what is each host's own is left out too, and rows are matched as checks do.
     """
-    for view in _all_rows() if volatile else views():
+    for view in views_of((before, after), all_rows=volatile):
         if "unknown" in (status_of(before, view.source), status_of(after, view.source)):
             continue
         if one_host or volatile or not view.identity:
@@ -38,11 +37,6 @@ def changes(
             for difference in differences(view, sides):
                 by_side = {part.hosts[0]: part.value for part in difference.values}
                 yield Change(difference.field, by_side["a"], by_side["b"], difference.row, difference.unit)
-
-
-@functools.cache
-def _all_rows() -> tuple[View, ...]:
-    return tuple(View(name, name) for name in catalogue.NAMES)
 
 
 @functools.cache

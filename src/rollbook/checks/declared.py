@@ -2,7 +2,7 @@
 
 Four kinds: `mismatch` (hosts of a group differ), `duplicate` (hosts share what is one host's own), `rose` (a count of
 errors rose over the run), `changed` (start and end differ). Each field belongs to the rule with the pattern that fits
-it best; the pattern `*` takes what no other does. Counts have none: each is an alarm of its own.
+it best; the pattern `*` takes what no other does, such as fields of other packages' sources.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import msgspec
 from rollbook.checks.changes import changes
 from rollbook.checks.compare import differences, duplicates, odd_hosts
 from rollbook.checks.model import CannotTell, Change, Difference, Finding, NotApplicable, Severity
+from rollbook.checks.moments import rise
 from rollbook.checks.rule import SECTIONS, Manual, Rule
 from rollbook.checks.shown import change_text, difference_text, value_text
 from rollbook.checks.subject import Ended, Subject
-from rollbook.checks.views import views
+from rollbook.checks.views import views, views_of
 from rollbook.hosts import fold
 
 __all__ = ["FILES", "Row", "rows", "rules"]
@@ -123,8 +124,10 @@ def _changes(name: str, row: Row, run: Subject) -> Iterator[Finding]:
     for host, told in _changed(run).get((row.kind, name), {}).items():
         alike.setdefault(tuple(map(change_text, told)), []).append((host, told))
     for texts, hosts in alike.items():
-        names = [host for host, _ in hosts]
-        yield Finding(message=f"{_with_more(texts[0], len(texts))} ({fold(names)})", hosts=names, changes=hosts[0][1])
+        names, told = [host for host, _ in hosts], hosts[0][1]
+        when = rise(run.path, told[0], names) if row.kind == "rose" else {}
+        text = f"{_with_more(texts[0], len(texts))} ({fold(names)})"
+        yield Finding(message=text, hosts=names, changes=told, evidence={**when})
     if not alike:
         _must_be_known(row, run)
 
@@ -163,7 +166,7 @@ def _by_rule(run: Subject) -> _Sorted:
                 rule = rule_for(kind, difference.field)
                 found[kind].setdefault(rule, []).append((group, tuple(hosts), difference))
 
-    for view in views():
+    for view in views_of(run.telling):
         keep("duplicate", "", duplicates(view, run.telling))
         for group in run.groups:
             keep("mismatch", group.name, differences(view, group.hosts))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import functools
-import gc
 import importlib.metadata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 
 from rollbook.checks import declared, silence
@@ -18,6 +16,7 @@ from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence
 from rollbook.checks.subject import Benchmark, Subject
 from rollbook.errors import RollbookError, UsageError
+from rollbook.records.document import no_collecting
 
 __all__ = ["ask", "check", "rule", "rules"]
 
@@ -63,7 +62,7 @@ def check(run: Subject, silences: Sequence[Silence] = (), today: dt.date | None 
     """Ask every rule; the document holds what each said."""
     now = dt.datetime.now(dt.UTC)
     today = today or now.date()
-    with _no_collecting():
+    with no_collecting():
         results = [ask(one, run) for one in rules()]
     for result in results:
         for finding in result.findings:
@@ -75,19 +74,10 @@ def check(run: Subject, silences: Sequence[Silence] = (), today: dt.date | None 
     found.notes = silence.expired(silences, today)
     if run.presence(Benchmark)[0] == "present":
         found.verdict = verdict_of(found).name
+        silent = [one.id for one in results if one.id.startswith("mlperf-") and one.outcome == "could-not-tell"]
+        if silent:
+            found.notes.append(f"{found.verdict} as far as it can be told: {', '.join(silent)} could not tell")
     return found
-
-
-@contextlib.contextmanager
-def _no_collecting() -> Iterator[None]:
-    """Nothing of a record becomes garbage while it is checked; to look for it would take as long as all rules."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def ask(one: Rule, run: Subject) -> RuleResult:
@@ -106,6 +96,8 @@ def ask(one: Rule, run: Subject) -> RuleResult:
         result.outcome, result.note = "could-not-tell", str(reason)
     if result.findings:
         result.outcome = worst(result.findings)
+    elif result.outcome == "pass" and (note := run.unread(one.needs)):
+        result.outcome, result.note = "could-not-tell", note
     return result
 
 

@@ -99,10 +99,8 @@ def read_expectations(path: Path) -> list[Expectation]:
         if len(given) != 1:
             raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(WAYS)}")
         source, _, field = one.field.partition(".")
-        known = (
-            source in catalogue.NAMES and field.partition(".")[0] in catalogue.source(source).record.__struct_fields__
-        )
-        if not known:
+        known = catalogue.known(source)
+        if known is None or field.partition(".")[0] not in known.record.__struct_fields__:
             raise UsageError(f"{path}: no source has a field called {one.field}")
         if one.hosts is not None:
             expand(one.hosts)

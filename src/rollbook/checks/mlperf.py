@@ -14,6 +14,7 @@ import msgspec
 
 from rollbook.checks.model import CannotTell, Finding, Findings, Severity
 from rollbook.checks.subject import Subject
+from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
 from rollbook.records.hosts import HostRecord
 from rollbook.sources.cgroup_limits import CgroupLimits
@@ -26,6 +27,7 @@ __all__ = [
     "Validation",
     "finding",
     "memory_of",
+    "need_all_memory",
     "parameter",
     "verdict",
     "verdict_of",
@@ -146,6 +148,14 @@ def memory_of(run: Subject) -> Memory:
         declared=int(each * count * GIB) if isinstance(each, int | float) and count else None,
         reported=int(sum(sizes) * GIB) if isinstance(sizes, list) and sizes else None,
     )
+
+
+def need_all_memory(run: Subject) -> None:
+    """Raise `CannotTell` where a client's memory is not known: what was found fine without it may not be with it."""
+    known = {host.name for host, _ in run.each(MemInfo)}
+    silent = [host.name for host in run.start if host.name not in known]
+    if silent:
+        raise CannotTell(f"nobody measured the memory of {fold(silent)}")
 
 
 def _limits(host: HostRecord) -> CgroupLimits | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, form
+from rollbook.checks.moments import span
 from rollbook.checks.views import status_of
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, RollbookError
+from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
 from rollbook.records.hosts import Clock, HostRecord
 from rollbook.records.run import Run, RunHosts, SeriesHost
@@ -19,6 +21,7 @@ from rollbook.sources import catalogue
 from rollbook.sources.base import Record
 
 __all__ = [
+    "MINIMUM_HOST_MEMORY_GB",
     "Baseline",
     "Benchmark",
     "Description",
@@ -31,6 +34,8 @@ __all__ = [
 ]
 
 Presence = Literal["present", "absent", "unknown"]
+# MLPerf Storage names such a constant and publishes no value: enough to tell a host that was misread from a small one.
+MINIMUM_HOST_MEMORY_GB = 1.0
 BENCHMARKS = ("training", "checkpointing", "vector_database", "kv_cache")
 R = TypeVar("R")
 
@@ -75,13 +80,15 @@ class Subject:
         baseline: Subject | None = None,
         expectations: Sequence[Expectation] = (),
         description: Mapping[str, Any] | None = None,
+        minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
     ) -> None:
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
         self.interval = hosts.interval_seconds
-        self.run_seconds = (hosts.ended_ns - hosts.started_ns) / 1e9
+        self.started_ns, self.ended_ns = hosts.started_ns, hosts.ended_ns
         self.metadata = metadata or {}
         self.path = path
         self.baseline, self.expectations, self.description = baseline, expectations, description
+        self.minimum_memory_gb = minimum_memory_gb
         self._named = named or {}
         self._states: dict[str, States] = {}
 
@@ -105,6 +112,10 @@ class Subject:
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def at_start(self) -> dict[str, int]:
+        """The moment when the run began, as evidence; empty for hosts that were only looked at."""
+        return span(self.started_ns, self.started_ns) if self.ended_ns else {}
 
     def each(self, kind: type[R]) -> Iterator[tuple[HostRecord, R]]:
         """Each host with its fact of that type, or with each of its rows of that type, at the start."""
@@ -140,6 +151,12 @@ class Subject:
         }[need]
         return ("present", "") if there else ("absent", why)
 
+    def unread(self, needs: Iterable[type]) -> str:
+        """Which of the facts a rule needs were not read on which hosts; empty where all were."""
+        sources = [_source_of(need) for need in needs if issubclass(need, Record)]
+        silent = {source: self.states(source).unknown for source in sources}
+        return "; ".join(f"{source} not read on {fold(hosts)}" for source, hosts in silent.items() if hosts)
+
     def _fact_presence(self, source: str) -> tuple[Presence, str]:
         states = self.states(source)
         if states.there:
@@ -164,7 +181,15 @@ def _sources_by_record() -> dict[type, str]:
 
 
 def _source_of(record: type) -> str:
-    return _sources_by_record()[record]
+    """The name of the source that gives such records; other packages' are looked at only for one not built in."""
+    built_in = _sources_by_record()
+    if record in built_in:
+        return built_in[record]
+    plugged = (name for name in catalogue.plugged() if catalogue.source(name).record is record)
+    found = next(plugged, None)
+    if found is None:
+        raise RollbookError(f"a rule needs {record.__qualname__}, which no source gives")
+    return found
 
 
 def open_subject(path: Path, **options: Any) -> Subject:

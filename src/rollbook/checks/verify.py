@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -34,6 +34,10 @@ SCHEMAS: dict[str, type] = {
     "snapshot.json": Snapshot,
     MANIFEST: Manifest,
 }
+
+
+# What every table of the series begins with.
+COLUMNS = {"host": "VARCHAR", "ts": "TIMESTAMP_NS", "mono": "BIGINT"}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -65,7 +69,7 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
     found.problems += [
         Problem("added", name, "not in the manifest") for name in _names(path) if name not in listed and name not in own
     ]
-    found.problems += _documents(path, set(listed))
+    found.problems += [*_documents(path, set(listed)), *_tables(path, listed)]
     if signature_file(path / MANIFEST).exists():
         found.signature = check_signature(path / MANIFEST, allowed)
         if not found.signature.good:
@@ -121,6 +125,24 @@ def _documents(root: Path, listed: set[str]) -> Iterator[Problem]:
             yield Problem("unreadable", name, str(error))
         except ValueError as error:
             yield Problem("unreadable", name, f"not JSON: {error}")
+
+
+def _tables(root: Path, listed: Iterable[str]) -> Iterator[Problem]:
+    """Tables of the series that cannot be read, or do not begin as they do."""
+    names = sorted(name for name in listed if PurePosixPath(name).match("series/*.parquet") and (root / name).is_file())
+    if not names:
+        return
+    import duckdb  # noqa: PLC0415 - a snapshot has no tables
+
+    with duckdb.connect() as connection:
+        for name in names:
+            try:
+                found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(root / name)]).fetchall()
+            except duckdb.Error as error:
+                yield Problem("unreadable", name, str(error).split("\n")[0])
+                continue
+            if [(column[0], column[1]) for column in found[: len(COLUMNS)]] != list(COLUMNS.items()):
+                yield Problem("unreadable", name, f"its columns do not begin with {', '.join(COLUMNS)}")
 
 
 def _lacking(path: Path) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rollbook.records.hosts import HostRecord
@@ -21,9 +21,13 @@ from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.net_class import Interface
 from rollbook.sources.space import Space
 
-__all__ = ["View", "status_of", "views"]
+__all__ = ["View", "status_of", "views", "views_of"]
+
+# Their files hold zero bytes, which the shell stand-in cannot carry: its tables are empty whatever the host has.
+BINARY = ("dimms",)
 
 COMPARED = ("same", "band", "set")
+BUILT_IN = frozenset(catalogue.NAMES)
 # Interfaces whose names are given by a person or by where the card sits.
 NAMED_KINDS = frozenset({"bond", "infiniband", "physical", "vlan"})
 # Where container engines and package managers mount things of their own.
@@ -101,7 +105,8 @@ class View:
 def status_of(host: HostRecord, source: str) -> str:
     """`ok` with a fact, `absent` where the host has no such thing, `unknown` where it was not asked or not told."""
     if source in host.facts:
-        return "ok"
+        lost = source in BINARY and host.agent == "sh" and host.facts[source] == []
+        return "unknown" if lost else "ok"
     reading = host.readings.get(source)
     if reading is None:
         return "unknown"
@@ -176,6 +181,23 @@ def views() -> tuple[View, ...]:
 
     def each() -> Iterator[View]:
         for name in catalogue.NAMES:
-            yield from special.get(name, [View(name, name)])
+            yield from special.get(name, [_whole(name)])
 
     return tuple(view for view in each() if view.compared or view.unique or view.counted)
+
+
+@functools.cache
+def _all_rows() -> tuple[View, ...]:
+    return tuple(_whole(name) for name in catalogue.NAMES)
+
+
+def views_of(hosts: Iterable[HostRecord], *, all_rows: bool = False) -> tuple[View, ...]:
+    """All views, and those of facts on these hosts that come from other packages' sources; or every row of each."""
+    names = set[str]().union(*(host.facts for host in hosts)) - BUILT_IN
+    more = [_whole(name) for name in sorted(names) if catalogue.known(name)]
+    return (*(_all_rows() if all_rows else views()), *more)
+
+
+@functools.cache
+def _whole(name: str) -> View:
+    return View(name, name)

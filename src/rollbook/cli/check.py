@@ -16,7 +16,7 @@ from rollbook.checks.model import Finding, Findings, Severity
 from rollbook.checks.rule import Rule
 from rollbook.checks.shown import change_text, difference_text
 from rollbook.checks.silence import read_silences
-from rollbook.checks.subject import Subject, open_subject
+from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject, open_subject
 from rollbook.cli.live import gather_live
 from rollbook.cli.output import clean, coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, reach_options
@@ -48,6 +48,14 @@ MOST_LINES = 12  # fields shown of one finding; the document has all
 @click.option("--expect", type=FILE, metavar="FILE", help="What the site expects (TOML).")
 @click.option("--silence", type=FILE, metavar="FILE", help="Findings to live with, each with reason and end (TOML).")
 @click.option("--description", type=FILE, metavar="FILE", help="System description to check the run against (YAML).")
+@click.option(
+    "--minimum-memory",
+    type=click.FloatRange(0),
+    default=MINIMUM_HOST_MEMORY_GB,
+    show_default=True,
+    metavar="GB",
+    help="Least memory of a client of MLPerf Storage, in GiB.",
+)
 @click.option("--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts with each other.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
@@ -62,6 +70,7 @@ def command(
     expect: Path | None,
     silence: Path | None,
     description: Path | None,
+    minimum_memory: float,
     groups: tuple[str, ...],
     as_json: bool,
     explain: str | None,
@@ -80,6 +89,7 @@ def command(
         "baseline": open_subject(baseline) if baseline else None,
         "expectations": read_expectations(expect) if expect else (),
         "description": read_yaml(description) if description else None,
+        "minimum_memory_gb": minimum_memory,
     }
     interrupted, coverage = False, None
     if record is not None:
@@ -131,7 +141,8 @@ def _show(findings: Findings) -> None:
         click.echo(f"MLPerf Storage: {findings.verdict}")
     hosts = sum(len(group.hosts) for group in findings.groups)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in findings.outcomes.items())
-    console.print(f"{len(findings.rules)} rules over {hosts} hosts in {len(findings.groups)} groups: {counts}")
+    over = f"{hosts} host{'s' * (hosts != 1)} in {len(findings.groups)} group{'s' * (len(findings.groups) != 1)}"
+    console.print(f"{len(findings.rules)} rules over {over}: {counts}", soft_wrap=True)
 
 
 def _show_finding(rule: str, finding: Finding) -> None:

@@ -31,12 +31,18 @@ ask: a person must fill it in."""
     metavar="FILE",
     help="Write it there. A file that exists is not touched: completed, it is written beside it as FILE.new.",
 )
-def command(record: Path, *, output: Path | None) -> None:
+@click.option(
+    "--product",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="RECORD",
+    help="Record or snapshot of the storage's own nodes, where they can be looked at.",
+)
+def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     """Draft the description of the system under test from RECORD: like clients together, with how each value came.
 
     What a person must fill in is listed on stderr. Exits with 1 where an existing FILE disagrees with the record.
     """
-    tree = draft(open_subject(record))
+    tree = draft(open_subject(record), open_subject(product) if product else None)
     lines: list[str] = []
     if output is not None and output.exists():
         tree, lines = completed(read_yaml(output), tree)

@@ -11,12 +11,14 @@ import click
 from rollbook.cli.live import gather_live
 from rollbook.cli.output import clean, coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.recording import sign_option
 from rollbook.collect.plan import Plan
 from rollbook.errors import UsageError
 from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.hosts import HostRecord
 from rollbook.records.layout import Leaf, write_file
+from rollbook.records.signing import sign as sign_manifest
 from rollbook.sources import catalogue
 from rollbook.sources.block import Block
 from rollbook.sources.identity import Identity
@@ -35,27 +37,32 @@ HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network
     metavar="PATH",
     help="A name ending in .json: the document as one file; otherwise a results directory for a record.",
 )
+@sign_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--source", "names", multiple=True, metavar="NAME", help="Read only these sources; may be repeated.")
 @click.option("--list-sources", "listed", is_flag=True, help="List the sources that can be read.")
 @reach_options
-def command(reach: Reach, *, output: Path | None, as_json: bool, names: tuple[str, ...], listed: bool) -> None:
+def command(
+    reach: Reach, *, output: Path | None, sign: Path | None, as_json: bool, names: tuple[str, ...], listed: bool
+) -> None:
     """Read the facts of every host once: hardware, kernel, settings, mounts, devices, limits, counters.
 
     Every host asked for is in the result with its own status and, where it failed, the reason.
     """
     if listed:
-        for name in catalogue.NAMES:
+        for name in (*catalogue.NAMES, *catalogue.plugged()):
             click.echo(f"{name:24} {catalogue.source(name).summary}")
         return
     sources = [catalogue.source(name) for name in names or catalogue.NAMES]
+    if sign is not None and (output is None or output.suffix == ".json"):
+        raise UsageError("only a record can be signed: --sign needs -o with a results directory")
     if output is not None:
         _must_be_writable(output)
     now = dt.datetime.now(dt.UTC)
     records, interrupted = gather_live(reach, Plan.of(sources))
     snapshot = Snapshot.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), records)
     if output is not None:
-        _write(output, snapshot, now)
+        _write(output, snapshot, now, sign)
     if as_json:
         click.echo(encode(snapshot), nl=False)
     else:
@@ -79,7 +86,7 @@ def _must_be_writable(output: Path) -> None:
         raise UsageError(f"cannot write to {directory}: {error.strerror}") from error
 
 
-def _write(output: Path, snapshot: Snapshot, now: dt.datetime) -> None:
+def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None) -> None:
     if output.suffix == ".json":
         write_file(output, encode(snapshot))
         click.echo(f"written to {clean(output)}", err=True)
@@ -95,6 +102,8 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime) -> None:
             "result_dir": str(leaf.path),
         },
     )
+    if key is not None:
+        sign_manifest(leaf.path / "manifest.json", key)
     click.echo(f"record in {clean(leaf.path)}", err=True)
 
 

@@ -66,31 +66,37 @@ def _schema() -> _Schema:
     return msgspec.toml.decode(text, type=_Schema)
 
 
-def draft(run: Subject) -> Tree:
-    """The whole description as far as the record tells it."""
+def draft(run: Subject, product: Subject | None = None) -> Tree:
+    """The whole description as far as the record of a run tells it, and one of the storage's own nodes."""
     hosts = run.telling
     deployment = deployment_of(hosts[0]) if hosts else Entry(None, "ask")
     roles = roles_of(run.path)
     found: dict[str, Any] = {**_storage(run), "deployment": deployment}
     if len(hosts) > 1:
         found["solution.capabilities.multi_host"] = Entry(True, "inferred", f"{len(hosts)} hosts took part")
-    alike: dict[bytes, tuple[dict[str, Any], int]] = {}
-    for host in hosts:
-        node = node_of(host, roles)
-        key = msgspec.json.encode(node)
-        alike[key] = (node, alike[key][1] + 1 if key in alike else 1)
     where = deployment.value or ""
-    found["clients"] = [
-        _nested(_schema().node, {**node, "quantity": Entry(count, "measured"), **_named(node)}, where)
-        for node, count in sorted(alike.values(), key=lambda pair: -pair[1])
-    ]
+    found["clients"] = _grouped("client", [node_of(host, roles) for host in hosts], where)
+    if product is not None:
+        used = roles_of(product.path)
+        found["product_nodes"] = _grouped("storage node", [node_of(host, used) for host in product.telling], where)
     return {"system_under_test": _nested(_schema().field, found, where)}
 
 
-def _named(node: dict[str, Any]) -> dict[str, Entry]:
+def _grouped(kind: str, nodes: Sequence[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+    """Like nodes as one with their number, the most frequent first."""
+    alike: dict[bytes, list[dict[str, Any]]] = {}
+    for node in nodes:
+        alike.setdefault(msgspec.json.encode(node), []).append(node)
+    return [
+        _nested(_schema().node, {**same[0], "quantity": Entry(len(same), "measured"), **_named(kind, same[0])}, where)
+        for same in sorted(alike.values(), key=lambda same: -len(same))
+    ]
+
+
+def _named(kind: str, node: dict[str, Any]) -> dict[str, Entry]:
     words = [node[path].value for path in ("chassis.model_name", "chassis.cpu_model") if path in node]
     text = ", ".join(word for word in words if word)
-    return {"friendly_description": Entry(f"client: {text}", "inferred", "a draft")} if text else {}
+    return {"friendly_description": Entry(f"{kind}: {text}", "inferred", "a draft")} if text else {}
 
 
 def _nested(fields: Sequence[Field], found: dict[str, Any], deployment: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import msgspec
 from rollbook.checks.engine import ask
 from rollbook.checks.mlperf import GIB, Issue, Validation, verdict
 from rollbook.checks.rules import written
-from rollbook.checks.rules.mlperf_minimum_memory import MINIMUM_HOST_MEMORY_GB, too_small
-from rollbook.checks.subject import Subject
+from rollbook.checks.rules.mlperf_minimum_memory import too_small
+from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
 from rollbook.mlpstorage.results import BenchmarkRun
 from rollbook.records.run import Run, RunHosts
 
@@ -64,7 +64,7 @@ class ClusterValidationRulesChecker(RulesChecker):
         """The smallest host has enough memory."""
         system = self.benchmark_run.system_info
         if system is not None and system.num_hosts and system.min_memory_bytes < MINIMUM_HOST_MEMORY_GB * GIB:
-            self.issues.append(too_small(system.min_memory_bytes))
+            self.issues.append(too_small(system.min_memory_bytes, MINIMUM_HOST_MEMORY_GB))
 
     def check_mpi_collection_success(self) -> None:
         """The hosts were looked at, not only declared."""

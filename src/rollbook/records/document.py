@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +15,7 @@ from rollbook.errors import RecordError
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.hosts import Coverage, HostRecord
 
-__all__ = ["Snapshot", "encode", "read", "written_by"]
+__all__ = ["Snapshot", "encode", "no_collecting", "read", "written_by"]
 
 D = TypeVar("D")
 
@@ -44,6 +47,19 @@ def encode(document: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
+@contextlib.contextmanager
+def no_collecting() -> Iterator[None]:
+    """Hosts' records are many small objects and none of them garbage; to look for it takes as long as the work."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@no_collecting()
 def read(path: Path, kind: type[D]) -> D:
     """A document back from its file, facts in their types."""
     try:

@@ -85,7 +85,7 @@ class HostRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     def typed(self) -> HostRecord:
         """The same record with facts, as read from JSON, turned back into their types; unknown ones stay plain."""
         self.facts = {
-            name: msgspec.convert(value, catalogue.source(name).produces) if name in catalogue.NAMES else value
+            name: msgspec.convert(value, source.produces) if (source := catalogue.known(name)) else value
             for name, value in self.facts.items()
         }
         return self

@@ -16,6 +16,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, written_by
 from rollbook.records.run import RunHosts
+from rollbook.records.signing import signature_file
 
 __all__ = ["Leaf", "Manifest", "write_file"]
 
@@ -90,12 +91,14 @@ class Leaf:
         self.write_manifest()
 
     def write_manifest(self) -> None:
-        """List every file there is, with size and hash."""
-        files = sorted(path for path in self.path.rglob("*") if path.is_file() and path.name != "manifest.json")
+        """List every file there is, with size and hash. A signature of what was listed before goes."""
+        manifest = self.path / "manifest.json"
+        signature_file(manifest).unlink(missing_ok=True)
+        files = sorted(path for path in self.path.rglob("*") if path.is_file() and path != manifest)
         entries = [
             ManifestEntry(str(path.relative_to(self.path)), path.stat().st_size, _sha256(path)) for path in files
         ]
-        write_file(self.path / "manifest.json", encode(Manifest(entries)))
+        write_file(manifest, encode(Manifest(entries)))
 
 
 def _sha256(path: Path) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rollbook.adapters.base import Outcome
@@ -30,11 +31,24 @@ def snapshots(start: Sequence[HostRecord], end: Sequence[HostRecord]) -> dict[st
 
 
 def metadata(
-    *, stamp: str, result_dir: str, argv: Sequence[str], args: dict[str, Any], hosts: RunHosts, outcome: Outcome
+    *,
+    stamp: str,
+    result_dir: str,
+    argv: Sequence[str],
+    args: dict[str, Any],
+    hosts: RunHosts,
+    outcome: Outcome,
+    command: Mapping[str, int],
 ) -> dict[str, Any]:
-    """All keys of one run. What is not known is left out or null, never invented."""
+    """All keys of one run. What is not known is left out or null, never invented.
+
+    `command` is the wrapped command as the journal has it: started_ns, ended_ns, code. The run time is the command's;
+    the invocation is all of the run, from before the start snapshot until after that of the end.
+    """
     cluster = snapshots(hosts.start, hosts.end)
-    sampled = [host for host in hosts.series if host.samples]
+    line = shlex.join(argv)
+    ended = "ended_ns" in command
+    began_ns, ended_ns = (command["started_ns"], command["ended_ns"]) if ended else (hosts.started_ns, hosts.ended_ns)
     return {
         "benchmark_type": outcome.benchmark_type,
         "model": outcome.model,
@@ -48,22 +62,19 @@ def metadata(
         "system_info": cluster["start"],
         "cluster_information": cluster["start"],
         "cluster_snapshots": cluster,
-        "timeseries_data": {
-            "file": f"{outcome.benchmark_type}_{stamp}_timeseries.json",
-            "num_samples": sum(host.samples for host in sampled),
-            "interval_seconds": hosts.interval_seconds,
-            "hosts_collected": [host.name for host in sampled],
-        }
-        if sampled
-        else None,
-        "runtime": (hosts.ended_ns - hosts.started_ns) / 1e9,
-        "executed_command": " ".join(argv),
-        "command_output_files": [{"command": " ".join(argv), "stdout": "stdout.log", "stderr": "stderr.log"}],
+        "timeseries_data": None,
+        "runtime": (ended_ns - began_ns) / 1e9,
+        "verification": None,
+        "executed_command": line,
+        "command_output_files": [{"command": line, "stdout": "stdout.log", "stderr": "stderr.log"}] if argv else [],
         "args": args,
         "invocation_start_time": iso(hosts.started_ns),
         "invocation_end_time": iso(hosts.ended_ns),
+        "end_datetime": dt.datetime.fromtimestamp(ended_ns // 10**9, dt.UTC).strftime("%Y%m%d_%H%M%S"),
+        "provenance_file": None,
+        "exit_code": command.get("code") if ended else None,
         "metrics": outcome.metrics,
         "result_files": outcome.result_files,
-        "notes": outcome.notes,
+        "notes": list(outcome.notes),
         "phases": hosts.phases,
     }

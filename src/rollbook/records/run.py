@@ -101,9 +101,20 @@ class Run:
         return cls(path, metadata, read(path / "hosts.json", RunHosts))
 
     @property
+    def outcome(self) -> list[HostRecord]:
+        """Each host as it was at the start; one that was whole then and not at the end is partial, and says why."""
+        ends = {host.name: host for host in self.hosts.end if host.status != "complete"}
+        return [
+            msgspec.structs.replace(host, status="partial", reason=f"at the end: {ends[host.name].reason}")
+            if host.status == "complete" and host.name in ends
+            else host
+            for host in self.hosts.start
+        ]
+
+    @property
     def coverage(self) -> Coverage:
-        """What became of the hosts asked for, at the start of the run."""
-        return Coverage.of(self.hosts.start)
+        """What became of the hosts asked for."""
+        return Coverage.of(self.outcome)
 
     def series_files(self) -> dict[str, Path]:
         """The tables of the series, by source name."""

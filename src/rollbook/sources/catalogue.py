@@ -10,7 +10,7 @@ from typing import Any
 from rollbook.errors import UsageError
 from rollbook.sources.base import Source
 
-__all__ = ["GROUP", "NAMES", "load", "source"]
+__all__ = ["GROUP", "NAMES", "known", "load", "plugged", "source"]
 
 GROUP = "rollbook.sources"
 """The entry point group of sources from other packages."""
@@ -75,6 +75,8 @@ NAMES = (
     "iommu",
     "nvidia_driver",
     "nvidia_proc",
+    "dimms",
+    "edac_dimms",
     "edac",
     "aer",
     "thermal_throttle",
@@ -82,6 +84,7 @@ NAMES = (
     "thermal",
     "nvme_thermal",
     "services",
+    "nvme_smart",
     "nvidia_smi",
     "gpu",
     "space",
@@ -102,11 +105,22 @@ def source(name: str) -> Source:
     return dataclasses.replace(declared, name=name, summary=summary)
 
 
-def _plugged(name: str) -> Any:
-    """The module of a source that another package brings."""
+@functools.cache
+def plugged() -> dict[str, Any]:
+    """The entry points of sources that other packages bring, by name; those of built-in names do not count."""
     from importlib import metadata  # noqa: PLC0415 - looking through all packages takes its time
 
-    found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    return {entry.name: entry for entry in metadata.entry_points(group=GROUP) if entry.name not in NAMES}
+
+
+def known(name: str) -> Source | None:
+    """The source of that name, None where nothing that is installed brings it: a record may come from elsewhere."""
+    return source(name) if name in NAMES or name in plugged() else None
+
+
+def _plugged(name: str) -> Any:
+    """The module of a source that another package brings."""
+    found = plugged()
     if name not in found:
         raise UsageError(f"no source is called {name!r}; `rollbook snapshot --list-sources` lists them")
     try:

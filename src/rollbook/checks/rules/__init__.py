@@ -27,6 +27,8 @@ MODULES = (
     "cpus_mixed",
     "clocksource_slow",
     "pcie_link_degraded",
+    "dimms_mixed",
+    "nvme_unhealthy",
     "raid_degraded",
     "bond_member_down",
     "nfs_connections_short",

@@ -30,5 +30,5 @@ def check(run: Subject) -> Iterator[Finding]:
         yield Finding(
             message=f"load {busy[worst]:.2f} on {cpus.get(worst, '?')} CPUs before the start ({worst})",
             hosts=list(busy),
-            evidence={"load_1min": busy},
+            evidence={"load_1min": busy, **run.at_start()},
         )

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
+from rollbook.checks.model import CannotTell, Finding
+from rollbook.checks.moments import span
 from rollbook.checks.subject import Subject
+from rollbook.hosts import fold
 from rollbook.records.hosts import Clock
+from rollbook.records.run import ClockPoint
 
 ID, SEVERITY, NEEDS = "clock-skew", "warn", (Clock,)
 WITHOUT_SERIES = 1.0  # seconds, which is what most logs tell apart
@@ -21,20 +24,27 @@ WITHOUT_SERIES = 1.0  # seconds, which is what most logs tell apart
 
 def check(run: Subject) -> Iterator[Finding]:
     """The largest offset of each host, less what the measurement may be off, against a tenth of the interval."""
-    bearable = (run.interval / 10 if run.interval else WITHOUT_SERIES) * 1e9
-    measured: dict[str, list[Clock]] = {}
-    for host in run.telling:
-        if host.clock:
-            measured.setdefault(host.name, []).append(host.clock)
+    bearable = int((run.interval / 10 if run.interval else WITHOUT_SERIES) * 1e9)
+    measured = {host.name: [ClockPoint(run.started_ns, host.clock)] for host in run.telling if host.clock}
     for series in run.series:
-        measured.setdefault(series.name, []).extend(point.clock for point in series.clocks)
-    for name, clocks in measured.items():
-        worst = max(clocks, key=lambda clock: abs(clock.offset_ns) - clock.bound_ns, default=None)
-        if worst and abs(worst.offset_ns) - worst.bound_ns > bearable:
+        measured.setdefault(series.name, []).extend(series.clocks)
+    for name, points in measured.items():
+        off = [point for point in points if _least(point.clock) > bearable]
+        if off:
+            worst = max((point.clock for point in off), key=_least)
             side = "behind" if worst.offset_ns > 0 else "ahead"
+            when = span(off[0].at_ns, off[-1].at_ns) if run.ended_ns else {}
             yield Finding(
                 message=f"clock {abs(worst.offset_ns) / 1e9:.3f} s {side}, "
                 f"measured within {worst.bound_ns / 1e6:.1f} ms ({name})",
                 hosts=[name],
-                evidence={"offset_ns": worst.offset_ns, "bound_ns": worst.bound_ns, "bearable_ns": int(bearable)},
+                evidence={"offset_ns": worst.offset_ns, "bound_ns": worst.bound_ns, "bearable_ns": bearable, **when},
             )
+    silent = [host.name for host in run.telling if not measured.get(host.name)]
+    if silent:
+        raise CannotTell(f"no clock measured of {fold(silent)}")
+
+
+def _least(clock: Clock) -> int:
+    """What a clock is off by at least."""
+    return abs(clock.offset_ns) - clock.bound_ns

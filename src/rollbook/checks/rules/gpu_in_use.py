@@ -26,5 +26,5 @@ def check(run: Subject) -> Iterator[Finding]:
             yield Finding(
                 message=f"GPU {gpu.index}: {gpu.memory_used_mib} MiB in use{busy} before the start ({host.name})",
                 hosts=[host.name],
-                evidence={"gpu": gpu.index, "memory_used_mib": gpu.memory_used_mib},
+                evidence={"gpu": gpu.index, "memory_used_mib": gpu.memory_used_mib, **run.at_start()},
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.model import Finding
+from rollbook.checks.moments import span
 from rollbook.checks.subject import Ended, Subject
 from rollbook.hosts import fold
 
@@ -20,6 +21,7 @@ ID, SEVERITY, NEEDS = "host-lost", "fail", (Ended,)
 def check(run: Subject) -> Iterator[Finding]:
     """Hosts that gave data at the start and none at the end."""
     after = {host.name: host for host in run.end}
+    heard = {host.name: host.last_ns for host in run.series if host.last_ns is not None}
     reasons: dict[str, list[str]] = {}
     for host in run.telling:
         last = after.get(host.name)
@@ -27,4 +29,6 @@ def check(run: Subject) -> Iterator[Finding]:
             reason = f"{last.status}: {last.reason}" if last else "not looked at"
             reasons.setdefault(reason, []).append(host.name)
     for reason, names in reasons.items():
-        yield Finding(message=f"{reason} ({fold(names)})", hosts=names)
+        last_words = [heard[name] for name in names if name in heard]
+        when = span(min(last_words), run.ended_ns) if last_words else {}
+        yield Finding(message=f"{reason} ({fold(names)})", hosts=names, evidence={**when})

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.model import CannotTell, Finding
+from rollbook.checks.moments import span
 from rollbook.checks.subject import Ended, Subject
 from rollbook.records.hosts import HostRecord
 from rollbook.sources.identity import Identity
@@ -22,6 +23,7 @@ def check(run: Subject) -> Iterator[Finding]:
     """Boot ids of start, series and end: more than one is a boot."""
     after = {host.name: host for host in run.end if host.gave_data}
     between = {host.name: host.boot_ids for host in run.series}
+    away = {host.name: [gap for gap in host.gaps if gap.why == "rebooted"] for host in run.series}
     silent = []
     for host in run.telling:
         known = [
@@ -31,10 +33,11 @@ def check(run: Subject) -> Iterator[Finding]:
         ]
         seen = list(dict.fromkeys(boot for boot in known if boot))
         if len(seen) > 1:
+            gaps = away.get(host.name, [])
             yield Finding(
                 message=f"boot id {seen[0]} at first, then {seen[-1]} ({host.name})",
                 hosts=[host.name],
-                evidence={"boot_ids": seen},
+                evidence={"boot_ids": seen, **(span(gaps[0].start_ns, gaps[-1].end_ns) if gaps else {})},
             )
         elif not seen:
             silent.append(host.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding, memory_of
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding, memory_of, need_all_memory
 from rollbook.checks.model import CannotTell, Finding, NotApplicable
 from rollbook.checks.subject import Benchmark, Subject, Summary
 
@@ -30,6 +30,8 @@ def check(run: Subject) -> Iterator[Finding]:
         text = f"{each:.1f} GB of checkpoint a host, {TIMES_MEMORY} × {needed / TIMES_MEMORY:.1f} GiB of memory"
         issue = Issue(Validation.CLOSED, text, "checkpoint_size_GB", f">= {needed:.1f}", round(each, 1), "warning")
         yield finding(issue)
+    elif memory.judged[0] == "measured":
+        need_all_memory(run)
 
 
 def checkpoint_gb(run: Subject) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.dataset import dataset_size
-from rollbook.checks.mlperf import Issue, Validation, finding, memory_of, parameter, whole
+from rollbook.checks.mlperf import Issue, Validation, finding, memory_of, need_all_memory, parameter, whole
 from rollbook.checks.model import Finding, NotApplicable
 from rollbook.checks.subject import Benchmark, Subject
 
@@ -32,3 +32,5 @@ def check(run: Subject) -> Iterator[Finding]:
         lines = [*needed.explained(), f"memory of {memory.hosts} clients: {memory.said()}"]
         text = f"{files} files, {needed.files} needed: {'; '.join(lines)}"
         yield finding(Issue(Validation.INVALID, text, name, needed.files, files), explained=lines)
+    elif needed.memory_origin == "measured":
+        need_all_memory(run)

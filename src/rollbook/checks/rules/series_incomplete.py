@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.model import Finding
+from rollbook.checks.moments import span
 from rollbook.checks.subject import Subject
 from rollbook.records.run import SeriesHost
 
@@ -25,16 +26,25 @@ def check(run: Subject) -> Iterator[Finding]:
         if host.status == "complete" and not host.gaps and host.missed <= MISSED * asked and host.samples:
             continue
         parts = [f"{host.samples} of {asked} samples"]
+        when: dict[str, int] = {}
         if host.gaps:
             longest = max(host.gaps, key=lambda gap: gap.end_ns - gap.start_ns)
             seconds = (longest.end_ns - longest.start_ns) / 1e9
             gaps = f"{len(host.gaps)} gap{'s' if len(host.gaps) > 1 else ''}"
             parts.append(f"{gaps}, the longest {seconds:.0f} s: {longest.why}")
+            when = span(longest.start_ns, longest.end_ns)
         elif host.status != "complete":
             parts.append(f"{host.status}: {host.reason}")
+            when = span(host.last_ns or run.started_ns, run.ended_ns)
         yield Finding(
             message=f"{', '.join(parts)} ({host.name})",
             hosts=[host.name],
             severity=None if host.samples else "fail",
-            evidence={"samples": host.samples, "missed": host.missed, "late": host.late, "gaps": len(host.gaps)},
+            evidence={
+                "samples": host.samples,
+                "missed": host.missed,
+                "late": host.late,
+                "gaps": len(host.gaps),
+                **when,
+            },
         )

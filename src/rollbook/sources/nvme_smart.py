@@ -1,0 +1,65 @@
+"""nvme smart-log: errors, wear and warnings of each NVMe drive (NVMe base specification, log page 02h).
+
+Only root may ask a drive; a host without drives starts no program.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import Ask, Pages, Record, Source, counter, delta, gauge, info, key
+from rollbook.sources.text import bounded, integer, last_part
+
+ASK = Ask("each", ("/sys/class/nvme/nvme[0-9]*", "nvme", "smart-log", "-o", "json", "/dev/{}"))
+
+
+class Health(Record):
+    """One drive. `critical_warning` has a bit for each alarm; 100 percent used is the end of its rated life."""
+
+    controller: Annotated[str, key()]
+    media_errors: Annotated[int | None, delta()] = None
+    critical_warning: Annotated[int | None, delta("bits")] = None
+    percentage_used: Annotated[int | None, gauge("%")] = None
+    available_spare: Annotated[int | None, gauge("%")] = None
+    spare_threshold: Annotated[int | None, info()] = None
+    error_log_entries: Annotated[int | None, counter("entries")] = None
+    unsafe_shutdowns: Annotated[int | None, counter("events")] = None
+
+
+# Our names, and nvme-cli's.
+NAMES = {
+    "media_errors": "media_errors",
+    "critical_warning": "critical_warning",
+    "percentage_used": "percent_used",
+    "available_spare": "avail_spare",
+    "spare_threshold": "spare_thresh",
+    "error_log_entries": "num_err_log_entries",
+    "unsafe_shutdowns": "unsafe_shutdowns",
+}
+
+
+def whole(value: Any) -> int | None:
+    """A count. nvme-cli writes its 128-bit ones as numbers, texts or decimals, each for some versions."""
+    if isinstance(value, str):
+        return integer(value)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value != int(value)):
+        raise ParseError(f"not a count: {value!r}")
+    return None if value is None else bounded(int(value))
+
+
+def parse(pages: Pages) -> list[Health]:
+    """One document per drive; one that did not answer has no row."""
+    rows = []
+    for argv, text in pages.items():
+        try:
+            log = msgspec.json.decode(text, type=dict[str, Any])
+        except RecursionError:
+            raise ParseError("nested too deeply") from None
+        rows.append(Health(last_part(argv), **{ours: whole(log.get(theirs)) for ours, theirs in NAMES.items()}))
+    return rows
+
+
+SOURCE = Source((ASK,), parse, list[Health], seconds=10, root=True)
