@@ -18,7 +18,7 @@ from rollbook.errors import ProtocolError, RecordError
 from rollbook.series.journal import frame_of, segments
 from rollbook.series.survey import HostLog, Survey
 
-__all__ = ["HostSamples", "Sample", "Segments", "Unpacker"]
+__all__ = ["HostSamples", "Sample", "Segments", "Unpacker", "entry_head"]
 
 KEY, UNCHANGED = 1, 2
 FLUSHED = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent leaves out
@@ -70,7 +70,7 @@ class Unpacker:
         """The samples of one frame; raises `ProtocolError` where it is none."""
         at = 0
         while at < len(payload):
-            source, flags, start, length, at = _head(payload, at)
+            source, flags, start, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
             if len(data) != length or start > LATEST_START:
@@ -134,7 +134,7 @@ class HostSamples:
                 unpacker.restart()
 
 
-def _head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:
+def entry_head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:
     """Source, flags, start and length of the next source in a sample, and where its data begins."""
     try:
         source, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
