@@ -23,7 +23,8 @@ class Agent:
     """One loop over stdin, stdout and the children's pipes. `about` is what a launcher said of its agents."""
 
     def __init__(self, out: Out, orders: bytes, about: "list[tuple[str, object]]") -> None:
-        self.out, self.orders, self.about = out, orders, about
+        *self.lines, self.orders = orders.split(b"\n")
+        self.out, self.about = out, about
         self.launcher = os.getppid() if about else 0
         self.hold, self.called = "", False
         self.sources: "list[Source]" = []
@@ -193,10 +194,9 @@ class Agent:
     def run(self) -> None:
         self.hello()
         while True:
-            while b"\n" in self.orders and not self.held():
+            while self.lines and not self.held():
                 self.hold = ""
-                line, _, self.orders = self.orders.partition(b"\n")
-                self.obey(line.decode("utf-8", "surrogateescape"))
+                self.obey(self.lines.pop(0).decode("utf-8", "surrogateescape"))
             self.step()
             if self.ending:
                 self.end()
@@ -240,7 +240,8 @@ class Agent:
             piece = b""
         if not piece:
             self.end(said=False)
-        self.orders += piece
+        *lines, self.orders = (self.orders + piece).split(b"\n")
+        self.lines += lines
 
     def end(self, said: bool = True) -> None:
         """End within a second, whatever children or the collector do; lines that leave at a pace get their time."""
