@@ -137,6 +137,7 @@ def tables(
     }
     connection.execute(RATES.format_map(numbers))
     connection.execute(DISKS.format_map(numbers))
+    connection.execute("CREATE VIEW cpu_total AS FROM rates")  # all columns as those of one part
     for number, called in renamed.items():
         for table in ("rates", "disks"):
             connection.execute(f"UPDATE {table} SET host = ? WHERE host = ?", [called, name(number, hosts)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from rollbook.checks.model import Finding, Findings, RuleResult, Silenced
 from rollbook.report.build import build
 from rollbook.report.page import html
 from tests import report_runs
@@ -139,7 +141,7 @@ def test_host_on_click_and_by_keys(page: Browser) -> None:
 
 def test_outlier_leads_to_its_place(page: Browser) -> None:
     """The sentence zooms to its time and opens its host."""
-    page.click(".outliers .link")
+    page.click(".outliers .odd .link")
     page.wait("document.querySelector('.panel h2')")
     assert text(page, ".panel h2") == "node07"
     assert not page.script("return document.querySelector('.timeline .quiet').hidden")
@@ -181,7 +183,7 @@ def test_keys_in_a_heat_map(page: Browser) -> None:
 
 def test_everything_has_a_name(page: Browser) -> None:
     """Whatever can be focused or is a picture says what it is."""
-    page.click(".outliers .link")
+    page.click(".outliers .odd .link")
     page.wait("document.querySelectorAll('.panel .uplot').length > 4")
     names = page.script(
         "return [...document.querySelectorAll('button, input, select, a, [tabindex=\"0\"], [role]')].map((e) => "
@@ -217,12 +219,46 @@ def test_small_screen_has_no_sideways_scrolling(page: Browser) -> None:
 
 
 def test_paper(page: Browser) -> None:
-    """The page can be printed, also from the dark."""
+    """The page can be printed, also from the dark, with all charts, also those that nobody has scrolled to yet."""
     dark = "document.documentElement.dataset.theme === 'dark'"
     page.prefer(dark=True)
     page.wait(dark)
+    page.wait("document.querySelectorAll('.chart').length === document.querySelectorAll('.chart .uplot').length")
     assert page.pdf().startswith(b"%PDF")
     page.wait(dark)
+
+
+def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp_path: Path) -> None:
+    """A line each beside those who stand out; one that says when is marked on the time line and leads there."""
+    start = report_runs.START_NS + 60 * 10**9
+    when = {"start_ns": start, "end_ns": start + 30 * 10**9, "resets": 4}
+    late = Finding(message="the link was reset", hosts=["node2"], severity="fail", evidence=when, advice="Look at it.")
+    silenced = Finding(message="known", severity="fail", silenced=Silenced("planned", date(2030, 1, 1)))
+    results = [RuleResult(id="odd", outcome="fail", findings=[late, silenced])]
+    run = report_runs.run(tmp_path, 8, 240, findings=Findings.of("now", [], results))
+    path = tmp_path / "report.html"
+    path.write_text(html(build(run, tables(8, 240, slow=((3, 9.0, 0.1, 0.6),)))))
+    window.resize(1440, 900)
+    window.open(path)
+    window.wait(DRAWN)
+    assert text(window, ".outliers li") == "fail the link was reset odd"
+    assert text(window, ".outliers .odd").startswith("node3 ")
+    assert text(window, "#verdict") == "Not well: 1 check failed: the link was reset (odd)"
+    assert (
+        window.script("return [...document.querySelectorAll('.outliers li')].some((e) => /known/.test(e.textContent))")
+        is False
+    )
+    window.click(".outliers .fail .link")
+    assert window.script("return document.querySelector('#finding-0').open")
+    shown = text(window, "#finding-0")
+    assert "12:01:00–12:01:30 UTC" in shown
+    assert "resets4" in shown
+    assert "start_ns" not in shown
+    assert "Look at it." in shown
+    window.click("#finding-0 p:nth-of-type(2) .link")
+    assert not window.script("return document.querySelector('.timeline .quiet').hidden")
+    assert "the link was reset, 12:01:00–12:01:30 UTC" in text(window, ".moments")
+    assert window.console() == []
 
 
 def test_text_of_a_hostile_host_stays_text(window: Browser, tmp_path: Path) -> None:
@@ -232,7 +268,7 @@ def test_text_of_a_hostile_host_stays_text(window: Browser, tmp_path: Path) -> N
     window.console(), window.requests()
     window.open(path)
     window.wait(DRAWN)
-    window.click(".outliers .link")
+    window.click(".outliers .odd .link")
     window.wait("document.querySelectorAll('.panel .uplot').length > 4")
     shown = (
         EVIL.replace("\u202e", "\ufffd")

@@ -188,7 +188,10 @@ def test_partial_run(tmp_path: Path) -> None:
     page = build(run, tables(8, 300, gaps=gaps, lost=lost))
     assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
     assert page.verdict.headline == "Not well: the command failed with exit code 3"
-    assert page.verdict.reasons[:2] == ["1 host gave nothing: node4", "2 hosts are partial: node[2,6]"]
+    assert page.verdict.reasons[:2] == [
+        "1 host gave nothing: node4 (no route to host)",
+        "2 hosts are partial: node[2,6] (the connection was lost and came back)",
+    ]
     assert page.hosts[3].reason == "no route to host"
     assert 3 not in page.charts[0].hosts
     kinds = [(mark.kind, mark.host) for mark in page.marks if mark.kind in ("gap", "reconnect")]
@@ -252,6 +255,7 @@ def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:
 
 HOSTS = [HostShown(name=f"n{number}", status="complete") for number in range(4)]
 LOST = HostShown(name="gone", status="refused")
+REFUSED = [HostShown(name=f"g{number}", status="refused", reason=why) for number, why in enumerate("aab")]
 FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
 WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
@@ -264,11 +268,16 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
         "bad",
         "Not well: the command failed with exit code 2",
     ),
-    "check failed": ([None, HOSTS, [FAIL, WARN], [], None], "bad", "Not well: 1 check failed: it is broken"),
+    "check failed": ([None, HOSTS, [FAIL, WARN], [], None], "bad", "Not well: 1 check failed: it is broken (x)"),
     "lost": ([None, [*HOSTS, LOST], [], [], None], "warn", "Worth a look: 1 host gave nothing: gone"),
+    "lost with reasons": (
+        [None, [*HOSTS, *REFUSED], [], [], None],
+        "warn",
+        "Worth a look: 3 hosts gave nothing: g[0-2] (a; and others)",
+    ),
     "all lost": ([None, [LOST], [], [], None], "bad", "Not well: no host gave data"),
     "odd": ([None, HOSTS, [], [ODD, ODD], None], "warn", "Worth a look: 1 host stands out: n2"),
-    "warning": ([None, HOSTS, [WARN], [], None], "warn", "Worth a look: 1 warning: hm"),
+    "warning": ([None, HOSTS, [WARN], [], None], "warn", "Worth a look: 1 warning: hm (x)"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from rollbook.records.hosts import HostRecord
 from rollbook.records.run import Run, RunHosts
 from rollbook.series import store
 from rollbook.series.finish import derive
+from rollbook.series.samples import HostSamples, Segments
+from rollbook.series.survey import survey
+from rollbook.series.timeseries import write_timeseries
 from rollbook.series.totals import counted_disks, counted_interfaces
 from rollbook.sources.block import Block
 from rollbook.sources.net_class import Interface
-from rollbook.testing.journals import Script
+from rollbook.testing.journals import Script, record_this_machine, synthesise
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
@@ -59,9 +63,13 @@ def record(tmp_path: Path) -> Callable[..., Run]:
 
 
 def rows(run: Run, sql: str) -> list[tuple[Any, ...]]:
-    """What a query gives."""
-    with store.connect(run) as connection:
-        return store.query(connection, sql).fetchall()
+    """What a query gives; the same, whether rates are made for some hosts or for all at once."""
+    found = []
+    for whole in (False, True):
+        with store.connect(run, whole=whole) as connection:
+            found.append(store.query(connection, sql).fetchall())
+    assert found[0] == found[1]
+    return found[0]
 
 
 WRAP32, WRAP64 = 1 << 32, 1 << 64
@@ -85,6 +93,26 @@ def test_rates(record: Callable[..., Run], name: str) -> None:
     reads, expected = TRUTH[name]
     run = record(["net_dev"], [(second, net(eth0=value)) for second, value in reads])
     assert [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")] == expected
+
+
+@pytest.mark.parametrize(
+    ("top", "expected"),
+    [("1000", [None, 30.0, 20.0, 40.0]), (None, [None, 30.0, None, 40.0])],
+    ids=["told", "not told"],
+)
+def test_energy_wraps_where_its_zone_says(
+    record: Callable[..., Run], top: str | None, expected: list[float | None]
+) -> None:
+    """The counter of a RAPL zone begins anew at its own range; where that was not read, there is no rate."""
+    place = "/sys/class/powercap/intel-rapl:0"
+    more = {f"{place}/max_energy_range_uj": f"{top}\n"} if top else {}
+    reads = [(0, 600), (10, 900), (20, 100), (30, 500)]
+    samples: Samples = [
+        (second, {"rapl": {f"{place}/name": "package-0\n", f"{place}/energy_uj": f"{value}\n", **more}})
+        for second, value in reads
+    ]
+    run = record(["rapl"], samples)
+    assert [row[0] for row in rows(run, "SELECT energy_uj FROM rapl_rates ORDER BY ts")] == expected
 
 
 def test_a_reboot_gives_no_rate(record: Callable[..., Run]) -> None:
@@ -260,6 +288,8 @@ OUTSIDE = [
     "SET enable_external_access = true",
     "INSTALL httpfs",
     "CREATE TABLE x AS SELECT 1",
+    "EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{path}/series/net_dev.parquet' (FORMAT csv, USE_TMP_FILE false)",
     "SELECT 1; SELECT 2",
     "",
 ]
@@ -300,6 +330,38 @@ def test_query_command(small: Run) -> None:
     assert objects == [{"interface_name": "=cmd()", "most": 1}, {"interface_name": "eth0", "most": 15}]
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("SELECT nothing FROM rates", "nothing"),
+        ("SELECT * FROM nowhere", "nowhere"),
+        ("SELECT CAST(interface_name AS INTEGER) FROM net_dev", "Could not convert"),
+        ("SELECT ts::TIMESTAMPTZ FROM net_dev", "cast it to TIMESTAMP"),
+        ("DROP VIEW rates", "one SELECT is asked for"),
+    ],
+)
+def test_query_that_is_wrong(small: Run, sql: str, says: str, form: str) -> None:
+    """What is wrong with it is said, be it found while it is read or while it runs."""
+    with pytest.raises(UsageError, match=says):
+        CliRunner().invoke(cli, ["query", str(small.path), sql, "--format", form], catch_exceptions=False)
+
+
+def test_findings(small: Run) -> None:
+    """What the rules found is a table; without them it is empty."""
+    sql = "SELECT rule, severity, hosts, message, silenced FROM findings ORDER BY rule"
+    assert rows(small, sql) == []
+    silenced = {"reason": "known", "until": "2030-01-01"}
+    found = [
+        {"id": "b", "outcome": "warn", "findings": [{"message": "m", "hosts": ["a"], "severity": "warn"}]},
+        {"id": "c", "outcome": "pass"},
+        {"id": "d", "outcome": "pass", "findings": [{"message": "n", "severity": "fail", "silenced": silenced}]},
+    ]
+    (small.path / "findings.json").write_text(json.dumps({"schema": "rollbook.findings/1", "rules": found}))
+    assert rows(small, sql) == [("b", "warn", ["a"], "m", None), ("d", "fail", [], "n", "known")]
+
+
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
 def test_export_round_trip(small: Run, tmp_path: Path, form: str) -> None:
     """What is exported reads back to the same values; names that look like formulas are made harmless in CSV."""
@@ -312,6 +374,25 @@ def test_export_round_trip(small: Run, tmp_path: Path, form: str) -> None:
     if form == "csv":
         expected = sorted((f"'{name}" if name.startswith("=") else name, *rest) for name, *rest in expected)
     assert found == expected
+
+
+HOSTILE = '=n<script>alert("1")</script>\x1b[31m\x07\u202e\u2066\u200b'
+HARMLESS = '\'=n<script>alert("1")</script>?[31m????'
+
+
+def test_hostile_text_in_csv(record: Callable[..., Run], tmp_path: Path) -> None:
+    """Names with markup, quotes, terminal escapes and marks of direction are text in a spreadsheet and a terminal."""
+    run = record(["net_dev"], [(second, net(**{HOSTILE: second})) for second in range(2)])
+    invoke("export", str(run.path), "--format", "csv", "-o", str(tmp_path / "out"), "--table", "net_dev")
+    with (tmp_path / "out" / "net_dev.csv").open(newline="", encoding="utf-8") as file:
+        assert {row["interface_name"] for row in csv.DictReader(file)} == {HARMLESS}
+    asked = invoke("query", str(run.path), "SELECT interface_name FROM net_dev", "--format", "csv")
+    assert {row["interface_name"] for row in csv.DictReader(asked.splitlines())} == {HARMLESS}
+    shown = invoke("query", str(run.path), "SELECT interface_name FROM net_dev")
+    assert HARMLESS[1:] in shown
+    invoke("export", str(run.path), "--format", "json", "-o", str(tmp_path / "out"), "--table", "net_dev")
+    kept = json.loads((tmp_path / "out" / "net_dev.json").read_text())
+    assert {row["interface_name"] for row in kept} == {HOSTILE}, "whoever wants it as it was has it"
 
 
 def test_export_of_chosen_tables(small: Run, tmp_path: Path) -> None:
@@ -369,6 +450,30 @@ def test_timeseries_json(record: Callable[..., Run], tmp_path: Path) -> None:
     assert sample["netdev"][0]["rx_bytes"] == 7
     assert len(sample["netdev"][0]) == 17
     assert set(sample) == {"timestamp", "hostname", "diskstats", "vmstat", "meminfo", "loadavg", "netdev"}
+
+
+def test_timeseries_json_is_streamed(tmp_path: Path) -> None:
+    """Four times as many hosts make a file four times as large, and need no more memory of ours."""
+    names = ("loadavg", "meminfo", "vmstat", "diskstats", "net_dev")
+    record_this_machine(tmp_path / "here" / "raw", 3, 0.1, names)
+    found = survey(tmp_path / "here" / "raw")
+    files = Segments(found)
+    bodies = {one[0]: one[3] for one in HostSamples(found, found.hosts[0], files) if one[3]}
+    files.close()
+    sizes, peaks = [], []
+    for hosts in (2, 8):
+        path = tmp_path / str(hosts)
+        synthesise(path / "raw", found.plan, bodies, hosts=hosts, beats=100, distinct=2)
+        derive(path)
+        (path / "test_metadata.json").write_text("{}")
+        run = Run.open(path)
+        tracemalloc.start()
+        assert write_timeseries(run, path / "out.json") == 100 * hosts
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        sizes.append((path / "out.json").stat().st_size)
+    assert sizes[1] > 3.9 * sizes[0]
+    assert peaks[1] < 1.5 * peaks[0], (sizes, peaks)
 
 
 def test_a_record_without_series(tmp_path: Path) -> None:

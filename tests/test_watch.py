@@ -21,14 +21,16 @@ from rollbook.cli import cli
 from rollbook.errors import Refused
 from rollbook.hosts import Host
 from rollbook.records.run import Run
+from rollbook.report.build import build
+from rollbook.report.tables import open_tables
 from rollbook.series import store
 from rollbook.series.finish import derive
 from rollbook.sources import catalogue
 from rollbook.testing import Fake, FakeHost, Lab, linux
 from rollbook.testing.journals import Script, record_this_machine
-from rollbook.watch.board import SHOWN, Board
+from rollbook.watch.board import Board
 from rollbook.watch.live import Live
-from rollbook.watch.rates import COLUMNS, FACTS, SAMPLED, HostRates, Values
+from rollbook.watch.rates import COLUMNS, FACTS, RARE, SAMPLED, HostRates, Values
 from rollbook.watch.replay import Replay
 from rollbook.watch.screen import Details, WatchApp
 from rollbook.watch.table import HostTable
@@ -115,7 +117,7 @@ def filled(board: Board, at: int, values: dict[str, float], *, but: str = "") ->
     """One beat of all hosts but one, with these CPU loads."""
     for name in board.hosts:
         if name != but:
-            board.beat(name, at, dict.fromkeys(SHOWN, 0.0) | {"cpu_busy": values.get(name, 50.0)})
+            board.beat(name, at, dict.fromkeys(board.columns, 0.0) | {"cpu_busy": values.get(name, 50.0)})
     board.tick(at)
 
 
@@ -151,6 +153,7 @@ class Scripted:
 
     def __init__(self, names: list[str]) -> None:
         self.board, self.ended, self.held = Board(names, 1.0), False, False
+        self.place: tuple[int, int] | None = None
         self._second = 0
 
     def beat(self, values: dict[str, float], *, but: str = "") -> None:
@@ -161,6 +164,10 @@ class Scripted:
     def hold(self, held: bool) -> None:
         """Remember it."""
         self.held = held
+
+    def seek(self, beat: int) -> None:
+        """There is nothing to seek in."""
+        raise AssertionError(beat)
 
     def devices(self, name: str) -> dict[str, Values]:
         """One disk."""
@@ -200,13 +207,16 @@ def test_the_screen() -> None:
             await pilot.pause(0.6)
             assert set(names_of(app)[:2]) == {"n2", "n4"}, "most unusual first"
             assert "CPU 2.0 ×" in next(line for line in lines_of(app) if line.startswith("n2"))
-            await pilot.click(HostTable, offset=(40, 0))
+            assert "▁▃ CPU" in lines_of(app)[0], "the trend of what somebody is unusual in"
+            await pilot.click(HostTable, offset=(64, 0))
             await pilot.pause()
             assert app.order == "cpu_busy"
             assert names_of(app)[:2] == ["n2", "n6"]
             await pilot.press("r")
             assert names_of(app)[0] == "n4"
             await pilot.press("u", "s")
+            assert app.order == "cpu_busy"
+            await pilot.press("u", "S", "S")
             assert app.order == "host"
             assert names_of(app) == [f"n{number}" for number in range(1, 8)]
 
@@ -233,7 +243,9 @@ def test_the_screen() -> None:
             assert "back" in details_of(app), "details follow the host"
             await pilot.press("escape", "space")
             assert feed.held
-            await pilot.press("q")
+            await pilot.press("end")
+            assert app.screen.query_one(HostTable).cursor == 6, "live hosts have no end to seek: the cursor moves"
+            await pilot.press("comma", "q")
 
     asyncio.run(main())
 
@@ -298,6 +310,137 @@ def test_a_record_is_played(record: Path) -> None:
     )
     assert ("live", 2000.0) in seen
     assert replay.board.hosts["c"].state == "lost"
+
+
+def test_seeking_in_a_record(record: Path) -> None:
+    """Any beat is shown as it was when it was played, with its past; keys step, jump and go to the ends."""
+    run = Run.open(record)
+    played, sought = Replay(run, speed=1e9), Replay(run)
+
+    def looks(replay: Replay) -> list[object]:
+        hosts = replay.board.hosts.values()
+        return [
+            (host.name, host.state, host.reason, host.drops, host.values, [str(one) for one in host.history["net_rx"]])
+            for host in hosts
+        ]
+
+    async def main() -> None:
+        seen = {}
+        async with played.running(), sought.running():
+            played.hold(held=True)
+            sought.hold(held=True)
+            for beat in range(played.place[1]):
+                played.seek(beat)
+                seen[beat] = looks(played)
+            assert played.ended
+            for beat in (19, 0, 10, 9, 15, 3):
+                sought.seek(beat)
+                assert sought.place == (beat, 20)
+                assert looks(sought) == seen[beat]
+            assert "lost" in str(seen[10])
+            sought.seek(5)
+            assert sought.devices("a") == {"eth0": {"net_rx": 1000.0, "net_tx": 500.0}}
+
+            app = WatchApp(sought)
+            async with app.run_test(size=(220, 24)) as pilot:
+                await pilot.press("home")
+                assert sought.place == (0, 20)
+                for key, place in (("full_stop", 1), ("]", 3), ("]", 5), ("comma", 4), ("[", 2), ("end", 19)):
+                    await pilot.press(key)
+                    assert sought.place == (place, 20), key
+                assert app.held, "who steps wants to look"
+                assert "beat 20 of 20  held" in str(app.query_one("#status", Static).visual)
+                footer = {binding.description for *_, binding, on, _ in app.screen.active_bindings.values() if on}
+                assert {"Hold", "Back", "On", "-10 %", "+10 %", "Start", "End"} <= footer
+                await pilot.press("home", "space")
+                await pilot.pause(0.2)
+                assert sought.place == (1, 20), "it goes on, a beat in a second"
+
+    asyncio.run(main())
+
+
+def test_it_goes_on_from_where_it_was_sought(record: Path) -> None:
+    """The end is no end: who goes back sees the rest again."""
+    replay = Replay(Run.open(record), speed=500)
+
+    async def main() -> None:
+        async with replay.running():
+            for _ in range(2):
+                async with asyncio.timeout(10):
+                    while not replay.ended:  # noqa: ASYNC110 - a replay tells nobody
+                        await asyncio.sleep(0.002)
+                replay.seek(12)
+                assert not replay.ended
+
+    asyncio.run(main())
+
+
+MOUNTSTATS = """device rootfs mounted on / with fstype rootfs
+device server:/export mounted on /data with fstype nfs4 statvers=1.1
+	opts:	rw,vers=4.2,proto=tcp
+	age:	100
+	bytes:	0 0 0 0 {read} {written} 0 0
+"""
+PORT = "/sys/class/infiniband/mlx5_0/ports/1/counters/port_{}_data"
+GPU = "0, {}, 10, 1024, 300.0, 50, 1500, 2000, 0x0\n1, 20, 10, 1024, 300.0, 50, 1500, 2000, 0x0\n"
+SPECIAL = (*SAMPLED[-3:], "loadavg")
+
+
+def test_what_only_some_hosts_have(tmp_path: Path) -> None:
+    """GPUs, RDMA ports and NFS mounts get their columns where a host has them, live and from a record alike."""
+    script = Script(tmp_path / "raw", ["a", "b"], SPECIAL, started_ns=START)
+    rates, seen = HostRates(1.0), []
+    for host in range(2):
+        script.connect(host)
+    for second in range(31):
+        texts = {"loadavg": {"/proc/loadavg": "0.5 0.4 0.3 2/100 7\n"}}
+        script.sample(START + second * SECOND, texts, host=1)
+        texts |= {"gpu": {"nvidia-smi": GPU.format(60)}}
+        if second % 5 == 0:
+            names = {"rcv": 250 * second, "xmit": 25 * second}  # words of four bytes
+            texts["infiniband_counters"] = {PORT.format(name): f"{value}\n" for name, value in names.items()}
+        if second % 10 == 0:
+            page = MOUNTSTATS.format(read=3000 * second, written=70 * second)
+            texts["nfs"] = {"/proc/self/mountstats": page}
+        script.sample(START + second * SECOND, texts, host=0)
+        rates.begin()
+        for name, pages in texts.items():
+            rates.take(name, catalogue.source(name).parse(pages), START + second * SECOND, second * SECOND)
+        rates.end(START + second * SECOND)
+        seen.append(rates.values)
+    script.close()
+    derive(tmp_path)
+    (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
+    replay = Replay(Run.open(tmp_path))
+
+    async def main() -> None:
+        async with replay.running():
+            replay.hold(held=True)
+            for second, values in enumerate(seen):
+                replay.seek(second)
+                assert replay.board.hosts["a"].values == pytest.approx(values), second
+            replay.seek(27)
+            assert replay.devices("a") == {
+                "gpu0": {"gpu_util": 60, "gpu_memory": 2**30},
+                "gpu1": {"gpu_util": 20, "gpu_memory": 2**30},
+                "mlx5_0:1": {"rdma_rx": 1000, "rdma_tx": 100},
+                "/data": {"nfs_read": 3000, "nfs_write": 70},
+            }
+
+    asyncio.run(main())
+    assert seen[4].keys() == {"load_1min", "gpu_util", "gpu_memory"}
+    assert seen[13] == pytest.approx(
+        {"load_1min": 0.5, "gpu_util": 40, "gpu_memory": 2**31, "rdma_rx": 1000, "rdma_tx": 100}
+        | {"nfs_read": 3000, "nfs_write": 70}
+    )
+    with open_tables(Run.open(tmp_path)) as tables:
+        charts = {chart.id for chart in build(Run.open(tmp_path), tables).charts}
+    assert charts == {"load_1min", *RARE}, "the page draws them too"
+    result = CliRunner().invoke(cli, ["watch", "--once", str(tmp_path)])
+    head, *lines = result.stdout.splitlines()
+    assert all(title in head for title in ("GPU", "GPU MEM", "RDMA IN", "RDMA OUT", "NFS READ", "NFS WRITE"))
+    assert "40 %" in next(line for line in lines if line.startswith("a"))
+    assert "GPU" not in CliRunner().invoke(cli, ["watch", "--once", "--interval", "0.2"]).stdout
 
 
 def test_once_of_a_record(record: Path) -> None:

@@ -43,7 +43,7 @@ export class ChartCard {
   private lines: Lines | null = null;
   private cells: Cells | null = null;
   private bands: Bands | null = null;
-  private begun = false;
+  private begun: Promise<void> | null = null;
   private visible = false;
   private stale = false;
 
@@ -74,9 +74,12 @@ export class ChartCard {
     else if (this.stale) this.repaint();
   }
 
-  async begin(): Promise<void> {
-    if (this.begun) return;
-    this.begun = true;
+  /** Draw, once; done when all is drawn. */
+  begin(): Promise<void> {
+    return (this.begun ??= this.first());
+  }
+
+  private async first(): Promise<void> {
     const { view, chart } = this;
     this.cells = await cellsOf(chart);
     const limit = chart.ceiling ?? top(chart.scarce ? this.cells.low : this.cells.high);

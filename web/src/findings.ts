@@ -1,4 +1,4 @@
-// What stands out, in words: hosts among their peers first, then what the rules found.
+// What is wrong, in words: what the rules found and who stands out among its peers, first in a line each, then in full.
 
 import { add, button, h } from "./dom.ts";
 import { clock, count, local } from "./format.ts";
@@ -6,34 +6,55 @@ import type { Finding, Outlier } from "./model.ts";
 import type { View } from "./view.ts";
 
 const SHOWN = 8;
+const FOUND = 4; // of these, findings, where hosts stand out too
 
 export function outliers(view: View): HTMLElement {
   const list = h("ul", { class: "outliers" });
-  const all = view.page.outliers;
-  all.forEach((outlier, at) => {
-    const item = h("li", {}, outlierButton(view, outlier));
-    item.hidden = at >= SHOWN;
-    add(list, item);
-  });
+  const found = view.page.findings.flatMap((finding, at) =>
+    finding.silenced ? [] : [h("li", { class: finding.severity }, findingButton(finding, at))],
+  );
+  const odd = view.page.outliers.map((outlier) => h("li", { class: "odd" }, outlierButton(view, outlier)));
+  const first = Math.max(FOUND, SHOWN - odd.length);
+  const all = [...found.slice(0, first), ...odd, ...found.slice(first)];
+  all.forEach((item, at) => (item.hidden = at >= SHOWN));
+  add(list, ...all);
   const more = button(`Show ${all.length - SHOWN} more`, { class: "quiet" }, () => {
-    list.querySelectorAll("li").forEach((item) => (item.hidden = false));
+    all.forEach((item) => (item.hidden = false));
     more.remove();
   });
   const none =
-    view.page.charts.length === 0 ? "No series was taken, so nobody can stand out." : "Nothing stands out.";
+    view.page.charts.length === 0
+      ? "No series was taken, so no host can stand out."
+      : "No host stands out from its peers.";
   return h(
     "section",
     { id: "stands-out", "aria-labelledby": "outliers-title" },
     h("h2", { id: "outliers-title" }, "Stands out"),
-    all.length ? list : h("p", { class: "calm" }, none),
+    all.length ? list : h("p", { class: view.page.verdict.level === "good" ? "calm" : "small" }, none),
     all.length > SHOWN && more,
   );
 }
 
+function findingButton(finding: Finding, at: number): HTMLElement {
+  const show = (): void => {
+    const full = document.getElementById(`finding-${at}`) as HTMLDetailsElement;
+    full.open = true;
+    full.scrollIntoView({ block: "center" });
+    full.querySelector("summary")?.focus();
+  };
+  const shown = button("", { class: "link", title: `${finding.id}: evidence and advice` }, show);
+  add(
+    shown,
+    h("b", { class: `word ${finding.severity}` }, finding.severity),
+    ` ${finding.message} `,
+    h("code", { class: "id" }, finding.id),
+  );
+  return shown;
+}
+
 function outlierButton(view: View, outlier: Outlier): HTMLElement {
   const act = (): void => {
-    const around = Math.max(outlier.end - outlier.start, 20_000) / 2;
-    view.zoom([outlier.start - around, outlier.end + around]);
+    view.zoom(around(outlier.start, outlier.end));
     view.select(outlier.host);
     document.getElementById(`chart-${outlier.metric}`)?.scrollIntoView({ block: "nearest" });
   };
@@ -41,10 +62,16 @@ function outlierButton(view: View, outlier: Outlier): HTMLElement {
   return button(outlier.text, { class: "link", title }, act);
 }
 
+/** A stretch of time with some more on both sides. */
+function around(start: number, end: number): [number, number] {
+  const more = Math.max(end - start, 20_000) / 2;
+  return [start - more, end + more];
+}
+
 export function findings(view: View): HTMLElement {
   const { findings, checks } = view.page;
   const list = h("div", { class: "findings" });
-  for (const finding of findings) add(list, one(view, finding));
+  findings.forEach((finding, at) => add(list, one(view, finding, at)));
   const none =
     checks === null ? "This record has not been checked; rollbook check does it." : "No rule found anything.";
   const left =
@@ -70,11 +97,11 @@ export function findings(view: View): HTMLElement {
   );
 }
 
-function one(view: View, finding: Finding): HTMLElement {
+function one(view: View, finding: Finding, at: number): HTMLElement {
   const severity = finding.silenced ? "silenced" : finding.severity;
   const element = h(
     "details",
-    { class: `finding ${severity}` },
+    { class: `finding ${severity}`, id: `finding-${at}` },
     h(
       "summary",
       {},
@@ -84,6 +111,8 @@ function one(view: View, finding: Finding): HTMLElement {
     ),
   );
   if (finding.where) add(element, h("p", {}, "On ", hosts(view, finding)));
+  if (finding.start !== null && finding.end !== null)
+    add(element, h("p", {}, when(view, finding.start, finding.end)));
   const details = h("ul", {});
   for (const detail of finding.details) add(details, h("li", {}, detail));
   if (finding.details.length) add(element, details);
@@ -95,6 +124,12 @@ function one(view: View, finding: Finding): HTMLElement {
   if (finding.advice) add(element, h("p", { class: "advice" }, h("b", {}, "What to do: "), finding.advice));
   if (finding.silenced) add(element, h("p", {}, `Silenced: ${finding.silenced}`));
   return element;
+}
+
+function when(view: View, start: number, end: number): HTMLElement {
+  const act = (): void => view.zoom(around(start, end));
+  const title = `${local(start)} to ${local(end)}: show it`;
+  return button(`${clock(start)}–${clock(end)} UTC`, { class: "link", title }, act);
 }
 
 function hosts(view: View, finding: Finding): Node {

@@ -8,7 +8,7 @@ import { findings, outliers } from "./findings.ts";
 import { count, local, moment } from "./format.ts";
 import { HostPanel } from "./host.ts";
 import { hosts } from "./hosts.ts";
-import type { Page } from "./model.ts";
+import type { Chart, Page } from "./model.ts";
 import { summary } from "./summary.ts";
 import { TimeLine } from "./timeline.ts";
 import { View } from "./view.ts";
@@ -26,16 +26,18 @@ function start(): void {
   setDark(system.matches);
   const page = JSON.parse(byId("data").textContent ?? "") as Page;
   const view = new View(page);
-  const cards = page.charts.map((chart) => new ChartCard(view, chart));
+  const drawn = [...page.charts].sort((one, other) => (one.telling ?? Infinity) - (other.telling ?? Infinity));
+  const cards = drawn.map((chart) => new ChartCard(view, chart));
   const timeline = new TimeLine(view);
   const panel = new HostPanel(view);
   const main = h("main", { id: "main" }, summary(view), outliers(view));
-  add(main, ...charts(page, cards, timeline), findings(view), hosts(view), facts(page), about(page));
+  add(main, ...charts(drawn, cards, timeline), findings(view), hosts(view), facts(page), about(page));
   document.title = `${page.title} · Rollbook`;
   const top = h("div", { class: "top" }, toolbar(view, page), cards.length > 0 && timeline.element);
   byId("page").replaceChildren(top, main, panel.element);
   timeline.draw();
   watch(cards);
+  ahead(cards);
   keys(view);
   paper(view, cards);
   system.addEventListener("change", () => {
@@ -91,14 +93,11 @@ function toolbar(view: View, page: Page): HTMLElement {
   );
 }
 
-function charts(page: Page, cards: ChartCard[], timeline: TimeLine): HTMLElement[] {
+function charts(drawn: Chart[], cards: ChartCard[], timeline: TimeLine): HTMLElement[] {
   if (cards.length === 0) return [];
   const telling = h("div", { class: "grid" });
   const rest = h("div", { class: "grid" });
-  page.charts
-    .map((chart, at) => [chart, cards[at]!] as const)
-    .sort(([one], [other]) => (one.telling ?? Infinity) - (other.telling ?? Infinity))
-    .forEach(([chart, card]) => add(chart.telling === null ? rest : telling, card.element));
+  drawn.forEach((chart, at) => add(chart.telling === null ? rest : telling, cards[at]!.element));
   add(telling, timeline.list());
   const help = "Drag to zoom, double click to see all, click a row for its host.";
   const section = (id: string, title: string, grid: HTMLElement, ...more: Node[]): HTMLElement =>
@@ -114,6 +113,14 @@ function watch(cards: ChartCard[]): void {
     { rootMargin: AHEAD },
   );
   cards.forEach((card) => observer.observe(card.element));
+}
+
+/** Draw the other charts too, one at a time and while nothing else is to do: paper shows all of them. */
+function ahead(cards: ChartCard[]): void {
+  const [next, ...rest] = cards;
+  const begin = (): void => void next?.begin().then(() => ahead(rest));
+  if ("requestIdleCallback" in window) requestIdleCallback(begin);
+  else setTimeout(begin, 100);
 }
 
 function keys(view: View): void {

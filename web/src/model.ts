@@ -46,6 +46,8 @@ export interface Finding {
   evidence: Record<string, unknown>;
   advice: string;
   silenced: string;
+  start: number | null;
+  end: number | null;
 }
 
 export interface Outlier {

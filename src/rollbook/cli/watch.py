@@ -16,7 +16,7 @@ from rollbook.records.hosts import Coverage, HostRecord
 from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
 from rollbook.watch.replay import Replay
-from rollbook.watch.words import HEADINGS, cells, status_line
+from rollbook.watch.words import cells, headings, status_line
 
 __all__ = ["command"]
 
@@ -45,7 +45,8 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
     """Show what all hosts do now, most unusual first; nothing is kept.
 
     With RECORD, play that record instead. In the full screen: s and S choose the order, r turns it round, u puts the
-    unusual first, Enter shows one host, space holds a record, q ends.
+    unusual first, Enter shows one host, space holds, q ends. In a record comma and full stop go one beat back and on,
+    brackets a tenth of it, Home and End to its ends.
     """
     if record is not None:
         given = click.get_current_context().params
@@ -84,10 +85,10 @@ async def _full_screen(feed: Live | Replay) -> None:
 
 
 def _print(board: Board) -> None:
-    shown = [at for at, column in enumerate(HEADINGS) if column != "trend"]  # of one or two beats there is none
-    headings = [list(HEADINGS.values())[at].upper() for at in shown]
+    titles = headings(board)
+    shown = [at for at, column in enumerate(titles) if column != "trend"]  # of one or two beats there is none
     rows = [[cells(board, host)[at] for at in shown] for host in board.ordered()]
-    table(headings, [(name, rest) for name, *rest in rows])
+    table([list(titles.values())[at].upper() for at in shown], [(name, rest) for name, *rest in rows])
     stderr().print(status_line(board, "unusual"), soft_wrap=True)
 
 

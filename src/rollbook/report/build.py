@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rollbook.checks.model import Findings
 from rollbook.checks.shown import change_text, difference_text
@@ -21,6 +22,8 @@ from rollbook.report.verdict import verdict
 __all__ = ["build"]
 
 MS = 1e6
+WHEN = ("start_ns", "end_ns")
+"""Evidence that says when something was, on the collector's clock."""
 
 
 def build(run: Run, tables: Tables | None) -> PageData:
@@ -75,7 +78,11 @@ def _checked(run: Run) -> Findings | None:
 
 
 def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]:
-    """All findings, the worst first and the silenced last."""
+    """All findings, the worst first and the silenced last. Evidence of a time is what the time line shows."""
+
+    def time(evidence: Mapping[str, Any], name: str) -> float | None:
+        return evidence[name] / MS if isinstance(evidence.get(name), int) else None
+
     shown = [
         FindingShown(
             id=rule.id,
@@ -84,9 +91,11 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
             where=fold(finding.hosts),
             hosts=[place[name] for name in finding.hosts if name in place],
             details=[*map(difference_text, finding.differences), *map(change_text, finding.changes)],
-            evidence=finding.evidence,
+            evidence={name: value for name, value in finding.evidence.items() if name not in WHEN},
             advice=finding.advice,
             silenced=f"{finding.silenced.reason}, until {finding.silenced.until}" if finding.silenced else "",
+            start=time(finding.evidence, WHEN[0]),
+            end=time(finding.evidence, WHEN[1]),
         )
         for rule in checked.rules
         for finding in rule.findings
@@ -95,11 +104,11 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
 
 
 def _finding_marks(found: Sequence[FindingShown]) -> Iterator[Mark]:
-    """Findings whose evidence says when; most hold for the whole run."""
+    """Findings that say when."""
     for finding in found:
-        start, end = finding.evidence.get("start_ns"), finding.evidence.get("end_ns")
-        if isinstance(start, int) and isinstance(end, int):
-            yield Mark("finding", start / MS, end / MS, finding.message, next(iter(finding.hosts), None))
+        if finding.start is not None and finding.end is not None:
+            only = finding.hosts[0] if len(finding.hosts) == 1 else None
+            yield Mark("finding", finding.start, finding.end, finding.message, only)
 
 
 def _command(run: Run) -> tuple[CommandShown | None, list[Mark]]:

@@ -17,6 +17,7 @@ from rollbook.report.pack import pack
 from rollbook.report.tables import Tables
 from rollbook.report.telling import most_telling
 from rollbook.report.words import outlier_text
+from rollbook.series.views import PARTS
 
 __all__ = ["Drawn", "draw"]
 
@@ -51,11 +52,9 @@ def draw(tables: Tables, run: RunHosts, place: Mapping[str, int]) -> Drawn:
     if not rows or times is None:
         return Drawn([], [], [], ["The series holds no sample."])
     axis = Axis.of(*times, len(rows))
-    there = tables.columns("rates")
-    wanted = {metric.column: metric for metric in METRICS if metric.column in there}
-    grids = tables.grids("rates", list(wanted), axis, rows)
-    flat = [wanted[column] for column, grid in grids.items() if grid.extent == (0.0, 0.0)]
-    shown = {wanted[column]: grid for column, grid in grids.items() if wanted[column] not in flat}
+    grids = _by_host(tables, axis, rows)
+    flat = [metric for metric, grid in grids.items() if grid.extent == (0.0, 0.0)]
+    shown = {metric: grid for metric, grid in grids.items() if metric not in flat}
     devices = _devices(tables, list(shown), times, place)
     odd = _without_echoes([*_odd_rows(devices, by_device=True), *_odd_rows(shown, by_device=False)], devices)
     odd.sort(key=lambda one: -one.stretch.strength)
@@ -81,6 +80,16 @@ def _times(run: RunHosts) -> tuple[int, int, int] | None:
     step = round(run.interval_seconds * run.merged * 1e9)
     first = max(min(ends), run.started_ns - step)
     return first, max(first, min(max(ends), run.ended_ns + step)), step
+
+
+def _by_host(tables: Tables, axis: Axis, rows: Sequence[Row]) -> dict[Metric, Grid]:
+    """What each host did, in the order of the metrics; each part of the rates is read once."""
+    found: dict[str, Grid] = {}
+    for view in PARTS:
+        there = tables.columns(view)
+        if wanted := [metric.column for metric in METRICS if metric.column in there]:
+            found |= tables.grids(view, wanted, axis, rows)
+    return {metric: found[metric.column] for metric in METRICS if metric.column in found}
 
 
 def _devices(

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One chart, from a column of the view `rates`; `devices` is the view with the same column for each device.
+    """One chart, from a column of the rates; `devices` is the view with the same column for each device.
 
     `trouble` marks what hurts where it is high: worth a word even without peers to compare with. `scarce` marks
     what hurts where it is low: then the least sample of a cell is drawn, not the greatest. `ceiling` is the most

@@ -78,7 +78,10 @@ class HostShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingShown(msgspec.Struct, frozen=True):
-    """One thing a rule found. Hosts that are not of this run are left out of `hosts`, not of `where`."""
+    """One thing a rule found. Hosts that are not of this run are left out of `hosts`, not of `where`.
+
+    `start` and `end` say when it was; most hold for the whole run and have none.
+    """
 
     id: str
     severity: str
@@ -89,6 +92,8 @@ class FindingShown(msgspec.Struct, frozen=True):
     evidence: dict[str, Any]
     advice: str
     silenced: str
+    start: float | None = None
+    end: float | None = None
 
 
 class OutlierShown(msgspec.Struct, frozen=True):

@@ -63,6 +63,7 @@ class Tables:
             SELECT place * ? + buckets.bucket AS number, * EXCLUDE (host, device, place, bucket)
             FROM places CROSS JOIN (SELECT unnest(range(?)) AS bucket) buckets
             LEFT JOIN cells USING (host, device, bucket)
+            ORDER BY number
         """  # noqa: S608 - quoted
         names = [[row.host for row in rows], [row.device for row in rows], len(rows)]
         self._connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])
@@ -92,7 +93,7 @@ def open_tables(run: Run) -> Iterator[Tables | None]:
         return
     from rollbook.series import store  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
 
-    with store.connect(run) as connection:
+    with store.connect(run, whole=True) as connection:
         yield Tables(connection)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rollbook.hosts import fold
@@ -10,6 +11,7 @@ from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, 
 __all__ = ["verdict"]
 
 GAVE_DATA = ("complete", "partial")
+LONGEST_REASON = 90  # characters
 
 
 def verdict(
@@ -22,26 +24,28 @@ def verdict(
     """From the command's exit code, the hosts' statuses, the findings that count, and who stands out."""
     counted = [finding for finding in findings if not finding.silenced]
     failed = [finding for finding in counted if finding.severity == "fail"]
-    lost = [host.name for host in hosts if host.status not in GAVE_DATA]
-    partial = [host.name for host in hosts if host.status == "partial"]
+    silent = [host for host in hosts if host.status not in GAVE_DATA]
+    lost = [host.name for host in silent]
+    cut = [host for host in hosts if host.status == "partial"]
+    partial = [host.name for host in cut]
     odd = dict.fromkeys(hosts[outlier.host].name for outlier in outliers)
 
     bad = []
     if command and command.code:
         bad.append(f"the command failed with exit code {command.code}")
     if hosts and len(lost) == len(hosts):
-        bad.append("no host gave data")
+        bad.append(f"no host gave data{_why(silent)}")
     if failed:
-        bad.append(f"{_count(len(failed), 'check failed', 'checks failed')}: {failed[0].message}")
+        bad.append(f"{_count(len(failed), 'check failed', 'checks failed')}: {_told(failed[0])}")
     odd_words = []
     if lost and len(lost) < len(hosts):
-        odd_words.append(f"{_count(len(lost), 'host', 'hosts')} gave nothing: {_some(lost)}")
+        odd_words.append(f"{_count(len(lost), 'host', 'hosts')} gave nothing: {_some(lost)}{_why(silent)}")
     if partial:
-        odd_words.append(f"{_count(len(partial), 'host is', 'hosts are')} partial: {_some(partial)}")
+        odd_words.append(f"{_count(len(partial), 'host is', 'hosts are')} partial: {_some(partial)}{_why(cut)}")
     if odd:
         odd_words.append(f"{_count(len(odd), 'host stands', 'hosts stand')} out: {_some(list(odd))}")
     if warnings := [finding for finding in counted if finding not in failed]:
-        odd_words.append(f"{_count(len(warnings), 'warning', 'warnings')}: {warnings[0].message}")
+        odd_words.append(f"{_count(len(warnings), 'warning', 'warnings')}: {_told(warnings[0])}")
 
     reasons = [*bad, *odd_words]
     if outliers:
@@ -56,6 +60,21 @@ def verdict(
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
+
+
+def _told(finding: FindingShown) -> str:
+    """A message alone may not say what it is about; the name of its rule does."""
+    return f"{finding.message} ({finding.id})"
+
+
+def _why(hosts: Sequence[HostShown]) -> str:
+    """The reason that most of these hosts have, cut to what fits a line."""
+    reasons = Counter(host.reason for host in hosts if host.reason)
+    if not reasons:
+        return ""
+    reason, _ = reasons.most_common(1)[0]
+    short = reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…"
+    return f" ({short}{'; and others' if len(reasons) > 1 else ''})"
 
 
 def _some(names: Sequence[str]) -> str:

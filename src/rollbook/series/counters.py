@@ -5,10 +5,12 @@ The rules that `rates` has in SQL for records, here for samples as they come.
 
 from __future__ import annotations
 
-__all__ = ["LONGEST_STEP", "NARROW", "SLACK", "SLACK_SHARE", "WIDE", "rise", "rise_ticks", "steady"]
+__all__ = ["GOOD_FOR", "LONGEST_STEP", "NARROW", "SLACK", "SLACK_SHARE", "WIDE", "rise", "rise_ticks", "steady"]
 
 LONGEST_STEP = 2.5
 """There is no rate over more steps than this."""
+GOOD_FOR = 1.5
+"""What a source gave stands for so many of its own steps, where others are sampled more often."""
 NARROW, WIDE = 1 << 32, 1 << 64
 """Where counters wrap: from the last quarter of such a range into its first. Any other fall is a reset."""
 SLACK, SLACK_SHARE = 0.5, 0.01

@@ -1,9 +1,10 @@
-"""Tables of what is known besides the series: hosts, facts, phases, gaps."""
+"""Tables of what is known besides the series: hosts, facts, phases, gaps, findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,9 +16,41 @@ from rollbook.series.arrow import Batches, Texts
 from rollbook.sources import catalogue
 from rollbook.sources.base import Record, compare_of
 
-__all__ = ["add_known", "add_texts"]
+__all__ = ["add_findings", "add_known", "add_texts"]
 
 CHUNK = 50_000
+
+
+class Silence(msgspec.Struct):
+    """Why a finding does not count."""
+
+    reason: str = ""
+
+
+class Told(msgspec.Struct):
+    """The part of a finding that makes a row."""
+
+    message: str
+    hosts: list[str] = []
+    severity: str | None = None
+    group: str = ""
+    advice: str = ""
+    silenced: Silence | None = None
+
+
+class Rule(msgspec.Struct):
+    """A rule and what it found."""
+
+    id: str
+    findings: list[Told] = []
+
+
+class Checked(msgspec.Struct):
+    """The part of `findings.json` that makes the table; the layer that writes it lies above this one."""
+
+    rules: list[Rule] = []
+
+
 HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, reason VARCHAR, method VARCHAR,
     machine_id VARCHAR, boot_id VARCHAR, end_status VARCHAR, end_reason VARCHAR, series_status VARCHAR,
     series_reason VARCHAR, samples BIGINT, late BIGINT, missed BIGINT, "first" TIMESTAMP_NS, "last" TIMESTAMP_NS,
@@ -46,6 +79,23 @@ def add_known(connection: duckdb.DuckDBPyConnection, hosts: RunHosts) -> None:
                 [one.name, gap.start_ns, gap.end_ns, gap.why],
             )
     add_texts(connection, "facts", ("host", "phase", "source", "key", "field", "value"), _facts(hosts))
+
+
+def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Make the table `findings` of what the rules said of the record at `path`; empty where they were not asked."""
+    connection.execute(
+        """CREATE TABLE findings (rule VARCHAR, severity VARCHAR, hosts VARCHAR[], "group" VARCHAR, message VARCHAR,
+            advice VARCHAR, silenced VARCHAR)"""
+    )
+    try:
+        found = msgspec.json.decode((path / "findings.json").read_bytes(), type=Checked)
+    except (OSError, msgspec.MsgspecError):
+        return
+    for rule in found.rules:
+        for one in rule.findings:
+            silenced = one.silenced.reason if one.silenced else None
+            row = [rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced]
+            connection.execute("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def add_texts(

@@ -4,9 +4,10 @@
 
     <source>            the table of each sampled source, without rows where the record has none
     <source>_rates      the same with counters per second
+    all_cpus            of `stat` the line that sums up all CPUs; all_cpus_rates per second
     samples, rates      one row per host and beat: what tells most, as it was read and per second
-    disks, interfaces, ports, gpus, nfs_mounts      rates per device; disk_total and net_total summed per host
-    hosts, facts, phases, gaps                      what is known besides the series
+    disks, interfaces, ports, gpus, nfs_mounts      rates per device; *_total: the parts of `rates`, summed per host
+    hosts, facts, phases, gaps, findings            what is known besides the series
     phase_stats         statistics of every rate in every phase, over time and over hosts
 """
 
@@ -19,7 +20,7 @@ import duckdb
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.hosts import HostRecord
 from rollbook.records.run import Run
-from rollbook.series.known import add_known, add_texts
+from rollbook.series.known import add_findings, add_known, add_texts
 from rollbook.series.rates import MACROS, rates_of
 from rollbook.series.tables import about, empty, quoted, text
 from rollbook.series.totals import counted_disks, counted_interfaces
@@ -29,15 +30,16 @@ from rollbook.sources.base import Source, compare_of
 
 __all__ = ["connect", "query"]
 
-READING = ("SELECT", "EXPLAIN")
 
+def connect(run: Run, output: Path | None = None, *, whole: bool = False) -> duckdb.DuckDBPyConnection:
+    """Open a record for SQL. Queries can read its tables and no other file but those in `output`.
 
-def connect(run: Run, output: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Open a record for SQL. Queries can read its tables and no other file but those in `output`."""
+    `whole` is for who reads all hosts at once: rates are then made in one pass over each table.
+    """
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a query prints
-        _fill(connection, run)
+        _fill(connection, run, whole=whole)
         files = ", ".join(text(path.resolve()) for path in run.series_files().values())
         connection.execute(f"SET allowed_paths = [{files}]")
         if output is not None:
@@ -54,37 +56,44 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyCon
     """Run SQL that somebody typed; it may read and nothing else. Raises `UsageError` with what is wrong."""
     try:
         statements = duckdb.extract_statements(sql)
-        if len(statements) != 1 or statements[0].type.name not in READING:
+        if len(statements) != 1 or statements[0].type.name != "SELECT":
             raise UsageError("one SELECT is asked for, not more, and nothing that writes")
         return connection.execute(statements[0])
     except duckdb.Error as error:
         raise UsageError(str(error)) from error
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> None:
     for macro in MACROS:
         connection.execute(macro)
     interval, files = run.hosts.interval_seconds or 1.0, run.series_files()
     sources = [source for source in catalogue.load() if source.every]
     types: dict[str, dict[str, str]] = {}
+    steps: dict[str, float] = {}
     for source in sources:
         path = files.get(source.name)
         body = f"SELECT * FROM read_parquet({text(path.resolve())})" if path else empty(source)  # noqa: S608 - our own path
         connection.execute(f"CREATE VIEW {quoted(source.name)} AS {body}")
         types[source.name] = _types(connection, source.name)
         step = interval * max(source.every, run.hosts.merged)
+        if path:
+            steps[source.name] = step
         notes = about(connection, path) if path else _declared(source)
-        connection.execute(
-            f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {rates_of(source.name, types[source.name], notes, step)}"
-        )
+        names = [source.name]
+        if source.name == "stat":  # filtered before its rates are made: a large host has hundreds of other lines
+            connection.execute("CREATE VIEW all_cpus AS FROM stat WHERE cpu = 'cpu'")
+            names.append("all_cpus")
+        for name in names:
+            rates = rates_of(name, types[source.name], notes, step, streamed=whole)
+            connection.execute(f"CREATE VIEW {quoted(f'{name}_rates')} AS {rates}")
     add_known(connection, run.hosts)
+    add_findings(connection, run.path)
     _counted(connection, run)
-    slowest = max((source.every for source in sources), default=1)
 
     def column(table: str, name: str) -> str:
         return f"{quoted(table)}.{quoted(name)}" if name in types[table] else "NULL::BIGINT"
 
-    for name, body in views_of(column, 1.5 * interval * max(slowest, run.hosts.merged)).items():
+    for name, body in views_of(column, steps).items():
         connection.execute(f"CREATE VIEW {name} AS {body}")
 
 

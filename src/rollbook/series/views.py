@@ -5,9 +5,11 @@ A table that a record does not have is there without rows, a column that a kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-__all__ = ["views_of"]
+from rollbook.series.counters import GOOD_FOR
+
+__all__ = ["PARTS", "views_of"]
 
 Column = Callable[[str, str], str]
 """The column of a table where it is there, else NULL."""
@@ -61,7 +63,7 @@ CPU = f"""
     SELECT host, ts, 100 * (1 - (idle + iowait) / nullif({CPU_TIME}, 0)) AS cpu_busy,
         100 * user / nullif({CPU_TIME}, 0) AS cpu_user, 100 * system / nullif({CPU_TIME}, 0) AS cpu_system,
         100 * iowait / nullif({CPU_TIME}, 0) AS cpu_iowait, 100 * steal / nullif({CPU_TIME}, 0) AS cpu_steal
-    FROM stat_rates WHERE cpu = 'cpu'"""  # noqa: S608 - our own text
+    FROM all_cpus_rates"""  # noqa: S608 - our own text
 # Microseconds of waiting per second, as a share.
 PSI = """
     SELECT host, ts, max(some_total_us) FILTER (resource = 'cpu') / 1e4 AS psi_cpu,
@@ -70,9 +72,40 @@ PSI = """
         max(some_total_us) FILTER (resource = 'io') / 1e4 AS psi_io,
         max(full_total_us) FILTER (resource = 'io') / 1e4 AS psi_io_full
     FROM pressure_rates GROUP BY host, ts"""
+TASKS = """
+    SELECT host, ts, load_1min, ctxt AS context_switches, procs_running, procs_blocked
+    FROM loadavg FULL JOIN stat_totals_rates USING (host, ts)"""
+GPU_TOTAL = "SELECT host, ts, avg(gpu_util) AS gpu_util, sum(gpu_memory) AS gpu_memory FROM gpus GROUP BY host, ts"
+# By name: the table it needs, its columns, the query.
+SLOW = {
+    "rdma": (
+        "infiniband_counters",
+        ("rdma_rx", "rdma_tx"),
+        "SELECT host, ts, sum(rdma_rx) AS rdma_rx, sum(rdma_tx) AS rdma_tx FROM ports GROUP BY host, ts",
+    ),
+    "nfs_total": (
+        "nfs",
+        ("nfs_read", "nfs_write"),
+        "SELECT host, ts, sum(nfs_read) AS nfs_read, sum(nfs_write) AS nfs_write FROM nfs_mounts GROUP BY host, ts",
+    ),
+    "nfs_latency": ("nfs_ops", ("nfs_read_latency", "nfs_write_latency"), NFS_LATENCY),
+    "lustre": ("lustre_stats", ("lustre_read", "lustre_write"), LUSTRE_TOTAL),
+}
 BEATS = """
     SELECT host, ts FROM loadavg UNION SELECT host, ts FROM meminfo UNION SELECT host, ts FROM vmstat
-    UNION SELECT host, ts FROM stat WHERE cpu = 'cpu'"""
+    UNION SELECT host, ts FROM all_cpus"""
+PARTS = (
+    "cpu_total",
+    "task_total",
+    "disk_total",
+    "net_total",
+    "memory_total",
+    "pressure_total",
+    "paging_total",
+    "gpu_total",
+    "slow_total",
+)
+"""The views that `rates` is made of; who wants no more than some columns is served faster by them."""
 # Of a latency or a wait the greatest is the slowest, of a flow the least.
 PHASE_STATS = """
     WITH long AS (
@@ -100,8 +133,8 @@ PHASE_STATS = """
     FROM over_time JOIN over_hosts USING (number, phase, metric) ORDER BY number, metric"""
 
 
-def views_of(column: Column, slow: float) -> dict[str, str]:
-    """All views in the order they must be made; what slow sources gave is good for `slow` seconds."""
+def views_of(column: Column, steps: Mapping[str, float]) -> dict[str, str]:
+    """All views in the order they must be made; `steps` has the record's tables, and the seconds between samples."""
     memory = {
         "mem_available": "MemAvailable",
         "mem_free": "MemFree",
@@ -121,54 +154,43 @@ def views_of(column: Column, slow: float) -> dict[str, str]:
         "ports": PORTS,
         "gpus": GPUS,
         "nfs_mounts": NFS_MOUNTS,
+        "beats": BEATS,
+        "cpu_total": CPU,
+        "task_total": TASKS,
+        "memory_total": f"SELECT host, ts, {levels} FROM meminfo",  # noqa: S608 - our own text
+        "pressure_total": PSI,
+        "paging_total": f"SELECT host, ts, {faults} FROM vmstat_rates vmstat",  # noqa: S608 - our own text
+        "gpu_total": GPU_TOTAL,
+        "slow_total": _slow_total(steps),
         "samples": f"""
             SELECT beats.host, beats.ts, loadavg.* EXCLUDE (host, ts, mono), 1024 * meminfo.total_kib AS mem_total,
                 {levels}, stat.* EXCLUDE (host, ts, mono, cpu, extra),
                 stat_totals.ctxt, stat_totals.processes AS forks, stat_totals.procs_running, stat_totals.procs_blocked,
                 {faults}
-            FROM ({BEATS}) beats LEFT JOIN loadavg USING (host, ts) LEFT JOIN meminfo USING (host, ts)
-                LEFT JOIN (FROM stat WHERE cpu = 'cpu') stat USING (host, ts)
+            FROM beats LEFT JOIN loadavg USING (host, ts) LEFT JOIN meminfo USING (host, ts)
+                LEFT JOIN all_cpus stat USING (host, ts)
                 LEFT JOIN stat_totals USING (host, ts) LEFT JOIN vmstat USING (host, ts)
             ORDER BY beats.host, beats.ts""",  # noqa: S608 - our own text
-        "rates": _rates(levels, faults, slow),
+        "rates": _rates(),
         "phase_stats": PHASE_STATS,
     }
 
 
-def _rates(levels: str, faults: str, slow: float) -> str:
-    """One row per host and beat. What slow sources gave stands until their next sample is due."""
-    totals = {
-        "rdma": "SELECT host, ts, sum(rdma_rx) AS rdma_rx, sum(rdma_tx) AS rdma_tx FROM ports GROUP BY host, ts",
-        "nfs_total": "SELECT host, ts, sum(nfs_read) AS nfs_read, sum(nfs_write) AS nfs_write FROM nfs_mounts "
-        "GROUP BY host, ts",
-        "nfs_latency": NFS_LATENCY,
-        "lustre": LUSTRE_TOTAL,
-    }
-    names = {
-        "rdma": ("rdma_rx", "rdma_tx"),
-        "nfs_total": ("nfs_read", "nfs_write"),
-        "nfs_latency": ("nfs_read_latency", "nfs_write_latency"),
-        "lustre": ("lustre_read", "lustre_write"),
-    }
-    kept = ", ".join(
-        f"CASE WHEN epoch_ns(beats.ts) - epoch_ns({name}.ts) <= {round(slow * 1e9)} THEN {name}.{one} END AS {one}"
-        for name, ones in names.items()
-        for one in ones
-    )
-    joined = " ".join(
-        f"ASOF LEFT JOIN ({query}) {name} ON beats.host = {name}.host AND beats.ts >= {name}.ts"
-        for name, query in totals.items()
-    )
-    return f"""
-        SELECT beats.host, beats.ts, cpu.* EXCLUDE (host, ts), load_1min, stat_totals_rates.ctxt AS context_switches,
-            procs_running, procs_blocked, disk_total.* EXCLUDE (host, ts), net_total.* EXCLUDE (host, ts),
-            {levels}, psi.* EXCLUDE (host, ts), {faults}, gpus.gpu_util, gpus.gpu_memory, {kept}
-        FROM ({BEATS}) beats LEFT JOIN ({CPU}) cpu USING (host, ts) LEFT JOIN loadavg USING (host, ts)
-            LEFT JOIN stat_totals_rates USING (host, ts) LEFT JOIN disk_total USING (host, ts)
-            LEFT JOIN net_total USING (host, ts) LEFT JOIN meminfo USING (host, ts)
-            LEFT JOIN ({PSI}) psi USING (host, ts)
-            LEFT JOIN vmstat_rates vmstat USING (host, ts)
-            LEFT JOIN (SELECT host, ts, avg(gpu_util) AS gpu_util, sum(gpu_memory) AS gpu_memory FROM gpus
-                GROUP BY host, ts) gpus USING (host, ts)
-            {joined}
-        ORDER BY beats.host, beats.ts"""  # noqa: S608 - our own text
+def _rates() -> str:
+    """One row per host and beat, of all parts."""
+    columns = ", ".join(f"{part}.* EXCLUDE (host, ts)" for part in PARTS)
+    joined = " ".join(f"LEFT JOIN {part} USING (host, ts)" for part in PARTS)
+    return f"SELECT beats.host, beats.ts, {columns} FROM beats {joined} ORDER BY beats.host, beats.ts"  # noqa: S608 - our own text
+
+
+def _slow_total(steps: Mapping[str, float]) -> str:
+    """What slow sources gave, on every beat until their next sample is due."""
+    kept, joined = ["beats.host", "beats.ts"], []
+    for name, (table, columns, query) in SLOW.items():
+        if table not in steps:  # looking for the sample before each beat costs as much where there is none
+            kept += [f"NULL::DOUBLE AS {one}" for one in columns]
+            continue
+        fresh = f"epoch_ns(beats.ts) - epoch_ns({name}.ts) <= {round(GOOD_FOR * steps[table] * 1e9)}"
+        kept += [f"CASE WHEN {fresh} THEN {name}.{one} END AS {one}" for one in columns]
+        joined.append(f"ASOF LEFT JOIN ({query}) {name} ON beats.host = {name}.host AND beats.ts >= {name}.ts")
+    return f"SELECT {', '.join(kept)} FROM {'beats' if joined else '(FROM beats LIMIT 0) beats'} {' '.join(joined)}"  # noqa: S608 - our own text

@@ -16,15 +16,16 @@ from rollbook.errors import HostStatus
 from rollbook.hosts import natural
 from rollbook.report.grid import median
 from rollbook.report.metrics import METRICS, Metric
-from rollbook.report.outliers import FEWEST_ROWS, RELATIVE, TO_SIGMA
+from rollbook.report.outliers import DEVIATIONS, FEWEST_ROWS, RELATIVE, TO_SIGMA
 from rollbook.series.counters import LONGEST_STEP
-from rollbook.watch.rates import COLUMNS, Values
+from rollbook.watch.rates import COLUMNS, RARE, Values
 
-__all__ = ["SHOWN", "Board", "HostView", "State"]
+__all__ = ["HISTORY", "SHOWN", "Board", "HostView", "State"]
 
 State = Literal["connecting", "live", "back", "silent", "lost"]
 _KNOWN = {metric.column: metric for metric in METRICS}
 SHOWN: dict[str, Metric] = {column: _KNOWN[column] for column in COLUMNS}
+CALM = "cpu_busy"  # the column to look at while nobody is unusual
 HISTORY = 60  # beats
 LASTING = 5
 BACK_FOR = 30 * 10**9  # nanoseconds for which a host that returned is shown as such
@@ -57,13 +58,25 @@ class HostView:
 
 
 class Board:
-    """Hosts by name, in the order asked for. Whoever feeds it tells what happens, and `tick`s once per interval."""
+    """Hosts by name, in the order asked for. Whoever feeds it tells what happens, and `tick`s once per interval.
+
+    `columns` are those to show, `oddest` is the one that the most unusual host is so in.
+    """
 
     def __init__(self, names: Sequence[str], interval: float) -> None:
         self.hosts = {name: HostView(name) for name in names}
         self.interval, self.now_ns, self.ticks = interval, 0, 0
         self.medians: Values = {}
+        self.columns = [column for column in SHOWN if column not in RARE]
+        self.oddest = CALM
         self._peaks: dict[str, deque[float]] = {column: deque(maxlen=HISTORY) for column in SHOWN}
+
+    def clear(self) -> None:
+        """Nothing has been told of any host yet."""
+        self.hosts = {name: HostView(name) for name in self.hosts}
+        self.medians.clear()
+        for peaks in self._peaks.values():
+            peaks.clear()
 
     def top(self, column: str) -> float:
         """The greatest value of a column that any host's history holds."""
@@ -74,6 +87,8 @@ class Board:
         host = self.hosts[name]
         host.values, host.devices, host.beat_ns = values, devices or {}, at_ns
         host.beats += 1
+        if not values.keys() <= set(self.columns):  # what only some hosts have gets its column when one has it
+            self.columns = [column for column in SHOWN if column in self.columns or column in values]
         if not host.there:
             self._turn(host, "back" if host.drops else "live", at_ns)
 
@@ -85,7 +100,7 @@ class Board:
             self._turn(host, "lost", at_ns)
         host.status, host.reason, host.values, host.devices = status, reason, {}, {}
 
-    def tick(self, now_ns: int) -> None:
+    def tick(self, now_ns: int, *, judged: bool = True) -> None:
         """An interval has passed: hosts that said nothing are silent, values become history, all are judged."""
         self.now_ns = now_ns
         self.ticks += 1
@@ -99,7 +114,8 @@ class Board:
                 host.history.setdefault(column, deque(maxlen=HISTORY)).append(host.values.get(column, math.nan))
         for column, peaks in self._peaks.items():
             peaks.append(max((host.values.get(column, 0.0) for host in self.hosts.values()), default=0.0))
-        self._judge()
+        if judged:
+            self._judge()
 
     def ordered(self, column: str = "unusual", *, reverse: bool = False) -> list[HostView]:
         """The hosts, most unusual first, by name, or by a column, greatest first; those without a value last."""
@@ -134,3 +150,5 @@ class Board:
             offs = {column: median(sorted(lately)) for column, lately in host.offs.items()}
             host.odd = max(offs, key=lambda column: offs[column], default="")
             host.unusual = offs.get(host.odd, 0.0)
+        most = max(self.hosts.values(), key=lambda host: host.unusual)
+        self.oddest = most.odd if most.unusual >= DEVIATIONS else CALM

@@ -40,6 +40,7 @@ class Live:
     ) -> None:
         self.board = Board([host.name for host in hosts], interval)
         self.ended = False
+        self.place: tuple[int, int] | None = None
         self._changed = asyncio.Event()
         plan = Plan.of([catalogue.source(name) for name in (*SAMPLED, *FACTS)])
         self._hosts = [_Watched(host.name, plan, self.board) for host in hosts]
@@ -72,6 +73,9 @@ class Live:
 
     def hold(self, held: bool) -> None:
         """Hosts go on, whoever looks."""
+
+    def seek(self, beat: int) -> None:
+        """Nothing is kept of live hosts."""
 
     def devices(self, name: str) -> dict[str, Values]:
         """The rates of a host's devices."""
@@ -106,6 +110,7 @@ class _Watched:
         self._unpacker = Unpacker(plan)
         self._found: dict[int, Any] = {}
         self._seq, self._offset, self._last = -1, 0, -1
+        self._ends = max(number for number, source in enumerate(plan.sources) if source.every == 1)
 
     def event(self, event: dict[str, Any]) -> None:
         """What the stream says of the host."""
@@ -136,7 +141,10 @@ class _Watched:
             self._unpacker.restart()
 
     def _reading(self, frame: Frame, ts: int) -> None:
-        """A fact, or one source of a sample of the stand-in, which sends them one by one in the order of the plan."""
+        """A fact, or one source of a sample of the stand-in, which sends them one by one in the order of the plan.
+
+        Its beat is complete with the last source that every beat has.
+        """
         reading = read_frame(frame, self._plan)
         if reading.phase != "sample":
             fact, _ = parsed(reading)
@@ -148,7 +156,7 @@ class _Watched:
             self._rates.begin()
         self._last = number
         self._take(number, reading.raw, ts, frame.mono)
-        if not any(source.every for source in self._plan.sources[number + 1 :]):
+        if number == self._ends:
             self._show(ts)
 
     def _take(self, number: int, body: bytes | None, ts: int, mono: int) -> None:
@@ -167,4 +175,5 @@ class _Watched:
             self._rates.take(source.name, said, ts, mono)
 
     def _show(self, ts: int) -> None:
+        self._rates.end(ts)
         self._board.beat(self.name, ts, self._rates.values, self._rates.devices)

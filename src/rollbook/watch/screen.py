@@ -16,22 +16,32 @@ from textual.widgets import Footer, Static
 from rollbook.watch.board import Board
 from rollbook.watch.rates import Values
 from rollbook.watch.table import HostTable
-from rollbook.watch.words import HEADINGS, details, status_line
+from rollbook.watch.words import details, headings, status_line
 
 __all__ = ["Feed", "WatchApp", "show"]
 
 LOOK_EVERY = 0.25  # seconds
-ORDERS = [column for column in HEADINGS if column != "trend"]
+FAR = 10**9  # beats: beyond the end of any record
 
 
 class Feed(Protocol):
     """What keeps a board up to date."""
 
     board: Board
-    ended: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is to come."""
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The number of the beat shown, and how many there are; None where there is nothing to seek in."""
 
     def hold(self, held: bool) -> None:
         """Stop, where that can be, or go on."""
+
+    def seek(self, beat: int) -> None:
+        """Show the beat of that number, or the nearest there is."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """The block in which it does."""
@@ -76,11 +86,17 @@ class WatchApp(App[None]):
     CSS = "#status { background: $panel; padding: 0 1; } HostTable { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit"),
-        Binding("s", "sort(1)", "Next order"),
-        Binding("S", "sort(-1)", "Order before"),
-        Binding("u", "order('unusual')", "Unusual first"),
+        Binding("s", "sort(1)", "Order"),
+        Binding("S", "sort(-1)", show=False),
+        Binding("u", "order('unusual')", "Unusual"),
         Binding("r", "reverse", "Reverse"),
         Binding("space", "pause", "Hold"),
+        Binding("comma", "step(-1)", "Back"),
+        Binding("full_stop", "step(1)", "On"),
+        Binding("left_square_bracket", "jump(-1)", "-10 %"),
+        Binding("right_square_bracket", "jump(1)", "+10 %"),
+        Binding("home", "seek(0)", "Start", priority=True),
+        Binding("end", f"seek({FAR})", "End", priority=True),
     ]
 
     def __init__(self, feed: Feed) -> None:
@@ -102,12 +118,12 @@ class WatchApp(App[None]):
 
     def on_host_table_chosen(self, event: HostTable.Chosen) -> None:
         """Enter on a host: its details."""
-        host = event.host
-        self.push_screen(Details(lambda: Text(details(self.feed.board, host, self.feed.devices(host.name)))))
+        board, name = self.feed.board, event.host.name
+        self.push_screen(Details(lambda: Text(details(board, board.hosts[name], self.feed.devices(name)))))
 
     def on_host_table_ordered(self, event: HostTable.Ordered) -> None:
         """A click on a heading: order by it; again: the other way round."""
-        if event.column in ORDERS:
+        if event.column in self._orders():
             self.action_order(event.column, reverse=event.column == self.order and not self.reverse)
 
     def action_order(self, column: str, *, reverse: bool = False) -> None:
@@ -117,7 +133,8 @@ class WatchApp(App[None]):
 
     def action_sort(self, by: int) -> None:
         """Order by the next column, or the one before."""
-        self.action_order(ORDERS[(ORDERS.index(self.order) + by) % len(ORDERS)])
+        orders = self._orders()
+        self.action_order(orders[(orders.index(self.order) + by) % len(orders)])
 
     def action_reverse(self) -> None:
         """The other way round."""
@@ -129,6 +146,32 @@ class WatchApp(App[None]):
         self.feed.hold(self.held)
         self._renew()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What live hosts were cannot be sought: those keys are not there then."""
+        del parameters
+        return self.feed.place is not None or action not in ("step", "jump", "seek")
+
+    def action_step(self, by: int) -> None:
+        """Some beats on or back, and hold there."""
+        if self.feed.place:
+            if not self.held:
+                self.action_pause()
+            self.action_seek(self.feed.place[0] + by)
+
+    def action_jump(self, by: int) -> None:
+        """A tenth of the record on or back."""
+        if self.feed.place:
+            at, beats = self.feed.place
+            self.action_seek(at + by * max(1, beats // 10))
+
+    def action_seek(self, beat: int) -> None:
+        """Show another beat of the record."""
+        self.feed.seek(beat)
+        self._renew()
+
+    def _orders(self) -> list[str]:
+        return [column for column in headings(self.feed.board) if column != "trend"]
+
     def _look(self) -> None:
         if not self.held and (self.feed.board.ticks, self.feed.ended) != self._shown:
             self._renew()
@@ -137,7 +180,10 @@ class WatchApp(App[None]):
         board, main = self.feed.board, self.screen_stack[0]
         self._shown = (board.ticks, self.feed.ended)
         main.query_one(HostTable).show(board.ordered(self.order, reverse=self.reverse), self.order)
-        more = "  held" if self.held else "  end of the record" if self.feed.ended else ""
-        main.query_one("#status", Static).update(Text(status_line(board, self.order) + more))
+        more = [status_line(board, self.order)]
+        if self.feed.place:
+            more.append(f"beat {self.feed.place[0] + 1} of {self.feed.place[1]}")
+        more += ["held"] if self.held else ["end of the record"] if self.feed.ended else []
+        main.query_one("#status", Static).update(Text("  ".join(more)))
         if isinstance(self.screen, Details):
             self.screen.renew()

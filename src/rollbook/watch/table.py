@@ -16,11 +16,11 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from rollbook.watch.board import Board, HostView
-from rollbook.watch.words import HEADINGS, TREND, cells
+from rollbook.watch.words import TREND, cells, headings
 
 __all__ = ["HostTable"]
 
-WIDTHS = {"state": 11, "trend": TREND, "load_1min": 11, "disk_read": 11, "disk_write": 11, "unusual": 26}
+WIDTHS = {"state": 11, "trend": TREND, "load_1min": 11, "disk_read": 11, "disk_write": 11, "unusual": 22}
 WIDTH, LONGEST_NAME, GAP = 10, 40, 2
 LEFT = ("host", "state", "trend", "unusual")
 HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
@@ -36,8 +36,8 @@ class HostTable(ScrollView, can_focus=True):
         Binding("down,j", "move(1)", show=False),
         Binding("pageup", "page(-1)", show=False),
         Binding("pagedown", "page(1)", show=False),
-        Binding("home", "move(-1000000)", show=False),
-        Binding("end", "move(1000000)", show=False),
+        Binding("home,g", "move(-1000000)", show=False),
+        Binding("end,G", "move(1000000)", show=False),
         Binding("enter", "choose", "Details"),
     ]
 
@@ -60,15 +60,15 @@ class HostTable(ScrollView, can_focus=True):
         self.board, self.order = board, ""
         self.hosts: Sequence[HostView] = []
         self.cursor = 0
-        longest = max((len(name) for name in board.hosts), default=0)
-        self._widths = {name: WIDTHS.get(name, WIDTH) for name in HEADINGS}
-        self._widths["host"] = min(LONGEST_NAME, max(4, longest))
+        self._widths: dict[str, int] = {}
 
     def show(self, hosts: Sequence[HostView], order: str) -> None:
         """Show these hosts, in that order."""
         on = self.hosts[self.cursor].name if self.hosts else ""
         self.hosts, self.order = hosts, order
         self.cursor = next((index for index, host in enumerate(hosts) if host.name == on), 0)
+        self._widths = {name: WIDTHS.get(name, WIDTH) for name in headings(self.board)}
+        self._widths["host"] = min(LONGEST_NAME, max(4, *map(len, self.board.hosts)))
         self.virtual_size = Size(sum(self._widths.values()) + GAP * len(self._widths), len(hosts) + 1)
         self.refresh()
 
@@ -76,7 +76,7 @@ class HostTable(ScrollView, can_focus=True):
         """The heading stays above whatever is scrolled."""
         index = y - 1 + self.scroll_offset.y
         if y == 0:
-            texts = list(HEADINGS.values())
+            texts = list(headings(self.board, self.order).values())
             styles = [ORDERED if name == self.order else HEAD for name in self._widths]
         elif index < len(self.hosts):
             host = self.hosts[index]

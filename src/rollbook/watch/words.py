@@ -12,35 +12,51 @@ from rollbook.report.words import amount
 from rollbook.watch.board import SHOWN, Board, HostView
 from rollbook.watch.rates import Values
 
-__all__ = ["HEADINGS", "TREND", "cells", "details", "status_line"]
+__all__ = ["TREND", "cells", "details", "headings", "status_line"]
 
-HEADINGS = {
-    "host": "host",
-    "state": "state",
-    "trend": "trend",
+TITLES = {
     "cpu_busy": "CPU",
     "cpu_iowait": "I/O wait",
     "disk_read": "disk read",
     "disk_write": "disk write",
     "net_rx": "net in",
     "net_tx": "net out",
+    "gpu_util": "GPU",
+    "gpu_memory": "GPU mem",
+    "rdma_rx": "RDMA in",
+    "rdma_tx": "RDMA out",
+    "nfs_read": "NFS read",
+    "nfs_write": "NFS write",
     "mem_available": "mem avail",
     "load_1min": "load",
     "psi_cpu": "PSI CPU",
     "psi_memory": "PSI mem",
     "psi_io": "PSI I/O",
-    "unusual": "unusual",
 }
 BARS = "▁▂▃▄▅▆▇█"
 TREND = 12  # beats in the table
 ABSENT = "·"
 
 
-def cells(board: Board, host: HostView, column: str = "unusual") -> list[str]:
-    """A host's row, in the order of the headings. The trend is that of `column`, or of where it is most unusual."""
-    trend = column if column in SHOWN else host.odd or "cpu_busy"
-    values = [_value(host.values, name) for name in SHOWN]
-    return [clean(host.name), _state(board, host), _spark(board, host, trend, TREND), *values, _unusual(board, host)]
+def headings(board: Board, order: str = "unusual") -> dict[str, str]:
+    """The columns of the table with their titles: what every host has, and what any has.
+
+    The trend is that of the column that the table is ordered by, or where somebody is most unusual.
+    """
+    first = {name: name for name in ("host", "state", "unusual")}
+    trend = {"trend": f"{BARS[0]}{BARS[2]} {TITLES[_trend(board, order)]}"}
+    return first | trend | {name: TITLES[name] for name in board.columns}
+
+
+def _trend(board: Board, order: str) -> str:
+    return order if order in SHOWN else board.oddest
+
+
+def cells(board: Board, host: HostView, order: str = "unusual") -> list[str]:
+    """A host's row, in the order of the headings."""
+    trend = _trend(board, order)
+    values = [_value(host.values, name) for name in board.columns]
+    return [clean(host.name), _state(board, host), _unusual(board, host), _spark(board, host, trend, TREND), *values]
 
 
 def details(board: Board, host: HostView, devices: dict[str, Values]) -> str:
@@ -53,12 +69,12 @@ def details(board: Board, host: HostView, devices: dict[str, Values]) -> str:
     if unusual := _unusual(board, host):
         lines.append(f"unusual: {unusual}")
     lines += ["", f"{'':18}{'now':>12}  {'median':>12}"]
-    for column, metric in SHOWN.items():
+    for column in board.columns:
         now, usual = _value(host.values, column), _value(board.medians, column)
-        lines.append(f"{metric.title:18}{now:>12}  {usual:>12}  {_spark(board, host, column, 60)}".rstrip())
+        lines.append(f"{SHOWN[column].title:18}{now:>12}  {usual:>12}  {_spark(board, host, column, 60)}".rstrip())
     lines += [""] if devices else []
     for name, rates in devices.items():
-        told = "  ".join(f"{HEADINGS[column]} {_value(rates, column)}" for column in rates)
+        told = "  ".join(f"{TITLES[column]} {_value(rates, column)}" for column in rates)
         lines.append(f"{clean(name):18}{told}")
     return "\n".join(lines)
 
@@ -72,7 +88,7 @@ def status_line(board: Board, column: str) -> str:
     ]
     at = dt.datetime.fromtimestamp(board.now_ns / 1e9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if board.now_ns else ""
     few = f"too few hosts to tell who is unusual, {FEWEST_ROWS} are needed" if len(board.hosts) < FEWEST_ROWS else ""
-    return "  ".join(filter(None, (", ".join(told), at, f"by {HEADINGS.get(column, column)}", few)))
+    return "  ".join(filter(None, (", ".join(told), at, f"by {TITLES.get(column, column)}", few)))
 
 
 def _value(values: Values, column: str) -> str:
@@ -92,7 +108,7 @@ def _unusual(board: Board, host: HostView) -> str:
     if not host.there or host.odd not in host.values or min(host.unusual, host.offs[host.odd][-1]) < DEVIATIONS:
         return ""
     value, usual = host.values[host.odd], board.medians.get(host.odd, 0.0)
-    title = HEADINGS[host.odd]
+    title = TITLES[host.odd]
     if usual >= SHOWN[host.odd].judge.floor / 2:
         ratio = value / usual
         return f"{title} {ratio:.2f} ×" if ratio < 1 else f"{title} {ratio:.1f} ×"
