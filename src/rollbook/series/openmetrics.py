@@ -74,11 +74,6 @@ class _Table:
         before = ", ".join(f"lag({key}) OVER () AS {quoted(f'before {key}')}" for key in [*keys, "ts"])
         alike = " AND ".join(f"{key} = {quoted(f'before {key}')}" for key in keys)
         self._rows = f"(SELECT *, {before} FROM {quoted(name)})"  # noqa: S608 - quoted
-        again = f'SELECT 1 FROM {self._rows} WHERE {alike} AND ts <= "before ts" LIMIT 1'  # noqa: S608 - quoted
-        if connection.execute(again).fetchone():  # a host that names a device twice: the first of them counts
-            row = ", ".join([*keys, "ts"])
-            once = f"(SELECT DISTINCT ON ({row}) * FROM {quoted(name)} ORDER BY {row})"  # noqa: S608 - quoted
-            self._rows = f"(SELECT *, {before} FROM {once})"  # noqa: S608 - quoted
         self._apart = f'({alike} AND epoch_ns(ts) - epoch_ns("before ts") < {CLOSE_NS}) IS NOT TRUE'
 
     def lines(self, column: Column) -> Iterator[str]:
