@@ -6,6 +6,8 @@ import asyncio
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +29,8 @@ from rollbook.transports.base import Transport
 
 PLAN = Plan.of(catalogue.load())
 AGENT = "binascii"  # in the command line of every agent
+PROGRAM = Path(__file__).parent / "data" / "mpi" / "allreduce.c"
+OPEN_MPI_5 = Path(sys.prefix) / "bin"  # from PyPI, compiler and all
 # Of the session or of the moment, not of the host; by source, or by field of a source.
 VOLATILE = {
     "environment", "limits", "cgroup_stat", "cgroup_limits", "loadavg", "uptime", "stat", "stat_totals", "vmstat",
@@ -98,6 +102,13 @@ def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
     return found
 
 
+def built(directory: Path) -> Path:
+    """A real MPI program, for Open MPI 5."""
+    program = directory / "allreduce"
+    subprocess.run([OPEN_MPI_5 / "mpicc", "-O2", "-o", program, PROGRAM], check=True)
+    return program
+
+
 def lasting(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts that are the same whenever and however the host is asked."""
     return {name: msgspec.to_builtins(fact) for name, fact in facts.items() if name not in VOLATILE}
@@ -109,8 +120,18 @@ def agents(host: LabHost) -> list[int]:
 
 
 def kill_agents(host: LabHost) -> None:
-    """Kill them."""
-    for pid in agents(host):
+    """Kill them, and not what may stay behind to outlive them."""
+    found = agents(host)
+    behind = {one.parent for one in living() if one.pid in found}
+    for pid in set(found) - behind:
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill(host: LabHost, *programs: str) -> None:
+    """Kill what runs on a lab host by one of these names."""
+    found = [pid for pid, command in host.processes() if command.split()[0].rpartition("/")[2] in programs]
+    assert found
+    for pid in found:
         os.kill(pid, signal.SIGKILL)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from rollbook.transports.launcher import Launcher
 from rollbook.transports.listener import Who
 from rollbook.transports.local import Local
 from rollbook.transports.merged import Merged
+from rollbook.transports.mpi import Mpi
+from rollbook.transports.pipe import Pipe
 from rollbook.transports.words import about, gist
 from tests.launchers import AGENT, PLAN, kill_children, lasting, record, snapshot
 
@@ -127,7 +130,7 @@ def test_a_launcher_that_fails() -> None:
 def test_fallback() -> None:
     """Hosts that the launcher gave nothing of come another way, and say what failed before."""
     refusing = Together(before="echo no licence >&2; exit 1")
-    records = snapshot(refusing, ["a", "b"], fallback=lambda _: Together())
+    records = snapshot(refusing, ["a", "b"], fallback=lambda _: Local())
     for found in records.values():
         assert found.status == "complete"
         assert found.attempts == ["together: sh brought no agent from the host: no licence"]
@@ -267,6 +270,26 @@ def test_conformance(check: conformance.Check) -> None:
     nobody_left()
 
 
+def test_a_read_that_is_given_up_as_data_comes() -> None:
+    """Both in one turn of the loop: the program is ended all the same, and nothing is raised beside it."""
+    raised: list[dict[str, object]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        pipe = Pipe(["cat"])
+        reading = asyncio.create_task(pipe.read())
+        await asyncio.sleep(0.1)
+        await pipe.write(b"late")
+        time.sleep(0.2)  # noqa: ASYNC251 - so that the answer and we come in the same turn
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert (await pipe.close(1.0)).code == 0
+
+    asyncio.run(main())
+    assert not raised
+
+
 FRAME = st.tuples(st.sampled_from("RSZ"), st.binary(max_size=3000))
 
 
@@ -343,6 +366,53 @@ def test_gist() -> None:
     box = SAID.partition("127\n")[2]
     assert gist(box) == "ORTE was unable to reliably start one or more daemons since the host is down."
     assert gist("---\n***\n") == ""
+
+
+RACE = "[vm:139] plm:ssh: Warning: setpgid(14,14) failed in parent with errno=Permission denied(13)\n"
+REFUSED = "ssh: connect to host 10.0.0.2 port 22: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "statuses"),
+    [
+        (f"{RACE}/usr/bin/env: 'python3': No such file or directory\n", ["failed"] * 3),
+        (f"{REFUSED}A daemon failed to report back:\n  Remote host:   b\n", ["failed", "refused", "failed"]),
+        ("ssh: connect to host b port 22: No route to host\n", ["failed", "unreachable", "failed"]),
+        ("[b:7] PMIX ERROR: BAD-PARAM in file event.c at line 1033\n", ["failed"] * 3),
+        (REFUSED, ["failed"] * 3),  # whose address that is, nobody knows
+    ],
+)
+def test_what_an_mpi_launcher_says(said: str, statuses: list[str]) -> None:
+    """A host is what is said of it; what is said of others, or in warnings, makes it no more than failed."""
+    transport = Mpi()
+    transport.expect([Host(name) for name in "abc"], b"")
+    assert [transport._missing(Host(name), said, 1).status for name in "abc"] == statuses
+
+
+def test_one_host_ends_the_launch_for_all() -> None:
+    """The launcher names it and gives up: it is left out, the others are tried without it."""
+    two = """case $ROLLBOOK_TRY in *b*) echo "sh: error: b: cannot be reached" >&2; exit 1;; esac"""
+    tried: list[list[str]] = []
+
+    class Fussy(Together):
+        async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+            tried.append([host.name for host in hosts])
+            return ["env", f"ROLLBOOK_TRY={' '.join(tried[-1])}", *await super().argv(hosts, program)]
+
+    records = snapshot(Fussy(before=two), ["a", "b", "c"])
+    assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
+    assert records["b"].reason == "sh: sh: error: b: cannot be reached"
+    assert tried == [["a", "b", "c"], ["a", "c"]]
+    nobody_left()
+
+
+def test_a_launch_that_fails_is_tried_again() -> None:
+    """A recording goes on trying, and once it can be, every host is there."""
+    with tempfile.NamedTemporaryFile() as file:
+        hosts = record(Together(before=f"[ -s {file.name} ] || {{ echo 1 > {file.name}; exit 1; }}"), ["a", "b"], 10)
+    for host in hosts.values():
+        assert host.lost == ["sh brought no agent from the host: it ended with code 1 and said nothing"]
+        assert len(host.beats) >= 3
 
 
 def place(names: Sequence[str], *agents: Who) -> list[str | None]:

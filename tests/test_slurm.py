@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from rollbook.hosts import Host
+from rollbook.records.run import Run
 from rollbook.testing import Lab
 from rollbook.testing.lab.processes import living
 from rollbook.testing.slurm import SlurmLab
 from rollbook.transports import Options, reason, route
 from rollbook.transports.slurm import Slurm
 from rollbook.transports.ssh import Ssh
-from tests.launchers import kill_agents, kill_children, lasting, nothing_left, record, snapshot
+from tests.launchers import OPEN_MPI_5, built, kill_agents, kill_children, lasting, nothing_left, record, snapshot
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 
@@ -128,6 +129,36 @@ def test_beside_the_jobs_own_steps(job: SlurmLab) -> None:
         assert (host.gaps(), host.facts, host.lost) == (0, {"start": 1, "end": 1}, []), name
 
 
+BATCH = """\
+#!/bin/sh
+export PATH={bin}:$PATH
+rollbook run --timeseries-interval 1 --no-report --results-dir {directory}/results -- \
+    mpirun --allow-run-as-root --bind-to none --map-by node --mca mpi_yield_when_idle 1 {program} 1 20
+"""
+
+
+@pytest.mark.needs("cc")
+def test_a_batch_script(outside: SlurmLab, lab: Lab) -> None:
+    """A job runs a real MPI program with `rollbook run`: all its nodes are recorded, and no beat is lost."""
+    script, out = outside.directory / "job.sh", outside.directory / "job.out"
+    script.write_text(BATCH.format(bin=OPEN_MPI_5, directory=outside.directory, program=built(outside.directory)))
+    outside.ask("sbatch", "--nodes=4", "--ntasks-per-node=1", f"--output={out}", str(script))
+    end = time.monotonic() + 90
+    while outside.ask("squeue", "-h"):
+        assert time.monotonic() < end, out.read_text()
+        time.sleep(0.5)
+    said = out.read_text()
+    (path,) = outside.directory.glob("results/generic/*")
+    run = Run.open(path)
+    assert "via auto: slurm for 4 nodes of job" in said
+    assert said.splitlines()[1].startswith("4 2"), said  # four ranks, for twenty seconds and a little
+    assert [(host.status, host.method) for host in run.hosts.start + run.hosts.end] == [("complete", "slurm")] * 8
+    for host in run.hosts.series:
+        assert host.samples >= 20
+        assert not host.gaps
+    nothing_left(lab.hosts)
+
+
 def test_named_statuses(job: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that are down, drained, unknown or another job's: each says so in Slurm's words; the rest are complete."""
     down, drained, *fine = job.nodes
@@ -189,7 +220,7 @@ def test_srun_is_killed(job: SlurmLab, lab: Lab) -> None:
 
 def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     """Ctrl-C ends the step and every agent."""
-    lab["node01"].programs({"systemctl": "#!/bin/sh\nsleep 30\n"})  # keeps the snapshot waiting
+    lab["node01"].programs({"chronyc": "#!/bin/sh\nsleep 30\n"})  # keeps the snapshot waiting
     running = subprocess.Popen([*ROLLBOOK, "snapshot", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(3)
     running.send_signal(signal.SIGINT)
@@ -198,6 +229,28 @@ def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     assert len(json.loads(out)["hosts"]) == 8
     nothing_left(lab.hosts)
     assert not [one for one in living() if one.name == "srun" and one.has_environment("SLURM_CONF")]
+    del job
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> None:
+    """A node that was lost is partial, and the exit code says so; SIGTERM ends all nodes well, and so does the code."""
+    argv = ["record", "--timeseries-interval", "1", "--no-report", "--results-dir", str(tmp_path)]
+    argv += [] if stopped else ["--duration", "8"]
+    with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
+        time.sleep(7)
+        running.send_signal(signal.SIGTERM) if stopped else kill_agents(lab["node03"])
+        _, said = running.communicate(timeout=60)
+    (path,) = tmp_path.glob("record/*")
+    run = Run.open(path)
+    lost = [host.name for host in run.hosts.end if host.status != "complete"]
+    assert "via auto: slurm for 8 nodes" in said
+    assert "Traceback" not in said
+    assert {host.status for host in run.hosts.start} == {"complete"}
+    assert (running.returncode, lost) == ((0, []) if stopped else (3, ["node03"])), said
+    assert ("partial  node03: " in said) != stopped
+    assert all(host.samples >= 2 for host in run.hosts.series)
+    nothing_left(lab.hosts)
     del job
 
 

@@ -25,10 +25,14 @@ class Reach:
     options: Options
     fanout: int
 
-    def route(self) -> Callable[[Host], Transport]:
-        """The transport for each host; why it is that one goes to stderr where it was not the user's choice."""
+    def explain(self) -> None:
+        """Say on stderr why hosts are reached the way they are, where it was not the user's choice."""
         if why := reason(self.options, self.hosts):
             click.echo(why, err=True)
+
+    def route(self) -> Callable[[Host], Transport]:
+        """The transport for each host, explained."""
+        self.explain()
         return route(self.options)
 
     def fallback(self) -> Callable[[Host], Transport] | None:

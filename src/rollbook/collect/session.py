@@ -133,6 +133,8 @@ class Session:
 
     async def _fail(self) -> None:
         assert self._pump is not None
+        if self._pump.cancelled():
+            raise AgentFailed("the session was closed")
         self._pump.result()  # an error of our own making, such as too much noise
         await self._close(grace=2.0)
         assert self._ending is not None

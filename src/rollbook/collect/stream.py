@@ -19,7 +19,7 @@ from rollbook.transports.base import Transport
 
 __all__ = ["HostStream", "Share", "Sink"]
 
-SILENCE = 15.0  # an agent says something every 5 s; one that does not is lost
+SILENCE = 30.0  # an agent says something every 5 s; one that does not is lost, unless its machine is just busy
 CLOCK_EVERY, CLOCK_PINGS = 30.0, 4
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 
@@ -144,7 +144,10 @@ class HostStream:
         silence = SILENCE + 2 * self.share.interval_ns / 1e9
         measured = time.monotonic()
         while True:
+            before = time.monotonic()
             await asyncio.sleep(1.0)
+            if time.monotonic() - before > silence / 2:
+                session.heard = time.monotonic()  # we were stopped ourselves; what the host said still waits
             if time.monotonic() - session.heard > silence:
                 raise TimedOut(f"silent for {silence:.0f} s")
             if time.monotonic() - measured > CLOCK_EVERY:

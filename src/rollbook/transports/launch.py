@@ -7,12 +7,13 @@ import contextlib
 import os
 import secrets
 import signal
+import time
 from collections.abc import Callable, Sequence
 
 from rollbook import agent
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
-from rollbook.transports.listener import Listener, Who
+from rollbook.transports.listener import ADDRESSES, Listener, Who
 from rollbook.transports.merged import Merged
 from rollbook.transports.pipe import Ending, Pipe
 from rollbook.transports.words import about
@@ -22,6 +23,7 @@ __all__ = ["Back", "Launch"]
 READ_SIZE = 256 * 1024
 LAST_LINES = 0.5  # seconds that what a dead launcher printed may still be on its way
 LAST_WORDS = 1.0  # seconds in which a launcher says what became of an agent that is gone
+TOGETHER = 3.0  # seconds within which agents end with their launcher
 
 
 class Back:
@@ -36,6 +38,8 @@ class Back:
         self.writer: asyncio.StreamWriter | None = None
         self.opened = False
         self.closed = False
+        self.last_words = ""
+        self.left: float | None = None  # when it was found to be gone, by the monotonic clock
         self._launch = launch
         self._turn = asyncio.Lock()
         self._told_to_stop = False
@@ -70,6 +74,7 @@ class Back:
 
     async def close(self, grace: float = 0.0) -> Ending:
         """Close the connection, on which the agent ends; the launcher is ended with the last of them."""
+        self.left = self.left or time.monotonic()
         if not self.closed and self.writer is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 if self.writer.can_write_eof() and grace:
@@ -80,9 +85,8 @@ class Back:
             self.writer.transport.abort()
         self.closed = True
         self.reader.feed_eof()
-        return Ending(
-            self._launch.code or 0, "" if self._told_to_stop else await self._launch.words(self.host, self.who)
-        )
+        self.last_words = "" if self._told_to_stop else await self._launch.words(self.host, self.who)
+        return Ending(self._launch.code or 0, self.last_words)
 
 
 class Launch:
@@ -97,7 +101,10 @@ class Launch:
         self.places: dict[str, asyncio.Future[Back | None]] = {}
         self.token = secrets.token_hex(32)
         self.over = asyncio.Event()
-        self._listener = Listener(self.token, self._welcome)
+        self.answered: set[str] = set()  # hosts that were told that their agent does not come
+        self.dismissed = False  # by us, with no other to follow
+        self._ended: float | None = None
+        self._listener = Listener(self.token, self._welcome, ADDRESSES * len(self.hosts))
         self._printed, self._complained = Merged(self._heard), Merged(self._heard)
         self._pipe: Pipe | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -129,11 +136,25 @@ class Launch:
         return self._complained.words + self._printed.words
 
     @property
+    def came(self) -> list[Back]:
+        """The agents that ever came."""
+        done = [place.result() for place in self.places.values() if place.done()]
+        return [back for back in done if back is not None]
+
+    @property
     def used(self) -> bool:
         """Whether every agent that ever came is gone again, and at least one came."""
-        came = [place.result() for place in self.places.values() if place.done()]
-        backs = [back for back in came if back is not None]
-        return bool(backs) and all(back.gone for back in backs)
+        return bool(self.came) and all(back.gone for back in self.came)
+
+    def spent(self, host: Host) -> bool:
+        """Whether there is nothing more to hope for: agents came and went, or none came and the host knows."""
+        return self.used or (not self.came and host.name in self.answered)
+
+    def lost_early(self) -> list[Back]:
+        """The agents that were gone while the launcher still ran; what took them may be what ended it."""
+        if self._ended is None:
+            return []
+        return [back for back in self.came if back.left is not None and back.left < self._ended - TOGETHER]
 
     def order(self, data: bytes) -> None:
         """An order for agents that cannot be told: those with a `wait` in their orders go on at a signal."""
@@ -171,6 +192,7 @@ class Launch:
         self._finish()
 
     def _finish(self) -> None:
+        self._ended = self._ended or time.monotonic()
         self.over.set()
         self._listener.close()
         for place in self.places.values():

@@ -3,6 +3,10 @@
 The first `open` starts the launcher for every host that is expected, the others wait for their host's agent. Agents
 connect back over TCP; where the network forbids that they send lines on the launcher's stdout and follow the script
 they were started with. A host whose agent does not come gets the launcher's own words as its reason.
+
+There is one launcher at a time. While it runs it starts nothing anew: a host whose agent is gone stays so. When it
+ended, with all agents, the next `open` starts another for the hosts that were there until then. Some launchers give up
+on all hosts for one; those that the launcher names are left out, and the rest are tried without them.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ from rollbook import agent
 from rollbook.errors import AgentFailed, TimedOut, TransportError, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, Transport
-from rollbook.transports.launch import Launch
+from rollbook.transports.launch import Back, Launch
 from rollbook.transports.listener import own_addresses
 from rollbook.transports.pipe import Ending
-from rollbook.transports.words import about, gist
+from rollbook.transports.words import about, gist, sentences
 
 __all__ = ["Launcher", "launching"]
 
@@ -34,6 +38,8 @@ class Launcher:
 
     name = "launcher"
     program = "the launcher"
+    speaks_for_all = True
+    """Whether what it says without naming a host holds for each of them."""
 
     def __init__(self, *, python: str | None = None, connect_back: str | None = None, patience: float = 40.0) -> None:
         if python == "none":
@@ -44,6 +50,7 @@ class Launcher:
         self._launch: Launch | None = None
         self._failure: TransportError | None = None
         self._barred: Mapping[str, TransportError] = {}
+        self._left_out: dict[str, TransportError] = {}
         self._starting: asyncio.Lock | None = None
 
     async def screen(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
@@ -70,20 +77,16 @@ class Launcher:
 
     async def open(self, host: Host) -> Channel:
         """Wait for the host's agent; the first call starts the launcher for all hosts."""
-        launch = await self._launched(host)
-        if host.name in self._barred:
-            raise self._barred[host.name]
-        try:
-            async with asyncio.timeout(self._patience):
-                back = await asyncio.shield(launch.places[host.name])
-        except TimeoutError:
-            said = about(launch.said, host.name) or gist(launch.said)
-            words = f"; {self.program} says: {said}" if said else ""
-            raise TimedOut(f"no agent came from the host within {self._patience:.0f} s{words}") from None
-        if back is None:
-            raise self._missing(host, launch.said, launch.code or 0)
+        back = None
+        while back is None:
+            launch = await self._launched(host)
+            if host.name in self._barred:
+                raise self._barred[host.name].with_traceback(None)  # raised again and again, it would keep them all
+            back = await self._awaited(launch, host)
+            if back is None and not self._without_some(launch):
+                raise self._missing(host, launch.said, launch.code or 0)
         if back.opened:
-            raise AgentFailed(f"its agent is gone, and {self.program} starts each but once")
+            raise self._gone(back)
         back.opened = True
         return back
 
@@ -94,29 +97,69 @@ class Launcher:
 
     async def close(self) -> None:
         """End the launcher, and with it every agent; a later `open` starts it anew."""
+        self._left_out.clear()
+        if self._launch is not None:
+            self._launch.dismissed = True
+        await self._end()
+
+    async def _end(self) -> None:
         launch, self._launch, self._failure = self._launch, None, None
         if launch is not None:
             await launch.close()
 
+    async def _awaited(self, launch: Launch, host: Host) -> Back | None:
+        """The host's agent; None where the launcher ended without it."""
+        try:
+            async with asyncio.timeout(self._patience):
+                back = await asyncio.shield(launch.places[host.name])
+        except TimeoutError:
+            said = about(launch.said, host.name) or gist(launch.said)
+            words = f"; {self.program} says: {said}" if said else ""
+            raise TimedOut(f"no agent came from the host within {self._patience:.0f} s{words}") from None
+        if back is None:
+            launch.answered.add(host.name)
+        return back
+
+    def _without_some(self, launch: Launch) -> bool:
+        """Whether there is a launch to hope for: nobody came with this one, and it names hosts that were to blame."""
+        if launch.dismissed or launch is not self._launch:
+            return not launch.dismissed  # else another host's turn has seen to it
+        blamed = [host for host in launch.hosts if about(launch.said, host.name)]
+        if launch.came or not 0 < len(blamed) < len(launch.hosts):
+            return False
+        self._left_out |= {host.name: self._missing(host, launch.said, launch.code or 0) for host in blamed}
+        return True
+
     def _missing(self, host: Host, said: str, code: int) -> TransportError:
-        line = about(said, host.name)
-        if line:
+        if line := about(said, host.name):
             return self.meaning(line)(f"{self.program}: {line}")
         words = gist(said) or f"it ended with code {code} and said nothing"
-        return self.meaning(said)(f"{self.program} brought no agent from the host: {words}")
+        kind: type[TransportError] = AgentFailed
+        for line in sentences(said):
+            if self.meaning(line) is not AgentFailed:
+                kind, words = self.meaning(line), line
+                break
+        if not self.speaks_for_all and len(self._hosts) > 1:
+            kind = AgentFailed
+        return kind(f"{self.program} brought no agent from the host: {words}")
+
+    def _gone(self, back: Back) -> AgentFailed:
+        words = f": {back.last_words}" if back.last_words else ""
+        return AgentFailed(f"the agent is gone, and {self.program} starts each but once{words}")
 
     async def _launched(self, host: Host) -> Launch:
-        """The launch under way; a new one where there is none, or where all agents of the last came and went."""
+        """The launch under way; a new one where there is none, or where the last has nothing more for this host."""
         self._starting = self._starting or asyncio.Lock()
         async with self._starting:
-            if self._launch is not None and self._launch.used:
-                await self.close()
+            if self._launch is not None and self._launch.spent(host):
+                self._left_out |= {back.host.name: self._gone(back) for back in self._launch.lost_early()}
+                await self._end()
             if self._failure is not None:
                 raise self._failure
             if self._launch is None:
                 hosts = self._hosts if any(one.name == host.name for one in self._hosts) else [host]
                 try:
-                    self._barred = await self.screen(hosts)
+                    self._barred = {**await self.screen(hosts), **self._left_out}
                     self._launch = await self._start([one for one in hosts if one.name not in self._barred])
                 except TransportError as error:
                     self._failure = error

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from rollbook.hosts.local import read_machine
 
-__all__ = ["Listener", "Who", "own_addresses"]
+__all__ = ["ADDRESSES", "Listener", "Who", "own_addresses"]
 
-PROOF_SECONDS = 10.0
-UNPROVEN = 256  # connections at once that have not proved themselves; above, the oldest is dropped, agents try again
+PROOF_SECONDS = 20.0
+UNPROVEN = 256  # connections at once, beside those expected, that have not proved themselves; above, the oldest goes
 BUFFER = 16 * 1024  # what a connection may send before it is read
 BACKLOG = 4096
 ADDRESSES = 16
@@ -43,10 +43,13 @@ Welcome = Callable[[Who, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[
 
 
 class Listener:
-    """Accepts connections until closed, and hands those that know the token to `welcome`."""
+    """Accepts connections until closed, and hands those that know the token to `welcome`.
 
-    def __init__(self, token: str, welcome: Welcome) -> None:
-        self._token, self._welcome = token.encode(), welcome
+    `expected` is how many honest ones may come at the same moment: agents try all addresses at once.
+    """
+
+    def __init__(self, token: str, welcome: Welcome, expected: int = 0) -> None:
+        self._token, self._welcome, self._room = token.encode(), welcome, UNPROVEN + expected
         self._unproven: dict[asyncio.StreamWriter, None] = {}
         self._meetings: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -78,7 +81,7 @@ class Listener:
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._unproven[writer] = None
-        if len(self._unproven) > UNPROVEN:
+        if len(self._unproven) > self._room:
             oldest = next(iter(self._unproven))
             del self._unproven[oldest]
             oldest.transport.abort()

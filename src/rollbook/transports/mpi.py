@@ -60,7 +60,11 @@ def _hydra(hosts: Sequence[str]) -> list[str]:
 
 
 def _pals(hosts: Sequence[str]) -> list[str]:
-    return ["-n", str(len(hosts)), "--ppn", "1", "--hosts", ",".join(hosts), "--cpu-bind", "none"]
+    # mpiexec(1) of PALS: by default it copies the program to the nodes, and ends all ranks when one fails.
+    return [
+        "-n", str(len(hosts)), "--ppn", "1", "--hosts", ",".join(hosts), "--cpu-bind", "none", "--mem-bind", "none",
+        "--envall", "--no-transfer", "--no-abort-on-failure", "--line-buffer",
+    ]  # fmt: skip
 
 
 # PALS comes last: its version line names no more than mpiexec.
@@ -83,6 +87,7 @@ class Mpi(Launcher):
     """Runs the agent with `binary`; `args` are the user's own for it and come after ours."""
 
     name = "mpi"
+    speaks_for_all = False  # what ssh says may be about any of the hosts
 
     def __init__(
         self,

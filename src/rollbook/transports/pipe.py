@@ -150,7 +150,7 @@ class Pipe:
         """Wait until a descriptor can be read from, or written to, or is closed by us."""
         loop = asyncio.get_running_loop()
         self._waiting[fd] = ready = loop.create_future()
-        (loop.add_writer if write else loop.add_reader)(fd, ready.set_result, None)
+        (loop.add_writer if write else loop.add_reader)(fd, _settle, ready)
         try:
             await ready
         finally:
@@ -163,9 +163,14 @@ class Pipe:
             loop = asyncio.get_running_loop()
             loop.remove_reader(file.fileno())
             loop.remove_writer(file.fileno())
-            if not ready.done():
-                ready.set_result(None)
+            _settle(ready)
         file.close()
+
+
+def _settle(ready: asyncio.Future[None]) -> None:
+    """Wake who waits, unless they were told to stop waiting a moment ago."""
+    if not ready.done():
+        ready.set_result(None)
 
 
 def _end_with_parent() -> None:
