@@ -4,7 +4,8 @@
 
 A nodeset gives its facts to each of its hosts; a later one adds to or replaces an earlier one's sources. Names that
 begin with `@` are of the host itself: `@status`, `@slots`, `@clock`. A source that is not given is absent from the
-host; those under `unread` were not read.
+host; those under `unread` were not read. `when` is the stretch of time that the first finding points to, from 0 at the
+start of the run; empty where it must point to none.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     outcome: str
     hosts: list[str] = []
     says: str = ""
+    when: list[int] | None = None
     start: Sets = {}
     end: Sets = {}
     series: list[dict[str, Any]] = []

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PUBLIC = {
-    "rollbook": "Run __version__ record snapshot snapshot_async",
+    "rollbook": "Run __version__ export mark open_record query record recover run snapshot snapshot_async",
     "rollbook.errors": """
         EXIT_CODES AgentFailed HostListError HostStatus ParseError ProtocolError RecordError Refused RollbookError
         TimedOut TransportError Unreachable UsageError

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from rollbook.api.finish import finish
+from rollbook.api.finish import finish, open_record
 from rollbook.api.recording import Recording, Settings
 from rollbook.hosts import Host
 from rollbook.records.document import encode
@@ -198,8 +198,30 @@ def test_a_full_disk_ends_the_recording_not_the_command(tmp_path: Path) -> None:
         assert done.returncode == 9, done.stderr
         assert "recording ended early" in done.stderr
         assert "No space left" in done.stderr
+        assert "not finished" not in done.stderr, done.stderr
         [path] = (disk / "generic").iterdir()
         assert Run.open(path).hosts.series[0].samples >= 5
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    """No record can be made then; what was recorded is kept, and made into one when there is room."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=68m", "tmpfs", disk], check=True)
+    try:
+        argv = [*ROLLBOOK, "run", "--results-dir", str(disk), "--timeseries-interval", "0.1", "--", "sh", "-c"]
+        script = f"sleep 2; head -c 80m /dev/zero > {disk}/filler; exit 9"
+        done = subprocess.run([*argv, script], capture_output=True, text=True, check=False)
+        assert done.returncode == 9, done.stderr
+        assert "the record is not finished" in done.stderr
+        assert "rollbook recover" in done.stderr
+        assert "Traceback" not in done.stderr
+        (disk / "filler").unlink()
+        [path] = (disk / "generic").iterdir()
+        assert open_record(path).hosts.series[0].samples >= 5
+        assert Run.open(path).metadata["exit_code"] in (9, None)  # the end may not have come to the disk any more
     finally:
         subprocess.run(["umount", disk], check=True)
 

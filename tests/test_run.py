@@ -69,9 +69,11 @@ def test_everything_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)])
 def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int) -> None:
-    """Whatever it is, and a record is there all the same."""
+    """Whatever it is, and a record is there all the same; what it cost is a share of the whole time."""
     assert run(tmp_path, "sh", "-c", script).returncode == code
-    assert only_record(tmp_path).metadata["metrics"]
+    record = only_record(tmp_path)
+    assert record.metadata["metrics"]["exit_code"] == record.metadata["exit_code"] == code
+    assert all((host.cpu_share or 0) < 1 for host in record.hosts.series)
 
 
 def test_stdin_passes_through(tmp_path: Path) -> None:
@@ -122,18 +124,67 @@ def test_no_series_and_no_hosts(tmp_path: Path) -> None:
     assert cluster["total_memory_bytes"] == 2 * 64 * 1024**3
 
 
-def test_usage_errors_come_before_anything_runs(tmp_path: Path) -> None:
-    """A program that is not there, an unknown type, a results directory that cannot be."""
-    for options, argv, words in (
-        (QUICK, ["no-such-program"], "no such program"),
-        ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
-        (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "cannot use"),
-    ):
-        done = run(tmp_path, *argv, options=options)
-        assert done.returncode == 2
-        assert words in done.stderr
-        assert "Traceback" not in done.stderr
+BAD = [
+    (QUICK, ["no-such-program"], "no such program"),
+    ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
+    (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "cannot use"),
+    (["--results-dir", "script/below"], ["touch", "ran"], "Not a directory"),
+    (["--results-dir", "bad\udcff"], ["touch", "ran"], "no UTF-8"),
+    (QUICK, ["./script"], "cannot run ./script: Exec format error"),
+    (QUICK, ["./no-interpreter"], "cannot run ./no-interpreter"),
+    *(
+        ([*QUICK, "--timeseries-interval", word], ["touch", "ran"], "--timeseries-interval")
+        for word in ("nan", "inf", "0", "0.09", "-1", "86401", "soon")
+    ),
+    ([*QUICK, "--max-timeseries-samples", "-1"], ["touch", "ran"], "--max-timeseries-samples"),
+    ([*QUICK, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
+    ([*QUICK, "--cluster-collection-timeout", "nan"], ["touch", "ran"], "--cluster-collection-timeout"),
+]
+
+
+@pytest.mark.parametrize(("options", "argv", "words"), BAD)
+def test_usage_errors_come_before_anything_runs(
+    tmp_path: Path, options: list[str], argv: list[str], words: str
+) -> None:
+    """Programs, types, directories and numbers that cannot be; nothing is left of the attempt."""
+    for name, text in (("script", "echo no first line\n"), ("no-interpreter", "#!/nowhere\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = run(tmp_path, *argv, options=options)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
     assert not (tmp_path / "ran").exists()
+    assert not list(tmp_path.glob("out/*/*"))
+
+
+def test_any_name_will_do(tmp_path: Path) -> None:
+    """A results directory with blanks, quotes and letters of other scripts; words that are no UTF-8."""
+    place = 'ein Ört\'chen/日本 "x"'
+    options = ["--results-dir", place, "--timeseries-interval", "0.2"]
+    done = run(tmp_path, "sh", "-c", "sleep 0.5", "a\udcffb", options=options)
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / place / "generic").iterdir()
+    record = Run.open(path)
+    assert record.metadata["notes"] == []
+    assert (path / "report.html").exists()
+    assert record.metadata["result_dir"] == str(path)
+    assert record.metadata["args"]["results_dir"] == place
+    assert record.metadata["args"]["timeseries_interval"] == 0.2
+    argv = [*ROLLBOOK, "query", str(path), "SELECT count(*) > 1 AS some FROM samples", "--format", "csv"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split() == ["some", "True"]
+
+
+def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
+    """Each has its own record and its own marks, also where several begin in the same second."""
+    inner = " ".join([sys.executable, "-c", "'from rollbook.cli import main; main()'", "run", *QUICK, "--"])
+    done = run(tmp_path, "sh", "-c", f'{MARK} outer; {inner} sh -c "{MARK} inner" & {inner} true & wait')
+    assert done.returncode == 0, done.stderr
+    records = [Run.open(path) for path in sorted((tmp_path / "out" / "generic").iterdir())]
+    assert len(records) == 3
+    names = [{phase.name for phase in record.hosts.phases} for record in records]
+    assert ["outer" in found for found in names] == [True, False, False]
+    assert sorted("inner" in found for found in names) == [False, False, True]
 
 
 def test_record_for_a_while(tmp_path: Path) -> None:
@@ -142,6 +193,20 @@ def test_record_for_a_while(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert only_record(tmp_path).hosts.series[0].samples >= 5
+
+
+def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
+    """What there is makes a record, and the host that gave nothing is in it."""
+    argv = [*ROLLBOOK, "record", *QUICK, "--via", "ssh", "-w", "nowhere", "--ssh-option", "ProxyCommand=sleep 60"]
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.glob("out/record/*/raw/*.seg")):
+            time.sleep(0.1)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert "Traceback" not in err
+    assert only_record(tmp_path).hosts.start[0].status == "failed"
 
 
 def test_the_python_interface(tmp_path: Path) -> None:
@@ -163,7 +228,12 @@ def test_a_real_fio_run(tmp_path: Path) -> None:
     record = only_record(tmp_path)
     assert record.metadata["benchmark_type"] == "fio"
     assert "fsync" in json.dumps(record.metadata["parameters"])
-    assert record.metadata["metrics"]
+    [job] = record.metadata["metrics"]["jobs"]
+    assert (job["job"], job["error"]) == ("w", 0)
+    assert job["write_bandwidth_bytes_per_second"] > 0
+    assert job["write_iops"] > 0
+    assert job["write_clat_p99_ns"] > 0
+    assert not record.metadata["notes"]
     command = [one for one in record.metadata["phase_statistics"] if one["phase"] == "command"]
     assert {"disk_write", "cpu_busy"} <= {one["metric"] for one in command}
 

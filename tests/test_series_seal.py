@@ -230,10 +230,12 @@ def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
 
 
 def test_derive(recorded: Path, tmp_path: Path) -> None:
-    """A journal alone gives tables and hosts with their facts, and hosts.json comes last."""
+    """A journal alone gives tables and hosts with their facts; the record is finished with its metadata."""
     shutil.copytree(recorded / "raw", tmp_path / "raw")
     assert unfinished(tmp_path)
     _, sealed, hosts = derive(tmp_path)
+    assert unfinished(tmp_path)
+    (tmp_path / "test_metadata.json").write_bytes(b"{}")
     assert not unfinished(tmp_path)
     (start,), (end,), (series,) = hosts.start, hosts.end, hosts.series
     assert start.status == end.status == series.status == "complete"

@@ -1,8 +1,13 @@
 """Rollbook: the record of every host in a cluster.
 
-    snapshot(...)              the facts of every host, now
-    with record(...) as run:   all hosts recorded while the block runs; run.mark("phase")
+    snapshot(...)              the facts of every host, now; snapshot_async for an event loop
+    with record(...) as rec:   all hosts recorded while the block runs, also `async with`; rec.mark("phase")
+    run(argv, ...)             a command with a record around it
+    mark(name)                 start a phase, from inside a command that is run so
     open_record(path)          a record on disk, opened for reading
+    query(record, sql)         SQL over it
+    export(record, ...)        the same in other forms
+    recover(path)              finish a record whose collector died
 
 Names are loaded when they are used: importing the package costs nothing.
 """
@@ -13,23 +18,47 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rollbook.api.finish import finish as recover
+    from rollbook.api.finish import open_record
+    from rollbook.api.reading import export, query
     from rollbook.api.recording import record
+    from rollbook.api.running import run
     from rollbook.api.snapshots import snapshot, snapshot_async
+    from rollbook.collect.marks import send_mark as mark
     from rollbook.records.run import Run
 
-__all__ = ["Run", "__version__", "record", "snapshot", "snapshot_async"]
+__all__ = [
+    "Run",
+    "__version__",
+    "export",
+    "mark",
+    "open_record",
+    "query",
+    "record",
+    "recover",
+    "run",
+    "snapshot",
+    "snapshot_async",
+]
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Run": "rollbook.records.run",
-    "record": "rollbook.api.recording",
-    "snapshot": "rollbook.api.snapshots",
-    "snapshot_async": "rollbook.api.snapshots",
+    "Run": ("rollbook.records.run", "Run"),
+    "export": ("rollbook.api.reading", "export"),
+    "mark": ("rollbook.collect.marks", "send_mark"),
+    "open_record": ("rollbook.api.finish", "open_record"),
+    "query": ("rollbook.api.reading", "query"),
+    "record": ("rollbook.api.recording", "record"),
+    "recover": ("rollbook.api.finish", "finish"),
+    "run": ("rollbook.api.running", "run"),
+    "snapshot": ("rollbook.api.snapshots", "snapshot"),
+    "snapshot_async": ("rollbook.api.snapshots", "snapshot_async"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'rollbook' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    module, there = _HOMES[name]
+    return getattr(importlib.import_module(module), there)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.collect.marks import VARIABLE, send_mark
-from rollbook.errors import UsageError
+from rollbook.errors import RollbookError
 
 __all__ = ["main", "work"]
 
@@ -118,7 +118,7 @@ def _mark(name: str) -> None:
     if os.environ.get(VARIABLE):
         try:
             send_mark(name)
-        except UsageError as error:
+        except RollbookError as error:
             sys.stderr.write(f"workload: {error}\n")
 
 

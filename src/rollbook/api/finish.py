@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rollbook import adapters
+from rollbook.adapters.argv import shown
 from rollbook.adapters.base import Outcome, Ran
-from rollbook.errors import RollbookError
+from rollbook.errors import RecordError
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
 from rollbook.records.layout import Leaf, write_file
 from rollbook.records.metadata import metadata
-from rollbook.records.run import Run, RunHosts
+from rollbook.records.run import Run
 from rollbook.series.finish import derive
+from rollbook.series.seal import Sealed
 from rollbook.series.survey import Survey
 
 __all__ = ["finish", "open_record"]
@@ -37,41 +40,56 @@ def open_record(path: Path) -> Run:
 
 
 def finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Path | None = None) -> Run:
-    """Make tables, hosts, metadata, findings, page and manifest of the record at `path`; sign it if a key is given."""
+    """Make tables, hosts, metadata, findings, page and manifest of the record at `path`; sign it if a key is given.
+
+    With `drop_raw` the journal is removed once the tables are proven to hold all of it (`series.proof`).
+    """
     found, sealed, hosts = derive(path)
     begin = found.begin
-    kind, stamp, argv = (
-        str(begin.get("type", "record")),
-        str(begin.get("stamp", path.name)),
-        list(begin.get("argv", [])),
-    )
+    kind, stamp = str(begin.get("type", "record")), str(begin.get("stamp", path.name))
+    argv = [shown(str(word)) for word in begin.get("argv", [])]
     outcome = _outcome(path, kind, argv, found)
     if outcome.phases:
         hosts.phases = sorted([*hosts.phases, *outcome.phases], key=lambda phase: phase.start_ns)
         write_file(path / "hosts.json", encode(hosts))
-    leaf = Leaf(path, kind, stamp)
-    args = dict(begin.get("args", {}))
-    document = metadata(stamp=stamp, result_dir=str(path), argv=argv, args=args, hosts=hosts, outcome=outcome)
-    document["exit_code"] = found.command.get("code") if "ended_ns" in found.command else None
+    leaf, args = Leaf(path, kind, stamp), dict(begin.get("args", {}))
+    document = metadata(
+        stamp=stamp, result_dir=str(path), argv=argv, args=args, hosts=hosts, outcome=outcome, command=found.command
+    )
     memory = args.get("client_host_memory_in_gb")
     each = int(float(memory) * 1024**3) if memory else None
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else declared(args)
     document["system_info"] = document["cluster_information"] = cluster
     leaf.write("cluster_info.json", cluster)
+    run, notes = Run(path, json.loads(encode(document)), hosts), document["notes"]
+    with _step("statistics per phase", notes):
+        document["phase_statistics"] = _phase_statistics(run)
+    with _step("timeseries.json", notes):
+        document["timeseries_data"] = _small_series(run, leaf)
+    with _step("checks", notes):
+        document["verification"] = _checked(run)
     leaf.write("metadata.json", document)
     run = Run(path, json.loads(encode(document)), hosts)
-    document["phase_statistics"] = _phase_statistics(run)
+    if report:
+        with _step("report.html", notes):
+            _page(run)
+    if drop_raw:
+        with _step("raw", notes):
+            _drop(path, found, sealed)
     leaf.write("metadata.json", document)
-    notes = [*_checked(run), *_small_series(run, leaf, hosts), *(_page(run) if report else [])]
-    if notes:
-        document["notes"] = [*outcome.notes, *notes]
-        leaf.write("metadata.json", document)
-    if drop_raw and not sealed.lost.total() and not sealed.refused.total():
-        shutil.rmtree(path / "raw")
     leaf.write_manifest()
     if sign is not None:
         signing.sign(path / "manifest.json", sign)
-    return run
+    return Run(path, json.loads(encode(document)), hosts)
+
+
+@contextlib.contextmanager
+def _step(what: str, notes: list[str]) -> Iterator[None]:
+    """A part of the work that leaves a note where it fails, whatever it is: the others go on without it."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - a record must not be lost to one of its parts
+        notes.append(f"{what}: {str(error) or repr(error)}")
 
 
 def declared(args: dict[str, Any]) -> ClusterInformation:
@@ -95,22 +113,20 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
         found.command.get("ended_ns", found.ended_ns),
         found.command.get("code", 0),
     )
-    try:
+    notes: list[str] = []
+    with _step(f"adapter {kind}", notes):
         return adapters.load(kind).outcome(ran)
-    except RollbookError as error:
-        return Outcome(benchmark_type=kind, notes=[str(error)])
+    return Outcome(benchmark_type=kind, notes=notes)
 
 
-def _checked(run: Run) -> list[str]:
+def _checked(run: Run) -> str | None:
+    """Write what all rules find; gives MLPerf Storage's verdict on a benchmark of theirs."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
     from rollbook.checks.subject import Subject  # noqa: PLC0415
 
-    try:
-        findings = check(Subject(run.hosts, metadata=run.metadata, path=run.path))
-    except RollbookError as error:
-        return [f"checks: {error}"]
+    findings = check(Subject(run.hosts, metadata=run.metadata, path=run.path))
     write_file(run.path / "findings.json", encode(findings))
-    return []
+    return findings.verdict
 
 
 def _phase_statistics(run: Run) -> list[dict[str, Any]]:
@@ -119,31 +135,41 @@ def _phase_statistics(run: Run) -> list[dict[str, Any]]:
         return []
     from rollbook.series.store import connect  # noqa: PLC0415 - needs DuckDB
 
-    with connect(run) as connection:
+    with connect(run, whole=True) as connection:
         found = connection.execute("SELECT * FROM phase_stats")
         names = [column[0] for column in found.description or []]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _small_series(run: Run, leaf: Leaf, hosts: RunHosts) -> list[str]:
-    """The seeds' timeseries.json, while it is small; `rollbook export` writes it at any size."""
-    if not 0 < sum(host.samples for host in hosts.series) <= MOST_SAMPLES:
-        return []
-    try:
-        from rollbook.series.timeseries import write_timeseries  # noqa: PLC0415 - needs DuckDB
+def _small_series(run: Run, leaf: Leaf) -> dict[str, Any] | None:
+    """The seeds' timeseries.json, while it is small, and what the metadata say of it; None without samples."""
+    sampled = [host for host in run.hosts.series if host.samples]
+    if not sampled:
+        return None
+    from rollbook.series.timeseries import write_timeseries  # noqa: PLC0415 - needs DuckDB
 
-        write_timeseries(run, leaf.path / f"{leaf.kind}_{leaf.stamp}_timeseries.json")
-    except (RollbookError, ImportError) as error:
-        return [f"timeseries.json: {error}"]
-    return []
+    count, name = sum(host.samples for host in sampled) // run.hosts.merged, f"{leaf.kind}_{leaf.stamp}_timeseries.json"
+    written = count <= MOST_SAMPLES
+    if written:
+        count = write_timeseries(run, leaf.path / name)
+    return {
+        "file": name if written else None,
+        "num_samples": count,
+        "interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
+        "hosts_collected": [host.name for host in sampled],
+    }
 
 
-def _page(run: Run) -> list[str]:
+def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
+    """Remove the journal, or raise why it stays."""
+    from rollbook.series.proof import doubts  # noqa: PLC0415 - few records are made without their journal
+
+    if why := doubts(found, sealed, path):
+        raise RecordError(f"kept: {'; '.join(why)}")
+    shutil.rmtree(path / "raw")
+
+
+def _page(run: Run) -> None:
     from rollbook.report import write_report  # noqa: PLC0415 - see above
 
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            write_report(run, run.path / "report.html")
-        except RollbookError as error:
-            return [f"report.html: {error}"]
-    return []
+    write_report(run, run.path / "report.html")

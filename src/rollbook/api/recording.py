@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from rollbook.collect.marks import listen
+from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import UsageError
@@ -26,14 +26,16 @@ from rollbook.transports import Options, fallback, route
 __all__ = ["Recording", "Settings", "record"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
+SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What a recording needs to know.
 
-    `kind` is the type of record, `parts` the directories between results and record (the type by default), `sign` a key
-    for the manifest, `args` what the user said, kept as it is.
+    `kind` is the type of record, `interval` the seconds between samples (0: facts alone), `parts` the directories
+    between results and record (the type by default), `sign` a key for the manifest, `args` what the user said, kept as
+    it is.
     """
 
     hosts: list[Host]
@@ -55,15 +57,15 @@ class Recording:
 
     Entering waits until every host has given its start facts or failed to. Leaving takes the end facts, then makes
     tables, page and manifest; `run` is the finished record. `path` is where it lies, `broken` says why recording
-    ended early, if it did.
+    ended early, if it did, `unfinished` why the record could not be made of what was recorded.
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None) -> None:
         self.settings = settings
-        _preflight(settings.results)
-        leaf = Leaf.make(settings.results, settings.kind, dt.datetime.now(dt.UTC), settings.parts)
+        _preflight(settings)
+        leaf = Leaf.make(settings.results.absolute(), settings.kind, dt.datetime.now(dt.UTC), settings.parts)
         self.path = leaf.path
-        self.socket = ""
+        self.socket = self.unfinished = ""
         self._about = {
             "type": settings.kind,
             "stamp": leaf.stamp,
@@ -92,32 +94,43 @@ class Recording:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._recorder = await self._stack.enter_async_context(
-            Recorder(
-                self.path / "raw",
-                self.settings.hosts,
-                route(self.settings.options),
-                Plan.of(catalogue.load()),
-                interval=self.settings.interval,
-                about=self._about,
-                timeout=self.settings.options.timeout,
-                fanout=self.settings.fanout,
-                fallback=fallback(self.settings.options),
+        try:
+            self._recorder = await self._stack.enter_async_context(
+                Recorder(
+                    self.path / "raw",
+                    self.settings.hosts,
+                    route(self.settings.options),
+                    Plan.of(catalogue.load()),
+                    interval=self.settings.interval,
+                    about=self._about,
+                    timeout=self.settings.options.timeout,
+                    fanout=self.settings.fanout,
+                    fallback=fallback(self.settings.options),
+                )
             )
-        )
-        self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))
-        await self._recorder.ready()
+            self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))
+            await self._recorder.ready()
+        except BaseException:
+            await self._stack.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.end()
         await asyncio.to_thread(self.finish)
 
-    async def end(self, *, facts: bool = True) -> None:
-        """Stop recording, with fresh end facts if wanted; the record is not finished yet."""
+    async def end(self, *, facts: bool = True, seconds: float | None = None) -> None:
+        """Stop recording, with fresh end facts if wanted; the record is not finished yet.
+
+        Each host has `seconds`, or as long as it had for its start facts.
+        """
         if self._recorder is not None:
-            await self._recorder.end(facts=facts)
+            await self._recorder.end(facts=facts, seconds=seconds)
         await self._stack.aclose()
+
+    def discard(self) -> None:
+        """Remove what there is: nothing happened that would be worth a record."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def finish(self) -> None:
         """Make the record of what was recorded."""
@@ -126,11 +139,20 @@ class Recording:
         settings = self.settings
         self._run = finish(self.path, drop_raw=settings.drop_raw, report=settings.report, sign=settings.sign)
 
+    def finish_or_say(self) -> None:
+        """Make the record; where that fails `unfinished` says why, and what was recorded stays."""
+        try:
+            self.finish()
+        except KeyboardInterrupt:
+            self.unfinished = "interrupted"
+        except Exception as error:  # noqa: BLE001 - whatever it is, the command's exit code is worth more
+            self.unfinished = str(error) or repr(error)
+
     def mark(self, name: str) -> None:
         """Start a phase, from any thread: noted, and sampled at once on every host."""
-        assert self._recorder is not None
-        assert self._loop is not None
-        marked = asyncio.run_coroutine_threadsafe(self._recorder.mark(name), self._loop)
+        if self._recorder is None or self._loop is None or self._loop.is_closed():
+            raise UsageError("a phase can be marked inside the `with` block only")
+        marked = asyncio.run_coroutine_threadsafe(self._recorder.mark(mark_name(name)), self._loop)
         if self._thread is not None:
             marked.result(10.0)
 
@@ -143,19 +165,31 @@ class Recording:
         loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=loop.run_forever, name="rollbook", daemon=True)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.__aenter__(), loop).result()
+        entering = asyncio.run_coroutine_threadsafe(self.__aenter__(), loop)
+        try:
+            entering.result()
+        except BaseException:
+            entering.cancel()
+            self._leave()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
         assert self._loop is not None
-        assert self._thread is not None
         try:
             asyncio.run_coroutine_threadsafe(self.end(), self._loop).result()
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            self._leave()
         self.finish()
+
+    def _leave(self) -> None:
+        """End the thread, after what still runs in it has had the chance to end."""
+        assert self._loop is not None
+        assert self._thread is not None
+        asyncio.run_coroutine_threadsafe(_others_done(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def record(
@@ -165,23 +199,40 @@ def record(
     kind: str = "record",
     interval: float = 10.0,
     max_samples: int = 3600,
+    drop_raw: bool = False,
     report: bool = True,
+    sign: Path | None = None,
     fanout: int = 64,
     **options: Any,
 ) -> Recording:
     """Record hosts while a block runs, `with` or `async with`; without hosts, this machine.
 
-    `hosts` is a nodeset or several, `results` the directory for records, `interval` the seconds between samples;
-    `options` are the fields of `rollbook.transports.Options`.
+    `hosts` is a nodeset or several, `results` the directory for records and `kind` that of this one below it,
+    `interval` the seconds between samples (0.1 to 86400, or 0 for snapshots alone), `max_samples` the most that are
+    kept of a host (0: all), `drop_raw` whether the raw log goes once the tables are verified, `sign` an ssh key for the
+    manifest; `options` are the fields of `rollbook.transports.Options`.
     """
     asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
     return Recording(
-        Settings(asked, Options(**options), fanout, Path(results), kind, interval, max_samples, report=report)
+        Settings(asked, Options(**options), fanout, Path(results), kind, interval, max_samples, drop_raw, report, sign)
     )
 
 
-def _preflight(results: Path) -> None:
-    """The results directory can be written and has room; said before anything starts."""
+async def _others_done() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=5.0)
+
+
+def _preflight(settings: Settings) -> None:
+    """The interval makes sense, the results directory can be written and has room; said before anything starts."""
+    results, interval = settings.results, settings.interval
+    if interval and not SHORTEST <= interval <= LONGEST:
+        raise UsageError(f"the time between samples is {SHORTEST} s to {LONGEST:.0f} s, or 0 for facts alone")
+    try:
+        str(results.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"cannot use {results!a} for results: its name is no UTF-8") from None
     try:
         results.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(results).free

@@ -6,91 +6,179 @@ import asyncio
 import contextlib
 import shutil
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
+from rollbook.adapters import load
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect.command import Command
 from rollbook.collect.marks import VARIABLE
-from rollbook.errors import UsageError
+from rollbook.errors import RollbookError, UsageError
+from rollbook.hosts import parse_hosts
+from rollbook.transports import Options
 
-__all__ = ["record_for", "run_command"]
+__all__ = ["record_for", "run", "run_command"]
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+OTHERS = (signal.SIGUSR1, signal.SIGUSR2)  # they mean something to the command alone
+HURRIED = 2.0  # seconds for agents to say goodbye when the user does not want to wait
+
+
+def run(
+    argv: Sequence[str],
+    hosts: str | Sequence[str] = (),
+    *,
+    results: Path | str = "results",
+    kind: str = "generic",
+    interval: float = 10.0,
+    max_samples: int = 3600,
+    drop_raw: bool = False,
+    report: bool = True,
+    sign: Path | None = None,
+    fanout: int = 64,
+    **options: Any,
+) -> tuple[Recording, int]:
+    """Run a command with a record of hosts around it, as `rollbook run` does; without hosts, of this machine.
+
+    Gives the recording, whose `run` is the finished record, and the command's own exit code; what else can be said is
+    as for `rollbook.record`. `kind` names the benchmark: its adapter finds parameters and metrics.
+    """
+    load(kind)
+    asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
+    settings = Settings(
+        asked, Options(**options), fanout, Path(results), kind, interval, max_samples, drop_raw, report, sign
+    )
+    return run_command(settings, list(argv))
 
 
 def run_command(settings: Settings, argv: list[str]) -> tuple[Recording, int]:
-    """Run a command with a record around it. Gives the recording, finished, and the command's own exit code."""
+    """Run a command with a record around it. Gives the recording and the command's own exit code.
+
+    Once the command has started nothing of ours changes that code: where the record cannot be finished,
+    `Recording.unfinished` says why.
+    """
     if shutil.which(argv[0]) is None:
         raise UsageError(f"cannot run {argv[0]}: no such program")
     recording = Recording(settings, argv)
-    code = asyncio.run(_around(recording, argv))
-    recording.finish()
+    try:
+        code = asyncio.run(_around(recording, argv))
+    except RollbookError:
+        recording.discard()
+        raise
+    if code is None:
+        recording.discard()
+        raise KeyboardInterrupt
+    recording.finish_or_say()
     return recording, code
 
 
 def record_for(settings: Settings, seconds: float | None) -> Recording:
     """Record without a command, for so long or until SIGINT or SIGTERM."""
     recording = Recording(settings)
-    asyncio.run(_alone(recording, seconds))
-    recording.finish()
+    try:
+        asyncio.run(_alone(recording, seconds))
+    except RollbookError:
+        recording.discard()
+        raise
+    recording.finish_or_say()
     return recording
 
 
-async def _around(recording: Recording, argv: list[str]) -> int:
-    await recording.__aenter__()
-    recording.event("command", state="started", at_ns=time.time_ns())
-    recording.mark("command")
-    logs = (recording.path / "stdout.log", recording.path / "stderr.log")
-    command = Command(argv, logs, {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)})
-    with _signals(command.interrupt, command.resized) as (_, hurry):
+async def _around(recording: Recording, argv: list[str]) -> int | None:
+    """The command's exit code; None where the user asked to stop before it was started."""
+    commands: list[Command] = []
+
+    def interrupt(number: int) -> None:
+        for command in commands:
+            command.interrupt(number)
+
+    def resized() -> None:
+        for command in commands:
+            command.resized()
+
+    with _signals(interrupt, resized) as (stop, hurry):
+        if not await _entered(recording, stop):
+            return None
+        recording.event("command", state="started", at_ns=time.time_ns())
+        recording.mark("command")
+        logs = (recording.path / "stdout.log", recording.path / "stderr.log")
+        try:
+            command = Command(argv, logs, {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)})
+        except UsageError:
+            await recording.end(facts=False, seconds=HURRIED)
+            raise
+        commands.append(command)
         code = await command.wait()
         recording.event("command", state="ended", code=code, at_ns=time.time_ns())
         recording.mark("after")
         await _ended(recording, hurry)
+        await command.drained()
     return code
 
 
 async def _alone(recording: Recording, seconds: float | None) -> None:
     with _signals(lambda _: None) as (stop, hurry):
-        entering = asyncio.ensure_future(recording.__aenter__())
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait([stopped], timeout=seconds)
-        stopped.cancel()
+        if await _entered(recording, stop):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), seconds)
+            await _ended(recording, hurry)
+
+
+async def _entered(recording: Recording, stop: asyncio.Event) -> bool:
+    """Start recording; False where the user asked to stop before all hosts had given their start facts."""
+    entering, stopped = asyncio.ensure_future(recording.__aenter__()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not entering.done():
         entering.cancel()
-        await _ended(recording, hurry)
+        await asyncio.wait([entering])
+        return False
+    entering.result()
+    return True
 
 
 async def _ended(recording: Recording, hurry: asyncio.Event) -> None:
     """Stop with fresh end facts, unless the user is in a hurry."""
-    ending = asyncio.ensure_future(recording.end())
-    hurried = asyncio.ensure_future(hurry.wait())
-    await asyncio.wait([ending, hurried], return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
-    if not ending.done():
+    if not hurry.is_set():
+        ending, hurried = asyncio.ensure_future(recording.end()), asyncio.ensure_future(hurry.wait())
+        await asyncio.wait([ending, hurried], return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if ending.done():
+            return
         ending.cancel()
         await asyncio.wait([ending])
-        await recording.end(facts=False)
+    await recording.end(facts=False, seconds=HURRIED)
 
 
 @contextlib.contextmanager
 def _signals(
     interrupt: Callable[[int], None], resized: Callable[[], None] | None = None
 ) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """Events for the first and the second request to stop; each is passed on to `interrupt`."""
+    """Events for the first and the second request to stop; each is passed on to `interrupt`.
+
+    Outside of the main thread there are no signals, and nobody asks.
+    """
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def asked(number: int) -> None:
         (hurry if stop.is_set() else stop).set()
         interrupt(number)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield stop, hurry
+        return
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
+    for number in STOPS:
         loop.add_signal_handler(number, asked, number)
     if resized is not None:
+        for number in OTHERS:
+            loop.add_signal_handler(number, interrupt, number)
         loop.add_signal_handler(signal.SIGWINCH, resized)
     try:
         yield stop, hurry
     finally:
-        for number in (*numbers, signal.SIGWINCH):
+        for number in (*STOPS, *OTHERS, signal.SIGWINCH):
             loop.remove_signal_handler(number)

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.finish import open_record
+from rollbook.api.reading import FORMS, export
 from rollbook.cli.output import stderr
-from rollbook.errors import UsageError
-from rollbook.series.export import FORMATS, export
-from rollbook.series.openmetrics import write_openmetrics
-from rollbook.series.timeseries import write_timeseries
 
 __all__ = ["command"]
 
@@ -21,7 +17,7 @@ __all__ = ["command"]
 @click.option(
     "--format",
     "form",
-    type=click.Choice([*FORMATS, "timeseries", "openmetrics", "mlpstorage"]),
+    type=click.Choice(FORMS),
     default="parquet",
     show_default=True,
     help="Tables as Parquet, CSV or JSON; OpenMetrics for Prometheus and its kin; or MLPerf Storage's timeseries.json.",
@@ -37,18 +33,5 @@ __all__ = ["command"]
 @click.option("--table", "tables", multiple=True, metavar="NAME", help="Only these tables or views; may be repeated.")
 def command(record: Path, form: str, output: Path, tables: tuple[str, ...]) -> None:
     """Write RECORD's series in another form. Cells of CSV files are never taken for formulas."""
-    run = open_record(record)
-    if form == "mlpstorage":
-        from rollbook.mlpstorage import export_mlpstorage  # noqa: PLC0415 - few exports are for its readers
-
-        for path in export_mlpstorage(run, output):
-            stderr().print(f"written to {path}", soft_wrap=True)
-        return
-    if form in ("timeseries", "openmetrics"):
-        if tables:
-            raise UsageError(f"--table does not go with --format {form}")
-        (write_timeseries if form == "timeseries" else write_openmetrics)(run, output)
-        stderr().print(f"written to {output}", soft_wrap=True)
-        return
-    for path in export(run, form, output, tables):
+    for path in export(record, output, form, tables):
         stderr().print(f"written to {path}", soft_wrap=True)

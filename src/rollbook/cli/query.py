@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import duckdb
 import msgspec
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from rollbook.api.finish import open_record
 from rollbook.cli.output import clean, stderr
+from rollbook.errors import UsageError
 from rollbook.series import store
 from rollbook.series.export import safe
 
@@ -41,7 +43,8 @@ def command(record: Path, sql: str, form: str) -> None:
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
     second; samples and rates with one row per host and beat; disks, interfaces, ports, gpus, nfs_mounts, disk_total,
-    net_total; hosts, facts, phases, gaps, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
+    net_total; hosts, facts, phases, gaps, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns
+    of one.
     """
     with store.connect(open_record(record)) as connection:
         found = store.query(connection, sql)
@@ -59,8 +62,14 @@ def command(record: Path, sql: str, form: str) -> None:
 
 
 def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
-    while rows := found.fetchmany(CHUNK):
-        yield from rows
+    """Rows as they come: what is wrong with some values is only known then."""
+    try:
+        while rows := found.fetchmany(CHUNK):
+            yield from rows
+    except duckdb.Error as error:
+        if "pytz" in str(error):  # which DuckDB needs for such values
+            raise UsageError("a time with a zone cannot be shown: cast it to TIMESTAMP") from error
+        raise UsageError(str(error)) from error
 
 
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:

@@ -11,14 +11,14 @@ from rollbook.api.recording import Settings
 from rollbook.api.running import record_for
 from rollbook.cli.output import stderr
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.recording import recording_options, show_end
+from rollbook.cli.recording import Number, recording_options, said, show_end
 
 __all__ = ["command"]
 
 
 @click.command("record")
 @recording_options
-@click.option("--duration", type=click.FloatRange(0.1), metavar="SECONDS", help="End after so long.")
+@click.option("--duration", type=Number(0.1), metavar="SECONDS", help="End after so long.")
 @reach_options
 def command(
     reach: Reach,
@@ -33,10 +33,21 @@ def command(
 ) -> None:
     """Record all hosts until Ctrl-C or for --duration: start snapshot, series, end snapshot, tables."""
     settings = Settings(
-        reach.hosts, reach.options, reach.fanout, results, "record", interval, max_samples, drop_raw, report, sign
+        reach.hosts,
+        reach.options,
+        reach.fanout,
+        results,
+        "record",
+        interval,
+        max_samples,
+        drop_raw,
+        report,
+        sign,
+        args=said(reach.hosts),
     )
+    reach.explain()
     if duration is None:
         stderr().print("recording; Ctrl-C ends it")
     ended = record_for(settings, duration)
     show_end(ended)
-    sys.exit(ended.run.coverage.exit_code)
+    sys.exit(2 if ended.unfinished else ended.run.coverage.exit_code)

@@ -1,31 +1,52 @@
-"""The options and the closing words that `run` and `record` share."""
+"""The options and the closing words that `run` and `record` share, and `snapshot` in part."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import os
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
-from rollbook.api.recording import Recording
-from rollbook.cli.output import coverage_line, failures, size, stderr
-from rollbook.records.hosts import Coverage
+from rollbook.api.recording import LONGEST, SHORTEST, Recording
+from rollbook.cli.output import clean, coverage_line, failures, size, stderr
+from rollbook.hosts import Host
 
-__all__ = ["recording_options", "show_end"]
+__all__ = ["Number", "recording_options", "said", "show_end", "sign_option"]
 
+
+class Number(click.FloatRange):
+    """A number in a range; `nan` is in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or a usage error."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is no such number.", param, ctx)
+        return found
+
+
+sign_option = click.option(
+    "--sign",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="KEY",
+    help="Sign the manifest with this ssh key.",
+)
 OPTIONS = (
     click.option("--results-dir", "results", type=click.Path(path_type=Path), default=Path("results"),
                  show_default=True, metavar="DIR", help="Where records are made."),
-    click.option("--timeseries-interval", "interval", type=click.FloatRange(0.1, 86400), default=10.0,
+    click.option("--timeseries-interval", "interval", type=Number(SHORTEST, LONGEST), default=10.0,
                  show_default=True, metavar="SECONDS", help="Time between samples."),
     click.option("--max-timeseries-samples", "max_samples", type=click.IntRange(0), default=3600, show_default=True,
                  metavar="N", help="Most samples kept per host in the tables; more are merged. 0: no limit."),
     click.option("--drop-raw", is_flag=True, help="Remove the raw log once the tables are verified."),
     click.option("--report/--no-report", default=True, help="Write report.html at the end."),
-    click.option("--sign", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="KEY",
-                 help="Sign the manifest with this ssh key."),
+    sign_option,
 )  # fmt: skip
 
 
@@ -36,23 +57,53 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def said(hosts: Sequence[Host]) -> dict[str, Any]:
+    """What the user asked for, by the names of the options, as it is kept in a record; the hosts as they were found."""
+    context = click.get_current_context()
+    named = {
+        max(option.opts, key=len).lstrip("-").replace("-", "_"): context.params[option.name]
+        for option in context.command.params
+        if isinstance(option, click.Option) and option.name in context.params
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(named, default=str))
+    return {**plain, "hosts": [host.name for host in hosts]}
+
+
 def show_end(ended: Recording) -> None:
-    """Who is missing, what our looking cost, and where the record is; on stderr, after the command's own output."""
-    console = stderr()
-    hosts = ended.run.hosts
+    """Who is missing, what our looking cost, and where the record is; on stderr, after the command's own output.
+
+    A terminal that is gone by then keeps nobody from ending well.
+    """
+    try:
+        _show_end(ended, stderr())
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _show_end(ended: Recording, console: Console) -> None:
     if ended.broken:
-        console.print(f"recording ended early: {ended.broken}", style="red")
-    failures(hosts.start)
+        console.print(f"recording ended early: {ended.broken}", style="red", soft_wrap=True)
+    if ended.unfinished:
+        console.print(f"the record is not finished: {clean(ended.unfinished)}", style="red", soft_wrap=True)
+        console.print(f"what was recorded is kept: rollbook recover {shlex.quote(str(ended.path))}", soft_wrap=True)
+        return
+    hosts = ended.run.hosts
+    failures(ended.run.outcome)
     costs = [host.cost for host in hosts.series if host.cost is not None]
-    if costs:
-        seconds = max(host.cpu_share or 0.0 for host in hosts.series)
+    shares = [host.cpu_share for host in hosts.series if host.cpu_share is not None]
+    if shares:
         sent = sum(cost.sent_bytes or 0 for cost in costs)
-        console.print(f"our cost: at most {100 * seconds:.3f} % of a host's CPUs, {size(sent)} sent by all hosts")
-    console.print(coverage_line(Coverage.of(hosts.start)))
+        console.print(f"our cost: at most {100 * max(shares):.3f} % of a host's CPUs, {size(sent)} sent by all hosts")
+    console.print(coverage_line(ended.run.coverage))
+    for note in ended.run.metadata["notes"]:
+        console.print(f"note: {clean(note)}", soft_wrap=True)
     findings = ended.path / "findings.json"
     if findings.exists():
         outcomes = json.loads(findings.read_bytes())["outcomes"]
         bad = [f"{outcomes[word]} {word}" for word in ("fail", "warn") if outcomes.get(word)]
-        console.print(f"checks: {', '.join(bad) or 'nothing found'}; see rollbook check {ended.path}", soft_wrap=True)
+        console.print(
+            f"checks: {', '.join(bad) or 'nothing found'}; see rollbook check {shlex.quote(str(ended.path))}",
+            soft_wrap=True,
+        )
     page = ended.path / "report.html"
     console.print(f"record in {ended.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)

@@ -15,7 +15,7 @@ from rollbook.adapters import leaf_parts, load
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.recording import recording_options, show_end
+from rollbook.cli.recording import Number, recording_options, said, show_end
 from rollbook.errors import UsageError
 
 __all__ = ["command"]
@@ -48,13 +48,13 @@ __all__ = ["command"]
 )
 @click.option(
     "--cluster-collection-timeout",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
     help="Time for each host to log in and give its facts.",
 )
-@click.option("--client-host-memory-in-gb", type=float, metavar="GB", help="Declared memory of each client host.")
+@click.option("--client-host-memory-in-gb", type=Number(0), metavar="GB", help="Declared memory of each client host.")
 @click.option("--num-client-hosts", type=click.IntRange(1), metavar="N", help="Declared number of client hosts.")
 @click.option("--exec-type", type=click.Choice(["mpi", "docker"]), help="Kept in the record's args.")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
@@ -75,7 +75,7 @@ def command(
     skip_timeseries: bool,
     collect: bool,
     cluster_collection_timeout: float,
-    **declared: Any,
+    **_declared: Any,
 ) -> None:
     """Run COMMAND with a record of all hosts: snapshot, series, command, snapshot, tables, page.
 
@@ -95,11 +95,15 @@ def command(
         report,
         sign,
         _parts(layout, kind, argv),
-        {**declared, "hosts": [host.name for host in reach.hosts], "skip_timeseries": skip_timeseries},
+        said(reach.hosts),
     )
+    if collect:
+        reach.explain()
     recording, code = run_command(settings, list(argv))
     show_end(recording)
-    sys.exit(recording.run.coverage.exit_code if strict and code == 0 else code)
+    if strict and code == 0:
+        code = 4 if recording.unfinished else recording.run.coverage.exit_code
+    sys.exit(code)
 
 
 def _parts(layout: str, kind: str, argv: tuple[str, ...]) -> tuple[str, ...]:

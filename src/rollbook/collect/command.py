@@ -9,17 +9,17 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import termios
 import threading
 import tty
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from rollbook.errors import UsageError
 
 __all__ = ["Command"]
+
+QUIET = 1.0  # seconds without output after which a child that was left behind is no longer waited for
 
 
 class Command:
@@ -31,42 +31,51 @@ class Command:
     """
 
     def __init__(self, argv: Sequence[str], logs: tuple[Path, Path], environment: Mapping[str, str]) -> None:
-        self._terminals: list[int] = []
-        self._threads: list[threading.Thread] = []
+        self._terminals: dict[int, int] = {}
         ends = [self._channel(stream) for stream in (1, 2)]
         try:
             self._process = subprocess.Popen(
                 argv, stdout=ends[0][1], stderr=ends[1][1], env={**os.environ, **environment}
             )
         except OSError as error:
+            for ours, _ in ends:
+                os.close(ours)
             raise UsageError(f"cannot run {argv[0]}: {error.strerror}") from error
         finally:
             for _, theirs in ends:
                 os.close(theirs)
-        for (ours, _), shown, log in zip(ends, (1, 2), logs, strict=True):
-            thread = threading.Thread(target=_copy, args=(ours, shown, log), daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._copies = [_Copy(ours, shown, log) for (ours, _), shown, log in zip(ends, (1, 2), logs, strict=True)]
+        for copy in self._copies:
+            copy.start()
 
     async def wait(self) -> int:
         """The exit code, with 128 + n for a program that a signal ended, as shells have it."""
         code = await asyncio.to_thread(self._process.wait)
-        for thread in self._threads:
-            # A child that was left in the background may hold the pipe open: do not wait for it.
-            await asyncio.to_thread(thread.join, 1.0)
         return code if code >= 0 else 128 - code
 
+    async def drained(self) -> None:
+        """Wait until all output is shown and logged; a child left in the background is not waited for once quiet."""
+        for copy in self._copies:
+            while copy.is_alive():
+                before = copy.copied
+                await asyncio.to_thread(copy.join, QUIET)
+                if copy.reading and copy.copied == before:
+                    break
+
     def interrupt(self, number: int) -> None:
-        """Pass a signal on; Ctrl-C at a terminal has reached the program already, as part of our process group."""
-        if number == signal.SIGINT and sys.stdin.isatty():
+        """Pass a signal on; one typed at our terminal has reached the program already, as part of our group."""
+        if number in (signal.SIGINT, signal.SIGQUIT) and _at_terminal():
             return
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     def resized(self) -> None:
-        """Pass on the size of our terminal."""
-        for terminal in self._terminals:
-            _size(terminal)
+        """Pass on the size of our terminal; only then can the program be told to look at its own."""
+        for stream, terminal in self._terminals.items():
+            _size(stream, terminal)
+        if self._terminals:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGWINCH)
 
     def _channel(self, stream: int) -> tuple[int, int]:
         """Our end and the program's end of one output."""
@@ -75,35 +84,53 @@ class Command:
         ours, theirs = pty.openpty()
         with contextlib.suppress(termios.error):
             tty.setraw(theirs)  # our own terminal turns newlines into line ends
-        self._terminals.append(ours)
-        _size(ours)
+        self._terminals[stream] = ours
+        _size(stream, ours)
         return ours, theirs
 
 
-def _size(terminal: int) -> None:
+def _at_terminal() -> bool:
+    """Whether keys typed at our stdin become signals of our own process group."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _size(stream: int, terminal: int) -> None:
     with contextlib.suppress(OSError):
-        size = fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8))
+        size = fcntl.ioctl(stream, termios.TIOCGWINSZ, bytes(8))
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
 
-def _copy(source: int, shown: int, path: Path) -> None:
-    """Copy until the program closes its end: to our own output and to the log, either of which may give out."""
-    log: BinaryIO | None = None
-    with contextlib.suppress(OSError):
-        log = path.open("ab", buffering=0)
-    show = True
-    while True:
+class _Copy(threading.Thread):
+    """Copies until the program closes its end: to our own output and to the log, either of which may give out."""
+
+    def __init__(self, source: int, shown: int, log: Path) -> None:
+        super().__init__(daemon=True)
+        self._source, self._shown, self._log = source, shown, log
+        self.copied = 0
+        self.reading = False
+
+    def run(self) -> None:
+        """The thread itself."""
+        outputs = [self._shown]
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, self._source)
+            with contextlib.suppress(OSError):
+                outputs.insert(0, stack.enter_context(self._log.open("ab", buffering=0)).fileno())
+            while data := self._read():
+                outputs = [output for output in outputs if _written(output, data)]
+                self.copied += len(data)
+
+    def _read(self) -> bytes:
+        self.reading = True
         try:
-            data = os.read(source, 1 << 16)
+            return os.read(self._source, 1 << 16)
         except OSError:  # a terminal's way to say that the other end is closed
-            data = b""
-        if not data:
-            break
-        if show:
-            show = _written(shown, data)
-        if log is not None and not _written(log.fileno(), data):
-            log = None
-    os.close(source)
+            return b""
+        finally:
+            self.reading = False
 
 
 def _written(fd: int, data: bytes) -> bool:

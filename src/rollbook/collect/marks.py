@@ -11,12 +11,20 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, UsageError
 
-__all__ = ["VARIABLE", "listen", "send_mark"]
+__all__ = ["VARIABLE", "listen", "mark_name", "send_mark"]
 
 VARIABLE = "ROLLBOOK_SOCKET"
 LONGEST = 200
+
+
+def mark_name(name: str) -> str:
+    """The name of a phase as it is kept; raises `UsageError` for one that cannot be a name."""
+    kept = name.strip()
+    if not kept or not kept.isprintable() or len(kept) > LONGEST:
+        raise UsageError(f"a mark is a name of 1 to {LONGEST} printable characters")
+    return kept
 
 
 @contextlib.asynccontextmanager
@@ -24,10 +32,8 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
     """Take marks while the block runs; gives the path for the command's environment. Only this user can connect."""
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ValueError, ConnectionError):
-            name = (await reader.readline()).decode("utf-8", "replace").strip()[:LONGEST]
-            if name:
-                await mark(name)
+        with contextlib.suppress(ValueError, ConnectionError, UsageError):
+            await mark(mark_name((await reader.readline()).decode("utf-8", "replace")))
             writer.write(b"ok\n")
             await writer.drain()
         writer.close()
@@ -44,17 +50,20 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
 
 
 def send_mark(name: str) -> None:
-    """Start a phase of the run this process belongs to; returns when the sample at its edge has been ordered."""
+    """Start a phase of the run this process belongs to; returns when the sample at its edge has been ordered.
+
+    Raises `UsageError` outside of a run or for a bad name, `RecordError` where the recorder is gone or does not answer.
+    """
     path = os.environ.get(VARIABLE)
     if not path:
         raise UsageError("not inside `rollbook run`: the mark has nowhere to go")
-    if not name.strip() or not name.isprintable() or len(name) > LONGEST:
-        raise UsageError(f"a mark is a name of 1 to {LONGEST} printable characters")
+    said = mark_name(name).encode()
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(5.0)
             link.connect(path)
-            link.sendall(name.encode() + b"\n")
-            link.recv(16)
+            link.sendall(said + b"\n")
+            if link.recv(16) != b"ok\n":
+                raise RecordError("the recorder did not take the mark")
     except OSError as error:
-        raise UsageError(f"the recorder does not answer: {error}") from error
+        raise RecordError(f"the recorder does not answer: {error}") from error

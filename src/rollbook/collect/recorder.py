@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,6 +62,7 @@ class Recorder:
             fallback=fallback,
         )
         self._writer: asyncio.Task[None] | None = None
+        self._ended = False
 
     async def __aenter__(self) -> Self:
         await self._streams.__aenter__()
@@ -81,10 +82,10 @@ class Recorder:
         """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
         await self._streams.ready()
 
-    async def mark(self, name: str) -> None:
-        """Start a phase: noted in the journal, and sampled at once on every host."""
+    def mark(self, name: str) -> Coroutine[Any, Any, None]:
+        """Start a phase: noted in the journal as it is called, from any thread; awaited, every host is sampled."""
         self.event("phase", name=name)
-        await self._streams.mark(name)
+        return self._streams.mark(name)
 
     def event(self, event: str, **more: object) -> None:
         """Note something about the run."""
@@ -92,10 +93,10 @@ class Recorder:
             self.journal.event({"event": event, **more})
 
     async def end(self, *, facts: bool, seconds: float | None = None) -> None:
-        """End all streams, with fresh end facts if wanted."""
-        running = bool(self._streams.streams)
+        """End all streams, with fresh end facts if wanted. One that was cancelled can be called again."""
         await self._streams.end(facts=facts and not self.broken, seconds=seconds)
-        if running:
+        if not self._ended:
+            self._ended = True
             self.event("end")
 
     async def _write(self) -> None:

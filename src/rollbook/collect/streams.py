@@ -64,7 +64,7 @@ class Streams:
         await asyncio.gather(*(stream.mark(name) for stream in self.streams))
 
     async def end(self, *, facts: bool, seconds: float | None = None) -> None:
-        """End all streams, with fresh end facts if wanted."""
+        """End all streams, with fresh end facts if wanted. One that was cancelled can be called again."""
         limit = self.timeout if seconds is None else seconds
-        streams, self.streams = self.streams, []
-        await asyncio.gather(*(stream.end(facts=facts, seconds=limit) for stream in streams))
+        await asyncio.gather(*(stream.end(facts=facts, seconds=limit) for stream in self.streams))
+        self.streams = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,16 +20,26 @@ FORMATS = {
     "csv": "FORMAT csv, HEADER",
     "json": "FORMAT json, ARRAY true",
 }
-ALWAYS = ("rates", "hosts", "facts", "phases")
+ALWAYS = ("rates", "hosts", "facts", "phases", "findings")
 FORMULA = "=+-@\t\r"  # what makes a spreadsheet take a cell for a formula
+# Letters that would order a terminal about, are not seen, or turn text around. Tabs and ends of lines stay.
+UNSEEN = (
+    *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x61C, 0x61C), (0x180E, 0x180E)),
+    *((0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB)),
+)
+UNSEEN_LETTERS = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in UNSEEN)}]")
+UNSEEN_SQL = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in UNSEEN) + "]"
 
 
 def export(run: Run, form: str, output: Path, tables: Sequence[str] = ()) -> list[Path]:
     """Write tables and views, all of the series where none are named, into the directory `output`; gives the files."""
     chosen = list(tables) or [*run.series_files(), *ALWAYS]
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {output}: {error.strerror}") from error
     written = []
-    with connect(run, output) as connection:
+    with connect(run, output, whole=True) as connection:
         known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
         for name in chosen:
             if name not in known:
@@ -47,11 +58,12 @@ def export(run: Run, form: str, output: Path, tables: Sequence[str] = ()) -> lis
 
 
 def _safe(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """A query whose texts, and the names of whose columns, no spreadsheet takes for formulas."""
+    """A query whose texts, and the names of whose columns, are safe in a spreadsheet and in a terminal."""
     columns = []
     for name, kind, *_ in connection.execute(f"DESCRIBE {quoted(table)}").fetchall():
         value = f"CAST({quoted(name)} AS VARCHAR)" if kind.endswith("[]") else quoted(name)
         if kind == "VARCHAR" or kind.endswith("[]"):
+            value = f"regexp_replace({value}, '{UNSEEN_SQL}', '?', 'g')"
             value = (
                 f"CASE WHEN left({value}, 1) IN ({', '.join(map(text, FORMULA))}) THEN '''' || {value} ELSE {value} END"
             )
@@ -60,5 +72,6 @@ def _safe(connection: duckdb.DuckDBPyConnection, table: str) -> str:
 
 
 def safe(cell: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """A text that no spreadsheet takes for a formula, with all that is in it to be seen."""
+    cell = UNSEEN_LETTERS.sub("?", cell)
     return f"'{cell}" if cell[:1] and cell[0] in FORMULA else cell

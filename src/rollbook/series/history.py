@@ -83,9 +83,9 @@ def series_of(survey: Survey, host: HostLog, start: HostRecord) -> SeriesHost:
     found.first_ns, found.last_ns = times[0], times[-1]
     found.late, found.missed = _off_beat(times, survey.interval_ns)
     found.gaps = list(_gaps(survey, host))
-    cpus = start.fact(CpuInfo)
-    if cost and cost.cpu_seconds is not None and cpus and times[-1] > times[0]:
-        found.cpu_share = cost.cpu_seconds * 1e9 / (times[-1] - times[0]) / cpus.logical_cpus
+    cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
+    if cost and cost.cpu_seconds is not None and cpus and life > 0:
+        found.cpu_share = cost.cpu_seconds * 1e9 / life / cpus.logical_cpus
     if found.gaps:
         seconds = sum(gap.end_ns - gap.start_ns for gap in found.gaps) / 1e9
         why = ", ".join(dict.fromkeys(gap.why for gap in found.gaps))
@@ -93,6 +93,12 @@ def series_of(survey: Survey, host: HostLog, start: HostRecord) -> SeriesHost:
     elif not survey.ended:
         found.status, found.reason = "partial", "the collector died; the samples end there"
     return found
+
+
+def _connected(survey: Survey, host: HostLog) -> int:
+    """Since when the agent that said goodbye was there: its facts cost something too, not its samples alone."""
+    began = host.connections[-1] if host.connections else 0
+    return host.times()[began] if 0 < began < len(host.places) else survey.started_ns
 
 
 def _beats(host: HostLog) -> list[int]:

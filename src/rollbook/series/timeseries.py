@@ -29,27 +29,28 @@ DROPPED = ("device_number", "extra")  # keys that those tools do not know
 PLAIN = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # the same again under the kernel's names
 
 
-def write_timeseries(run: Run, path: Path) -> None:
-    """Write the file, whole or not at all; its keys are exactly those that MLPerf Storage's tools read."""
+def write_timeseries(run: Run, path: Path) -> int:
+    """Write the file, whole or not at all, with the very keys that MLPerf Storage's tools read; gives its samples."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with connect(run) as connection, temporary.open("wb") as file:
-            _write(run, connection, file)
+            count = _write(run, connection, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise RecordError(f"cannot write {path}: {error.strerror}") from error
+    return count
 
 
-def _write(run: Run, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> None:
+def _write(run: Run, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> int:
     counted = connection.execute("SELECT host, count(*), min(ts), max(ts) FROM samples GROUP BY host ORDER BY host")
     hosts = {host: (count, first, last) for host, count, first, last in counted.fetchall()}
     started = min((first for _, first, _ in hosts.values()), default=_at(run.hosts.started_ns))
     ended = max((last for _, _, last in hosts.values()), default=_at(run.hosts.ended_ns))
     head = {
-        "collection_interval_seconds": run.hosts.interval_seconds or 0.0,
+        "collection_interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
         "start_time": _stamp(started),
         "end_time": _stamp(ended),
         "num_samples": sum(count for count, _, _ in hosts.values()),
@@ -66,6 +67,7 @@ def _write(run: Run, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> 
             file.write((b"," if place else b"") + b"\n" + msgspec.json.encode(sample))
         file.write(b"]")
     file.write(b"}," + msgspec.json.encode(tail)[1:] + b"\n")
+    return sum(count for count, _, _ in hosts.values())
 
 
 def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[str, Any]]:
@@ -81,6 +83,8 @@ def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[
             if found:
                 sample[name] = found if name in LISTS else found[0]
         yield sample
+    for one in rows.values():
+        one.close()
 
 
 class _Rows:
@@ -102,6 +106,10 @@ class _Rows:
         self._cursor.execute(f"SELECT {chosen} FROM {quoted(table)} WHERE host = ? ORDER BY {order}", [host])  # noqa: S608
         self._whole = table != "loadavg"
         self._next = self._cursor.fetchone()
+
+    def close(self) -> None:
+        """Give back what the query holds."""
+        self._cursor.close()
 
     def at(self, ts: dt.datetime) -> list[dict[str, Any]]:
         """The rows of that time."""

@@ -1,0 +1,55 @@
+"""A record read as a program reads it: rows of a query, and files in other forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rollbook.api.finish import open_record
+from rollbook.errors import UsageError
+from rollbook.records.run import Run
+from rollbook.series import store
+from rollbook.series.export import FORMATS
+from rollbook.series.export import export as export_tables
+from rollbook.series.openmetrics import write_openmetrics
+from rollbook.series.timeseries import write_timeseries
+
+__all__ = ["FORMS", "export", "query"]
+
+FORMS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
+
+
+def query(record: Run | Path | str, sql: str) -> list[dict[str, Any]]:
+    """The rows that one SELECT over a record gives; tables and views are those of `rollbook query`."""
+    with store.connect(_run(record)) as connection:
+        found = store.query(connection, sql)
+        names = [column[0] for column in found.description or []]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def export(
+    record: Run | Path | str, output: Path | str, form: str = "parquet", tables: Sequence[str] = ()
+) -> list[Path]:
+    """Write a record in another form, one of `FORMS`; gives the files.
+
+    `output` is a directory, one file per table, and for timeseries and openmetrics the file. `tables` chooses tables
+    or views, all of the series by default.
+    """
+    run, path = _run(record), Path(output)
+    if form in FORMATS:
+        return export_tables(run, form, path, tables)
+    if form not in FORMS:
+        raise UsageError(f"no form is called {form!r}; there are {', '.join(FORMS)}")
+    if tables:
+        raise UsageError(f"tables cannot be chosen for {form}")
+    if form == "mlpstorage":
+        from rollbook.mlpstorage import export_mlpstorage  # noqa: PLC0415 - few exports are for its readers
+
+        return list(export_mlpstorage(run, path))
+    (write_timeseries if form == "timeseries" else write_openmetrics)(run, path)
+    return [path]
+
+
+def _run(record: Run | Path | str) -> Run:
+    return record if isinstance(record, Run) else open_record(Path(record))
