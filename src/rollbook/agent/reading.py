@@ -73,23 +73,24 @@ class Tree:
     """Directories as they are while a host is read, each listed once: sources share many."""
 
     def __init__(self) -> None:
-        self.listed: "dict[str, list[tuple[str, bool]]]" = {}
+        self.listed: "dict[str, dict[str, bool]]" = {}
         self.cgroups: "dict[str, list[str]]" = {}
 
-    def names(self, directory: str) -> "list[tuple[str, bool]]":
+    def names(self, directory: str) -> "dict[str, bool]":
         """What lies in a directory, sorted, each with whether something may lie below it; hidden files are left out."""
         if directory not in self.listed:
             try:
                 found = [(e.name, not e.is_file(follow_symlinks=False)) for e in os.scandir(directory)]
             except OSError:
                 found = []
-            self.listed[directory] = sorted(pair for pair in found if pair[0][0] != ".")
+            self.listed[directory] = dict(sorted(pair for pair in found if pair[0][0] != "."))
         return self.listed[directory]
 
     def matches(self, pattern: str) -> "tuple[bool, list[str]]":
         """Paths that may fit a pattern with wildcards, `{cgroup}` or `{own}`, and whether each must be there.
 
-        Only directories with a wildcard in them are listed: to try a file that is absent is cheaper than to list.
+        Only directories with a wildcard in them are listed, and cgroups, of which many files are asked for: to try one
+        file that is absent is cheaper than to list.
         """
         start, *parts = pattern.split("/")
         found = [""]
@@ -102,11 +103,11 @@ class Tree:
             return True, [pattern]
         for depth, part in enumerate(parts, 1):
             if "*" not in part:
-                found = [base + "/" + part for base in found]
+                found = [base + "/" + part for base in found if not start or part in self.names(base)]
                 continue
             last, longer = depth == len(parts), []
             for base in found:
-                for name, below in self.names(base or "/"):
+                for name, below in self.names(base or "/").items():
                     if (below or last) and fits(name, part):
                         longer.append(base + "/" + name)
             found = longer[:FILES]

@@ -9,9 +9,10 @@ import click
 
 from rollbook.api.recording import Settings
 from rollbook.api.running import record_for
+from rollbook.cli.options import Number
 from rollbook.cli.output import stderr
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.recording import Number, recording_options, said, show_end
+from rollbook.cli.recording import recording_options, said, show_end
 
 __all__ = ["command"]
 

@@ -1,9 +1,8 @@
-"""The options and the closing words that `run` and `record` share, and `snapshot` in part."""
+"""The options and the closing words that `run` and `record` share."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -14,29 +13,12 @@ import click
 from rich.console import Console
 
 from rollbook.api.recording import LONGEST, SHORTEST, Recording
+from rollbook.cli.options import Number, sign_option
 from rollbook.cli.output import clean, coverage_line, failures, size, stderr
 from rollbook.hosts import Host
 
-__all__ = ["Number", "recording_options", "said", "show_end", "sign_option"]
+__all__ = ["recording_options", "said", "show_end"]
 
-
-class Number(click.FloatRange):
-    """A number in a range; `nan` is in none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or a usage error."""
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
-            self.fail(f"{value} is no such number.", param, ctx)
-        return found
-
-
-sign_option = click.option(
-    "--sign",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="KEY",
-    help="Sign the manifest with this ssh key.",
-)
 OPTIONS = (
     click.option("--results-dir", "results", type=click.Path(path_type=Path), default=Path("results"),
                  show_default=True, metavar="DIR", help="Where records are made."),

@@ -14,8 +14,9 @@ import click
 from rollbook.adapters import leaf_parts, load
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
+from rollbook.cli.options import Number
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.recording import Number, recording_options, said, show_end
+from rollbook.cli.recording import recording_options, said, show_end
 from rollbook.errors import UsageError
 
 __all__ = ["command"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from rollbook.cli.live import gather_live
+from rollbook.cli.options import sign_option
 from rollbook.cli.output import clean, coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.recording import sign_option
 from rollbook.collect.plan import Plan
 from rollbook.errors import UsageError
 from rollbook.records.cluster import HostInfo
