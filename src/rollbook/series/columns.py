@@ -83,15 +83,21 @@ class Merge:
     """Which neighbouring samples become one: those of one connection within one step of the collector's clock.
 
     Of counters, and of all else that is no gauge, the last is kept, so that totals stay exact; of gauges the mean,
-    and beside it the least and the greatest. The kept time is that of the last.
+    and beside it the least and the greatest. The kept time is that of the last. A host's first sample stays alone:
+    totals are counted from it.
     """
 
     def __init__(self, origin: int, step: int) -> None:
         self.origin, self.step = origin, step
 
-    def ends(self, layouts: Sequence[Layout]) -> list[int]:
-        """Where each group ends, as an index into the samples of the layouts taken together."""
-        groups = [(layout.connection, (ts - self.origin) // self.step) for layout in layouts for ts in layout.ts]
+    def ends(self, layouts: Sequence[Layout], first: int) -> list[int]:
+        """Where each group ends, as an index into the samples of the layouts taken together.
+
+        `first` is the time of the host's first sample.
+        """
+        groups = [
+            (layout.connection, (ts - self.origin) // self.step, ts <= first) for layout in layouts for ts in layout.ts
+        ]
         return [at for at in range(1, len(groups) + 1) if at == len(groups) or groups[at - 1] != groups[at]]
 
 
@@ -150,8 +156,8 @@ class Block:
             column.add(cells)
 
 
-def block_of(source: Source, host: str, layouts: list[Layout], merge: Merge | None) -> Block | None:
-    """The rows of one host, sorted by key and time; None if there are none."""
+def block_of(source: Source, host: str, layouts: list[Layout], merge: Merge | None, first: int = 0) -> Block | None:
+    """The rows of one host, sorted by key and time; None if there are none. `first` is when its samples began."""
     by_key: dict[Any, list[tuple[Layout, Row]]] = {}
     for layout in layouts:
         for row in layout.rows if len(layout) else ():
@@ -162,7 +168,7 @@ def block_of(source: Source, host: str, layouts: list[Layout], merge: Merge | No
         if merge is not None:
             together = tuple(id(layout) for layout, _ in parts)
             if together not in known:
-                known[together] = merge.ends([layout for layout, _ in parts])
+                known[together] = merge.ends([layout for layout, _ in parts], first)
             ends = known[together]
         block.add(key, parts, ends)
     return block if by_key else None

@@ -84,7 +84,8 @@ def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
         return 1, None
     first, last = min(first for first, _ in edges), max(last for _, last in edges)
     beats = round((last - first) / survey.interval_ns) + 1
-    merged = max(1, -(-beats // max_samples))
+    # A host's first sample is never merged, and takes one of those asked for.
+    merged = 1 if beats <= max_samples else -(-beats // max(1, max_samples - 1))
     # Beats come a little before or after their time: the edges of groups lie between them.
     return merged, Merge(first - survey.interval_ns // 2, merged * survey.interval_ns) if merged > 1 else None
 
@@ -151,10 +152,10 @@ class Share:
         share = cls(parts.written)
         try:
             for host in hosts:
-                samples = HostSamples(survey, host, files)
+                samples, first = HostSamples(survey, host, files), min(host.times(), default=0)
                 for sheets in _windows(samples, survey, merge):
                     for sheet in sheets:
-                        block = block_of(sheet.source, host.name, sheet.take(), merge)
+                        block = block_of(sheet.source, host.name, sheet.take(), merge, first)
                         if block is not None:
                             parts.add(block)
                         share.refused[sheet.source.name] += sheet.refused
