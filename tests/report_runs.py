@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,7 @@ def run(
     end_facts: Callable[[int], dict[str, Any]] | None = None,
     findings: Findings | None = None,
     code: int = 0,
+    phase_statistics: Sequence[Mapping[str, Any]] = (),
 ) -> Run:
     """A record on disk that fits such tables; `lost` are hosts that never answered, with the reason."""
     step = int(interval * SECOND)
@@ -241,6 +242,7 @@ def run(
         "run_datetime": "20261115_120000",
         "executed_command": "mlpstorage training run --model unet3d --num-accelerators 64 --data-dir /mnt/scratch/data",
         "exit_code": code,
+        "phase_statistics": list(phase_statistics),
     }
     if findings is not None:
         (path / "findings.json").write_bytes(encode(findings))

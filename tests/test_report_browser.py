@@ -228,6 +228,44 @@ def test_paper(page: Browser) -> None:
     page.wait(dark)
 
 
+def test_phases(window: Browser, tmp_path: Path) -> None:
+    """A row for each phase that was sampled, of the metric chosen; its name leads there, its slowest host to that."""
+    names = ("mean", "p50", "p95", "max", "hosts_p50")
+
+    def row(phase: str, metric: str, first: float, slowest: str | None = None) -> dict[str, Any]:
+        values = {name: first * (at + 1) for at, name in enumerate(names)}
+        return {"phase": phase, "metric": metric, **values, "slowest_host": slowest}
+
+    rows = [
+        row("command", "cpu_busy", 1),
+        row("command", "disk_read", 2048),
+        row("checkpoint", "cpu_busy", 10),
+        row("checkpoint", "disk_read", 4096, "node3"),
+    ]
+    run = report_runs.run(tmp_path, 8, 240, phase_statistics=rows)
+    path = tmp_path / "report.html"
+    path.write_text(html(build(run, tables(8, 240))))
+    window.resize(1440, 900)
+    window.open(path)
+    window.wait(DRAWN)
+    cells = (
+        "return [...document.querySelectorAll('#phases tbody tr')].map((e) => [...e.cells].map((c) => c.textContent))"
+    )
+    busy = window.script(cells)
+    assert [line[0] for line in busy] == ["command", "checkpoint"]
+    assert busy[1][1:] == ["12:03:12", "38 s", "10 %", "20 %", "30 %", "40 %", "50 %", ""]
+    chosen = (
+        "const e = document.querySelector('#phase-metric'); e.value = 'Disk read'; e.dispatchEvent(new Event('change'))"
+    )
+    window.script(chosen)
+    assert window.script(cells)[1][3:] == ["4 KiB/s", "8 KiB/s", "12 KiB/s", "16 KiB/s", "20 KiB/s", "node3"]
+    window.click("#phases tbody tr:nth-child(2) .link")
+    assert text(window, ".timeline .range").startswith("12:03:12–12:03:50 UTC")
+    window.click("#phases tbody tr:nth-child(2) td:last-child .link")
+    assert text(window, ".panel h2") == "node3"
+    assert window.console() == []
+
+
 def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp_path: Path) -> None:
     """A line each beside those who stand out; one that says when is marked on the time line and leads there."""
     start = report_runs.START_NS + 60 * 10**9

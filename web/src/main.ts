@@ -9,6 +9,7 @@ import { count, local, moment } from "./format.ts";
 import { HostPanel } from "./host.ts";
 import { hosts } from "./hosts.ts";
 import type { Chart, Page } from "./model.ts";
+import { phases } from "./phases.ts";
 import { summary } from "./summary.ts";
 import { TimeLine } from "./timeline.ts";
 import { View } from "./view.ts";
@@ -31,7 +32,15 @@ function start(): void {
   const timeline = new TimeLine(view);
   const panel = new HostPanel(view);
   const main = h("main", { id: "main" }, summary(view), outliers(view));
-  add(main, ...charts(drawn, cards, timeline), findings(view), hosts(view), facts(page), about(page));
+  add(
+    main,
+    ...charts(drawn, cards, timeline),
+    phases(view),
+    findings(view),
+    hosts(view),
+    facts(page),
+    about(page),
+  );
   document.title = `${page.title} · Rollbook`;
   const top = h("div", { class: "top" }, toolbar(view, page), cards.length > 0 && timeline.element);
   byId("page").replaceChildren(top, main, panel.element);
@@ -76,11 +85,13 @@ function toolbar(view: View, page: Page): HTMLElement {
   const links = h("nav", { "aria-label": "Sections" });
   for (const [target, name] of [
     ["charts", "Charts"],
+    ["phases", "Phases"],
     ["findings", "Findings"],
     ["hosts", "Hosts"],
     ["facts", "Facts"],
   ] as const) {
-    if (target !== "charts" || page.charts.length) add(links, h("a", { href: `#${target}` }, name));
+    const empty = (target === "charts" && !page.charts.length) || (target === "phases" && !page.phases.length);
+    if (!empty) add(links, h("a", { href: `#${target}` }, name));
   }
   return h(
     "header",

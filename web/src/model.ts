@@ -67,6 +67,24 @@ export interface Mark {
   host: number | null;
 }
 
+export interface PhaseValues {
+  metric: string;
+  unit: string;
+  mean: number | null;
+  p50: number | null;
+  p95: number | null;
+  max: number | null;
+  median_host: number | null;
+  slowest: string;
+}
+
+export interface Phase {
+  name: string;
+  start: number;
+  end: number;
+  values: PhaseValues[];
+}
+
 export interface Devices {
   hosts: number[];
   names: string[];
@@ -134,6 +152,7 @@ export interface Page {
   cost: Cost | null;
   marks: Mark[];
   charts: Chart[];
+  phases: Phase[];
   differing: Fact[];
   equal: Fact[];
   changes: Change[];

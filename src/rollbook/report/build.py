@@ -16,6 +16,7 @@ from rollbook.report.charts import Drawn, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import CommandShown, FindingShown, Mark, PageData
+from rollbook.report.phases import phases
 from rollbook.report.tables import Tables
 from rollbook.report.verdict import verdict
 
@@ -58,6 +59,7 @@ def build(run: Run, tables: Tables | None) -> PageData:
         cost=cost(hosts),
         marks=[*times, *marks(run.hosts, hosts), *_finding_marks(found), *drawn.marks],
         charts=drawn.charts,
+        phases=phases(run),
         differing=differing,
         equal=equal,
         changes=changes,

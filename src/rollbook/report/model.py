@@ -25,6 +25,8 @@ __all__ = [
     "Mark",
     "OutlierShown",
     "PageData",
+    "PhaseShown",
+    "PhaseValues",
     "Verdict",
 ]
 
@@ -117,6 +119,28 @@ class Mark(msgspec.Struct, frozen=True):
     host: int | None = None
 
 
+class PhaseValues(msgspec.Struct, frozen=True):
+    """One metric in one phase: over all samples of all hosts, the median of the hosts' means, and who was slowest."""
+
+    metric: str
+    unit: str
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    max: float | None
+    median_host: float | None
+    slowest: str
+
+
+class PhaseShown(msgspec.Struct, frozen=True):
+    """A phase of the run and what was sampled in it."""
+
+    name: str
+    start: float
+    end: float
+    values: list[PhaseValues]
+
+
 class Devices(msgspec.Struct, frozen=True):
     """The devices of a chart: the place of each row's host, its name, and the cells on an axis of their own."""
 
@@ -197,6 +221,7 @@ class PageData(msgspec.Struct, kw_only=True):
     cost: CostShown | None
     marks: list[Mark]
     charts: list[Chart]
+    phases: list[PhaseShown]
     differing: list[FactShown]
     equal: list[FactShown]
     changes: list[ChangeShown]
