@@ -26,7 +26,7 @@ async def snapshot_async(
     `rollbook.transports.Options`: `via`, `timeout`, `ssh_user`, `ssh_config`, `ssh_options`, `python`.
     """
     asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
-    plan = Plan.of([catalogue.source(name) for name in sources or catalogue.NAMES])
+    plan = Plan.of([catalogue.source(name) for name in sources] or catalogue.load())
     way = Options(**options)
     created = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=fanout, fallback=fallback(way))

@@ -50,10 +50,10 @@ def command(
     Every host asked for is in the result with its own status and, where it failed, the reason.
     """
     if listed:
-        for name in (*catalogue.NAMES, *catalogue.plugged()):
-            click.echo(f"{name:24} {catalogue.source(name).summary}")
+        for source in catalogue.load():
+            click.echo(f"{source.name:24} {source.summary}")
         return
-    sources = [catalogue.source(name) for name in names or catalogue.NAMES]
+    sources = [catalogue.source(name) for name in names] or catalogue.load()
     if sign is not None and (output is None or output.suffix == ".json"):
         raise UsageError("only a record can be signed: --sign needs -o with a results directory")
     if output is not None:

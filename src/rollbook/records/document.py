@@ -49,7 +49,7 @@ def encode(document: Any) -> bytes:
 
 @contextlib.contextmanager
 def no_collecting() -> Iterator[None]:
-    """Hosts' records are many small objects and none of them garbage; to look for it takes as long as the work."""
+    """For many small objects none of which is garbage: to look for it would take much of the time."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -143,7 +143,7 @@ def _values(record: HostRecord) -> Iterator[tuple[str, str, str, str | None]]:
     """Every value of every fact as a text: texts as they are, all else as JSON; dicts by name, as `field.name`."""
     for source, fact in record.facts.items():
         for row in fact if isinstance(fact, list) else [fact]:
-            if not isinstance(row, Record) or source not in catalogue.NAMES:
+            if not isinstance(row, Record) or catalogue.known(source) is None:
                 yield source, "", "", _text(row)
                 continue
             notes = compare_of(type(row))

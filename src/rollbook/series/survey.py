@@ -177,10 +177,7 @@ class Survey:
 def plan_of(begin: dict[str, Any]) -> Plan:
     """The plan that a `begin` event names; a source that this version does not know has a place in it but no data."""
     return Plan(
-        tuple(
-            catalogue.source(name) if name in catalogue.NAMES else Source((), lambda _: None, None, name=name)
-            for name in begin["sources"]
-        )
+        tuple(catalogue.known(name) or Source((), lambda _: None, None, name=name) for name in begin["sources"])
     )
 
 

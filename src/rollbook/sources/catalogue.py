@@ -130,5 +130,5 @@ def _plugged(name: str) -> Any:
 
 
 def load() -> list[Source]:
-    """All built-in sources, in the order of the table."""
-    return [source(name) for name in NAMES]
+    """All sources: those built in, in the order of the table, and those that other packages bring."""
+    return [source(name) for name in (*NAMES, *plugged())]
