@@ -37,8 +37,8 @@ class Named:
 
     def __init__(self, count: int) -> None:
         self._words = 0
-        self._names: list[bytes | None] = [None] * count
-        self._units: list[bytes] = [b""] * count
+        self._names = [b""] * count  # which no word is
+        self._units = [b""] * count
         self._places = [0] * count
 
     def learn(self, index: int, template: Template) -> None:
@@ -54,9 +54,11 @@ class Named:
         step = self._words
         if not step:
             return False
-        words = b" ".join(itertools.compress(lines, differ)).split()
+        changed, names = list(itertools.compress(lines, differ)), list(itertools.compress(self._names, differ))
+        words = b" ".join(changed).split()
         numbers = words[1::step]
-        if words[::step] != list(itertools.compress(self._names, differ)) or not b"".join(numbers).isdigit():
+        # Each line has its own words: beginning with its name, it cannot lend one to its neighbour.
+        if words[::step] != names or not b"".join(numbers).isdigit() or not all(map(bytes.startswith, changed, names)):
             return False
         if step == 3 and words[2::3] != list(itertools.compress(self._units, differ)):
             return False
