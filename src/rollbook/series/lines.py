@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-from array import array
 from typing import Any
 
 import msgspec
@@ -29,48 +28,6 @@ Place = tuple[int, int]
 """Number of the page, number of the line."""
 
 
-class Named:
-    """The lines of a page that are no more than `name number`, or else `name number unit`: read many at once.
-
-    A name is part of the text's shape, so that a line of that shape that fits now did so before.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._words = 0
-        self._names = [b""] * count  # which no word is
-        self._units = [b""] * count
-        self._places = [0] * count
-
-    def learn(self, index: int, template: Template) -> None:
-        """Take the line in, if it is such a one, and like the others."""
-        if template.named is not None:
-            name, unit, place = template.named
-            self._words = self._words or (3 if unit else 2)
-            if self._words == (3 if unit else 2):
-                self._names[index], self._units[index], self._places[index] = name, unit, place
-
-    def read(self, lines: list[bytes], differ: list[bool], state: State) -> bool:
-        """Read the lines that differ; False, and nothing read, where one of them is not such a line."""
-        step = self._words
-        if not step:
-            return False
-        changed, names = list(itertools.compress(lines, differ)), list(itertools.compress(self._names, differ))
-        words = b" ".join(changed).split()
-        numbers = words[1::step]
-        # Each line has its own words: beginning with its name, it cannot lend one to its neighbour.
-        if words[::step] != names or not b"".join(numbers).isdigit() or not all(map(bytes.startswith, changed, names)):
-            return False
-        if step == 3 and words[2::3] != list(itertools.compress(self._units, differ)):
-            return False
-        try:
-            values = array("q", map(int, numbers))
-        except OverflowError:
-            return False
-        for place, value in zip(itertools.compress(self._places, differ), values, strict=True):
-            state.wholes[place] = value
-        return True
-
-
 class Known:
     """What has been learnt about texts of one shape: templates by page and line, and what each line gives."""
 
@@ -78,7 +35,6 @@ class Known:
         self.templates: list[list[Template | None]] = [[None] * len(page) for page in lines]
         self.tries = [[0] * len(page) for page in lines]
         self.alone: list[set[Any]] | None = None
-        self.named = [Named(len(page)) for page in lines]
 
 
 _known: dict[Any, Known] = {}
@@ -103,7 +59,6 @@ class Lines:
                 _known[shape].alone = self._add_up(records)
         known = _known[shape]
         self._templates, self._tries, self._alone = known.templates, known.tries, known.alone
-        self._named = known.named
         # The template that the line read last fits: what a template leaves as it is must come from such a line.
         self._held: list[list[Template | None]] = [[None] * len(page) for page in self._lines]
         self.given_up = False
@@ -120,10 +75,7 @@ class Lines:
             if len(lines) != len(before):
                 return False
             self._lines[page] = lines
-            differ = list(map(operator.ne, lines, before))
-            if self._named[page].read(lines, differ, state):
-                continue
-            for index in itertools.compress(itertools.count(), differ):
+            for index in itertools.compress(itertools.count(), map(operator.ne, lines, before)):
                 template = templates[index]
                 if (
                     template is not None
@@ -153,10 +105,7 @@ class Lines:
             self._held[page][index] = None
             self._tries[page][index] += 1
             if self._tries[page][index] <= TRIES:
-                template = Template.learnt(self._lines[page][index], self._trial(page, index))
-                self._templates[page][index] = template
-                if template is not None:
-                    self._named[page].learn(index, template)
+                self._templates[page][index] = Template.learnt(self._lines[page][index], self._trial(page, index))
         return True
 
     def _parse(self, places: list[Place], state: State) -> bool:

@@ -20,7 +20,6 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError
-from rollbook.records.document import no_collecting
 from rollbook.series.columns import Merge, block_of
 from rollbook.series.samples import HostSamples, Segments
 from rollbook.series.sheet import Sheet
@@ -147,7 +146,6 @@ class Share:
     refused: Counter[str] = dataclasses.field(default_factory=Counter)
 
     @classmethod
-    @no_collecting()
     def of(cls, survey: Survey, hosts: Sequence[HostLog], directory: Path, merge: Merge | None) -> Share:
         """Read these hosts, one after the other, and write parts into the directory."""
         parts, files = Parts(directory), Segments(survey)

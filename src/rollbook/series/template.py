@@ -98,17 +98,6 @@ class Template:
         state = base.copy()
         return self.apply(line, state) and state == read(line)
 
-    @property
-    def named(self) -> tuple[bytes, bytes, int] | None:
-        """Name, unit or nothing, and place of the number where the line is no more than `name number unit`."""
-        if self._alone is None:
-            return None
-        before, after, place = self._alone
-        name, unit = before.split(), after.split()
-        if len(name) != 1 or len(unit) > 1 or before[-1:].strip() or after[:1].strip():
-            return None
-        return name[0], b"".join(unit), place
-
     def fits(self, line: bytes) -> bool:
         """Whether the line is one that the template can read."""
         if self._alone is not None:
