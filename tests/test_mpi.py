@@ -111,21 +111,21 @@ def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         argv = [
             str(PYPI), "--allow-run-as-root", "--prtemca", "plm_ssh_agent", f"ssh -F {lab.ssh_config}", "--host", hosts,
-            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(built(Path(directory))), "1", "20",
+            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(built(Path(directory))), "1", "14",
         ]  # fmt: skip
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
-            heard = record(make(), asked, 15)
+            heard = record(make(), asked, 10)
             out, _ = program.communicate(timeout=60)
     assert out.split()[0] == "4"
     for name, host in heard.items():
         assert (host.gaps(), host.facts, host.lost) == (0, {"start": 1, "end": 1}, []), name
-        assert len(host.beats) >= 15
+        assert len(host.beats) >= 10
     nothing_left(lab.hosts)
 
 
 def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
     """The recording starts it anew; every host has its start and its end."""
-    hosts = record(make(), names(lab)[:3], 24, lambda: kill_children(PROCESSES[family]))
+    hosts = record(make(), names(lab)[:3], 14, lambda: kill_children(PROCESSES[family]))
     for name, host in hosts.items():
         assert host.lost, name
         assert host.facts == {"start": 1, "end": 1}, name
@@ -140,7 +140,7 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
         "--results-dir", str(tmp_path),
     ]  # fmt: skip
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(7)
+        time.sleep(6)
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 0, said
@@ -192,9 +192,9 @@ def _close(host: LabHost) -> None:
 def test_a_host_falls_out_of_the_job(lab: Lab, make: Make, fault: Callable[[LabHost], None]) -> None:
     """Where that ends the job for all, it is started again, without the host where it cannot be reached."""
     gone, asked = lab["node02"], [host.address for host in lab.hosts[:3]]
-    hosts = record(make(patience=10.0), asked, 20, lambda: fault(gone))
+    hosts = record(make(patience=10.0), asked, 14, lambda: fault(gone))
     lost = hosts.pop(gone.address)
-    assert len(lost.beats) >= 8
+    assert len(lost.beats) >= 5
     assert lost.lost
     for name, host in hosts.items():
         assert host.facts == {"start": 1, "end": 1}, name

@@ -220,7 +220,8 @@ def test_srun_is_killed(job: SlurmLab, lab: Lab) -> None:
 
 def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     """Ctrl-C ends the step and every agent."""
-    lab["node01"].programs({"chronyc": "#!/bin/sh\nsleep 30\n"})  # keeps the snapshot waiting
+    # Keeps this snapshot waiting, and no other: the second time it has nothing to say.
+    lab["node01"].programs({"nvidia-smi": "#!/bin/sh\nmkdir /run/waited && sleep 30\n"})
     running = subprocess.Popen([*ROLLBOOK, "snapshot", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(3)
     running.send_signal(signal.SIGINT)
