@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.checks.model import Change
+from rollbook.series.sql import quoted
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of
 
@@ -40,16 +41,11 @@ def rise(record: Path | None, change: Change, hosts: Sequence[str]) -> dict[str,
     import duckdb  # noqa: PLC0415 - only a count that rose needs it
 
     keys = [name for name, how in compare_of(catalogue.source(source).record).items() if how.mode == "key"]
-    key = " || ' ' || ".join(f"{_quoted(name)}::VARCHAR" for name in keys) or "''"
-    query = RISES.format(column=_quoted(column), key=key)
+    key = " || ' ' || ".join(f"{quoted(name)}::VARCHAR" for name in keys) or "''"
+    query = RISES.format(column=quoted(column), key=key)
     with duckdb.connect() as connection:
         try:
             found = connection.execute(query, [str(table), list(hosts), change.row]).fetchone()
         except duckdb.Error:  # no sample had the column, or the table cannot be read: the finding stands without it
             return {}
     return span(*found) if found and None not in found else {}
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'

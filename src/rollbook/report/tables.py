@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rollbook.hosts import natural
 from rollbook.records.run import Run
 from rollbook.report.grid import Axis, Grid, Row, Scale
+from rollbook.series.sql import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,7 +33,7 @@ class Tables:
 
     def devices(self, view: str) -> list[Row]:
         """The devices of a view, in natural order."""
-        found = self._connection.execute(f"SELECT DISTINCT host, device FROM {_quoted(view)}").fetchall()  # noqa: S608 - quoted
+        found = self._connection.execute(f"SELECT DISTINCT host, device FROM {quoted(view)}").fetchall()  # noqa: S608 - quoted
         return sorted((Row(*names) for names in found), key=lambda row: (natural(row.host), natural(row.device)))
 
     def grids(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row]) -> dict[str, Grid]:
@@ -50,7 +51,7 @@ class Tables:
         """Make the table `cut`: a line for each row and bucket, numbered in that order, with samples or without."""
         cells = ", ".join(
             f"min({name}) AS low{at}, avg({name}) AS mean{at}, max({name}) AS high{at}"
-            for at, name in enumerate(map(_quoted, columns))
+            for at, name in enumerate(map(quoted, columns))
         )
         query = f"""
             CREATE OR REPLACE TEMP TABLE cut AS
@@ -58,7 +59,7 @@ class Tables:
                 SELECT unnest(?::VARCHAR[]) AS host, unnest(?::VARCHAR[]) AS device, unnest(range(?)) AS place
             ), cells AS (
                 SELECT host, {device} AS device, (epoch_ns(ts) - ?) // ? AS bucket, {cells}
-                FROM {_quoted(view)} GROUP BY ALL
+                FROM {quoted(view)} GROUP BY ALL
             )
             SELECT place * ? + buckets.bucket AS number, * EXCLUDE (host, device, place, bucket)
             FROM places CROSS JOIN (SELECT unnest(range(?)) AS bucket) buckets
@@ -95,7 +96,3 @@ def open_tables(run: Run) -> Iterator[Tables | None]:
 
     with store.connect(run, whole=True) as connection:
         yield Tables(connection)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -10,8 +10,8 @@ import duckdb
 
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.run import Run
+from rollbook.series.sql import quoted, text
 from rollbook.series.store import connect
-from rollbook.series.tables import quoted, text
 
 __all__ = ["FORMATS", "export", "safe"]
 

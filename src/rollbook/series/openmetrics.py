@@ -16,8 +16,9 @@ import duckdb
 from rollbook.errors import RecordError
 from rollbook.records.run import Run
 from rollbook.series.families import LABELS, Column, families
+from rollbook.series.sql import quoted, text
 from rollbook.series.store import connect
-from rollbook.series.tables import about, quoted, text
+from rollbook.series.tables import about
 from rollbook.sources import catalogue
 
 __all__ = ["write_openmetrics"]

@@ -10,8 +10,8 @@ import duckdb
 
 from rollbook.errors import RecordError
 from rollbook.series.seal import Sealed, seal
+from rollbook.series.sql import text
 from rollbook.series.survey import Survey
-from rollbook.series.tables import text
 
 __all__ = ["doubts"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rollbook.series.counters import LONGEST_STEP, NARROW, SLACK, SLACK_SHARE, WIDE
-from rollbook.series.tables import quoted
+from rollbook.series.sql import quoted
 
 __all__ = ["MACROS", "rates_of"]
 

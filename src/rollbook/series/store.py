@@ -22,7 +22,8 @@ from rollbook.records.hosts import HostRecord
 from rollbook.records.run import Run
 from rollbook.series.known import add_findings, add_known, add_texts
 from rollbook.series.rates import MACROS, rates_of
-from rollbook.series.tables import about, empty, quoted, text
+from rollbook.series.sql import quoted, text
+from rollbook.series.tables import about, empty
 from rollbook.series.totals import counted_disks, counted_interfaces
 from rollbook.series.views import views_of
 from rollbook.sources import catalogue

@@ -22,9 +22,10 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.series.arrow import Batches, Numbers, Texts
 from rollbook.series.columns import Block, Column, Home
+from rollbook.series.sql import quoted, text
 from rollbook.sources.base import Source, compare_of
 
-__all__ = ["Part", "Parts", "about", "empty", "join", "quoted", "text", "write"]
+__all__ = ["Part", "Parts", "about", "empty", "join", "write"]
 
 BUDGET = 8 << 20  # values held before a part is written
 GROUP = 4 << 20  # values in one row group
@@ -153,16 +154,6 @@ def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options
     except (duckdb.Error, OSError) as error:
         temporary.unlink(missing_ok=True)
         raise RecordError(f"cannot write {path}: {error}") from error
-
-
-def quoted(name: str) -> str:
-    """A name in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text(value: object) -> str:
-    """A text in SQL."""
-    return "'" + str(value).replace("'", "''") + "'"
 
 
 def _united(homes: Sequence[Mapping[str, Home]]) -> dict[str, Home]:

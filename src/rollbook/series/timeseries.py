@@ -13,8 +13,8 @@ import msgspec
 
 from rollbook.errors import RecordError
 from rollbook.records.run import Run
+from rollbook.series.sql import quoted
 from rollbook.series.store import connect
-from rollbook.series.tables import quoted
 from rollbook.sources.base import Record
 from rollbook.sources.diskstats import Disk
 from rollbook.sources.loadavg import LoadAvg
