@@ -458,7 +458,7 @@ def test_timeseries_json_is_streamed(tmp_path: Path) -> None:
     record_this_machine(tmp_path / "here" / "raw", 3, 0.1, names)
     found = survey(tmp_path / "here" / "raw")
     files = Segments(found)
-    bodies = {one[0]: one[3] for one in HostSamples(found, found.hosts[0], files) if one[3]}
+    bodies = {one.source: one.body for one in HostSamples(found, found.hosts[0], files) if one.body}
     files.close()
     sizes, peaks = [], []
     for hosts in (2, 8):

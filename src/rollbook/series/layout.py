@@ -65,6 +65,7 @@ class Layout:
         self._by_key = {row.key: row for row in self.rows}
         self.runs: list[list[tuple[int, Any]]] = [[] for _ in self.now.objects]  # from which sample on, and the value
         self._noted: list[Any] = [object()] * len(self.now.objects)
+        self._touched = True  # objects may differ from those noted
 
     def shape(self) -> Any:
         """Equal for layouts in which every value has the same place."""
@@ -88,7 +89,8 @@ class Layout:
     def append(self, ts: int, mono: int) -> None:
         """One more sample, of the current values."""
         now = self.now
-        if now.objects != self._noted:
+        if self._touched:
+            self._touched = False
             for runs, before, value in zip(self.runs, self._noted, now.objects, strict=True):
                 if before != value:
                     runs.append((len(self.ts), value))
@@ -100,6 +102,7 @@ class Layout:
 
     def replace(self, records: list[Any], state: State) -> None:
         """Put the records of a full parse into the state; raises `NewShape` if they do not fit."""
+        self._touched = True
         if len(records) != len(self.rows):
             raise NewShape
         for row, record in zip(self.rows, records, strict=True):
@@ -111,6 +114,7 @@ class Layout:
     def update(self, records: list[Any], state: State) -> set[Any]:
         """Put the records of some lines into the state; gives what they touched: keys of rows, or names in dicts."""
         found: set[Any] = set()
+        self._touched = True
         for record in records:
             values = msgspec.structs.astuple(record)
             key = tuple(values[field] for field in self._keys)

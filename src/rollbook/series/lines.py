@@ -16,7 +16,7 @@ import msgspec
 
 from rollbook.errors import ParseError
 from rollbook.series.layout import Layout, NewShape, State, key_fields
-from rollbook.series.template import Read, Template, without_numbers
+from rollbook.series.template import Apply, Read, Template, without_numbers
 from rollbook.sources.base import Source
 
 __all__ = ["Lines", "records_of"]
@@ -59,8 +59,8 @@ class Lines:
                 _known[shape].alone = self._add_up(records)
         known = _known[shape]
         self._templates, self._tries, self._alone = known.templates, known.tries, known.alone
-        # The template that the line read last fits: what a template leaves as it is must come from such a line.
-        self._held: list[list[Template | None]] = [[None] * len(page) for page in self._lines]
+        # How each line is read if the one before was read so too: what a template leaves as it is comes from there.
+        self._again: list[list[Apply | None]] = [[None] * len(page) for page in self._lines]
         self.given_up = False
 
     def changed(self, pages: dict[str, bytes]) -> bool:
@@ -71,18 +71,17 @@ class Lines:
         for page, (data, old, before) in enumerate(zip(pages.values(), self._pages.values(), self._lines, strict=True)):
             if data == old:
                 continue
-            lines, templates, held = data.split(b"\n"), self._templates[page], self._held[page]
+            lines, again = data.split(b"\n"), self._again[page]
             if len(lines) != len(before):
                 return False
             self._lines[page] = lines
             for index in itertools.compress(itertools.count(), map(operator.ne, lines, before)):
-                template = templates[index]
-                if (
-                    template is not None
-                    and (held[index] is template or template.fits(before[index]))
-                    and template.apply(lines[index], state)
-                ):
-                    held[index] = template
+                apply = again[index]
+                if apply is not None and apply(lines[index], state):
+                    continue
+                template = self._templates[page][index]
+                if template is not None and template.fits(before[index]) and template.apply(lines[index], state):
+                    again[index] = template.apply
                 elif without_numbers(lines[index]) != without_numbers(before[index]):
                     return False  # a text of another shape
                 else:
@@ -102,7 +101,7 @@ class Lines:
         except (ParseError, NewShape):
             return False
         for page, index in hard:
-            self._held[page][index] = None
+            self._again[page][index] = None
             self._tries[page][index] += 1
             if self._tries[page][index] <= TRIES:
                 self._templates[page][index] = Template.learnt(self._lines[page][index], self._trial(page, index))

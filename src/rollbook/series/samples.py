@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import read_frame
@@ -26,7 +27,7 @@ LARGEST = 16 << 20
 LATEST_START = 1 << 40  # µs after the beat
 
 
-class Sample(NamedTuple):
+class Sample(msgspec.Struct, frozen=True):
     """One source at one beat: its pages as they came, or None where they are those of the sample before."""
 
     source: int

@@ -21,7 +21,7 @@ import duckdb
 
 from rollbook.errors import RecordError
 from rollbook.series.columns import Merge, block_of
-from rollbook.series.samples import HostSamples, Segments
+from rollbook.series.samples import HostSamples, Sample, Segments
 from rollbook.series.sheet import Sheet
 from rollbook.series.survey import HostLog, Survey
 from rollbook.series.tables import Part, Parts, join
@@ -174,25 +174,25 @@ def _windows(samples: HostSamples, survey: Survey, merge: Merge | None) -> Itera
     them at every beat would leave nothing of one in the processor's caches until its next turn.
     """
     sheets = {number: Sheet(source) for number, source in enumerate(survey.plan.sources) if source.every}
-    waiting: dict[int, list[tuple[int, int, int, bytes | None]]] = {number: [] for number in sheets}
+    waiting: dict[int, list[tuple[Sample, int]]] = {number: [] for number in sheets}
     count = group = 0
-    for number, ts, mono, body in samples:
-        after = (ts - merge.origin) // merge.step if merge is not None else ts
+    for sample in samples:
+        after = (sample.ts - merge.origin) // merge.step if merge is not None else sample.ts
         if count >= TURN and (after != group or count >= MOST_WAITING):
             _read(waiting, sheets)
             count = 0
             if after != group and sum(map(len, sheets.values())) > WINDOW:
                 yield list(sheets.values())
-        if number in waiting:
-            waiting[number].append((ts, mono, samples.connection, body))
+        if sample.source in waiting:
+            waiting[sample.source].append((sample, samples.connection))
         count, group = count + 1, after
     _read(waiting, sheets)
     yield list(sheets.values())
 
 
-def _read(waiting: dict[int, list[tuple[int, int, int, bytes | None]]], sheets: dict[int, Sheet]) -> None:
+def _read(waiting: dict[int, list[tuple[Sample, int]]], sheets: dict[int, Sheet]) -> None:
     for number, some in waiting.items():
         add = sheets[number].add
-        for sample in some:
-            add(*sample)
+        for sample, connection in some:
+            add(sample.ts, sample.mono, connection, sample.body)
         some.clear()
