@@ -11,7 +11,6 @@ of zeros cost the entries they touch and no other.
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
@@ -22,6 +21,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, Self
+
+import msgspec
 
 from rollbook.collect.frames import Frame
 from rollbook.errors import RecordError
@@ -163,8 +164,7 @@ def entry(host: int, arrived_ns: int, payload: bytes) -> bytes:
     return HEADER.pack(MAGIC, len(payload), crc, host, arrived_ns) + payload
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One whole entry: where it lies (segment, offset of its payload), whose it is, and its content."""
 
     segment: int
