@@ -12,6 +12,7 @@ import duckdb
 import msgspec
 import pytest
 
+from rollbook.collect.frames import Frame
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import READABLE, split_pages
 from rollbook.errors import ParseError, RecordError
@@ -24,7 +25,7 @@ from rollbook.series.samples import HostSamples, Segments
 from rollbook.series.seal import Sealed, seal
 from rollbook.series.survey import Survey, survey
 from rollbook.sources import catalogue
-from rollbook.testing.journals import Script, begin_of, record_this_machine, synthesise
+from rollbook.testing.journals import Beats, Script, begin_of, body_of, record_this_machine, synthesise
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
@@ -162,6 +163,53 @@ def test_devices_come_and_go(tmp_path: Path) -> None:
     assert {row[0]: row[1] for row in types}["Tcp.Retrans0"] == "DECIMAL(20,0)"
 
 
+def test_absent_values_beside_one_of_64_bits(tmp_path: Path) -> None:
+    """A column that must be widened keeps what is absent apart from zero."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"])
+    for number, text in enumerate(("pgfault 1\n", "nr_dirty 0\n", f"pgfault {1 << 63}\n")):
+        script.connect()  # what one connection brought is one piece of a column
+        script.sample(START + number * SECOND, {"vmstat": {"/proc/vmstat": text}})
+    script.close()
+    check(tmp_path)
+
+
+def test_invented_names_push_out_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that makes up thousands of names costs the others none of theirs."""
+    monkeypatch.setattr("rollbook.series.tables.MOST_COLUMNS", 10)
+    script = Script(tmp_path / "raw", ["a", "b", "c"], ["vmstat"])
+    for host in range(3):
+        script.connect(host)
+        invented = "".join(f"made_up_{number} 1\n" for number in range(50)) if host == 0 else ""
+        for number in range(3):
+            text = {"/proc/vmstat": f"{invented}nr_dirty {number}\npgfault {number}\n"}
+            script.sample(START + number * SECOND, {"vmstat": text}, host=host)
+    script.close()
+    seal(survey(tmp_path / "raw"), tmp_path / "series")
+    rows = sealed_rows(tmp_path / "series")["vmstat"]
+    assert all({"nr_dirty", "pgfault"} <= row.keys() for row in rows.values())
+
+
+def test_more_segments_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal of many segments is read with a few descriptors."""
+    monkeypatch.setattr("rollbook.series.samples.MOST_OPEN", 3)
+    plan, beats, count = Plan((catalogue.source("loadavg"),)), Beats(), 50
+    with Journal(tmp_path / "raw", begin_of(["a"], plan, SECOND), segment_bytes=600) as journal:
+        journal.event({"event": "connected", "hello": {"boot_id": "1"}, "method": "local"}, host=0)
+        for number in range(count):
+            payload = beats.payload({0: body_of({"/proc/loadavg": f"{number}.00 0.00 0.00 1/2 3\n"})})
+            wall = START + number * SECOND
+            journal.frame(0, wall, Frame("S", number + 1, number * SECOND, wall, payload))
+            journal.flush()
+        journal.event({"event": "end"})
+    assert len(list((tmp_path / "raw").iterdir())) > 3
+    before = set(Path("/proc/self/fd").iterdir())
+    found = survey(tmp_path / "raw")
+    files = Segments(found)
+    assert len(list(HostSamples(found, found.hosts[0], files))) == count
+    assert len(set(Path("/proc/self/fd").iterdir()) - before) <= 3
+    files.close()
+
+
 def test_refused_texts_are_counted(tmp_path: Path) -> None:
     """A text that the parser refuses makes no row, is counted, and costs no later sample."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg"])
@@ -179,7 +227,7 @@ def test_names_that_sql_does_not_tell_apart(tmp_path: Path) -> None:
     """Of two columns that differ in case only one is kept; the table can be read."""
     script = Script(tmp_path / "raw", ["a"], ["vmstat"])
     script.connect()
-    script.sample(START, {"vmstat": {"/proc/vmstat": 'pgfault 1\nPGFAULT 2\nhost 3\nodd"name 4\n'}})
+    script.sample(START, {"vmstat": {"/proc/vmstat": 'pgfault 1\nPGFAULT 2\nhost 3\nodd"name 4\nno\0thing 5\n'}})
     script.close()
     seal(survey(tmp_path / "raw"), tmp_path / "series")
     (row,) = sealed_rows(tmp_path / "series")["vmstat"].values()
@@ -187,6 +235,7 @@ def test_names_that_sql_does_not_tell_apart(tmp_path: Path) -> None:
         "pgfault": 1,
         "counters.host": 3,
         'odd"name': 4,
+        "no\\0thing": 5,
     }
 
 
@@ -215,6 +264,19 @@ def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
         assert [row["nr_dirty_min"] for row in rows] == [min(group) for group in groups]
         assert [row["nr_dirty_max"] for row in rows] == [max(group) for group in groups]
         assert "pgfault_min" not in rows[0]
+
+
+def test_merging_beside_a_clock_of_1970(tmp_path: Path) -> None:
+    """A host whose clock nobody measured does not make the run of the others look fifty years long."""
+    script = Script(tmp_path / "raw", ["a", "old"], ["vmstat"], started_ns=START)
+    for host, begin in enumerate((START, 5 * SECOND)):
+        script.connect(host)
+        for number in range(20):
+            text = {"/proc/vmstat": f"pgfault {number}\n"}
+            script.sample(begin + number * SECOND, {"vmstat": text}, mono=number * SECOND, host=host)
+    script.close()
+    result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=11)
+    assert (result.merged, result.tables["vmstat"]) == (2, 2 * 11)
 
 
 def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
@@ -277,7 +339,12 @@ def test_killed_at_any_moment(recorded: Path, tmp_path: Path) -> None:
 
 def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
     """Who was lost, when and why is in the hosts' own words; a reboot is told from a cut, and a pause from both."""
-    script = Script(tmp_path / "raw", ["steady", "cut", "rebooted", "stopped", "late", "dead", "never"], ["loadavg"])
+    script = Script(
+        tmp_path / "raw",
+        ["steady", "cut", "rebooted", "stopped", "late", "dead", "never"],
+        ["loadavg"],
+        started_ns=START,
+    )
     text = {"loadavg": {"/proc/loadavg": "1.5 0.1 0.2 1/2 3\n"}}
     present = {
         0: [(0, 60)],

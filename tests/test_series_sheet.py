@@ -148,15 +148,8 @@ def test_lines_stand_for_themselves(source: Source) -> None:
 def test_only_what_changed_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few beats a changed counter costs no call of the parser at all."""
     source = catalogue.source("vmstat")
-    sheet, calls = Sheet(source), []
+    sheet, calls = Sheet(source), counting(monkeypatch)
     texts = [f"nr_free_pages {n}\npgfault {3 * n}\nnr_dirty 5\n" for n in range(50)]
-    parse = Source.parse
-
-    def counted(self: Source, pages: Pages) -> Any:
-        calls.append(pages)
-        return parse(self, pages)
-
-    monkeypatch.setattr(Source, "parse", counted)
     for ts, text in enumerate(texts):
         if ts == 10:
             calls.clear()
@@ -165,3 +158,46 @@ def test_only_what_changed_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     (layout,) = sheet.take()
     assert list(layout.wholes[1::3]) != list(layout.wholes[0::3])
     assert len(layout) == 50
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all texts that are parsed from now on."""
+    sizes: list[int] = []
+    parse = Source.parse
+
+    def counted(self: Source, pages: Pages) -> Any:
+        sizes.append(sum(map(len, pages.values())))
+        return parse(self, pages)
+
+    monkeypatch.setattr(Source, "parse", counted)
+    return sizes
+
+
+def test_many_lines_are_learnt_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a trial parses the whole text, what a text with many lines costs does not grow with their square."""
+    mounts = [
+        f"device srv:/{name} mounted on /{name} with fstype nfs4 statvers=1.1\n\tper-op statistics\n"
+        + "".join(
+            f"\t{op}: {{0}} {{0}} 0 {{1}} {{1}} 3 4 5 0\n" for op in ("READ", "WRITE", "OPEN", "CLOSE", "GETATTR")
+        )
+        for name in "abcdefghijklmnop"
+    ]
+    texts = ["".join(mounts).format(10 + ts, 4096 * ts) for ts in range(6)]
+    source, sizes = catalogue.source("nfs_ops"), counting(monkeypatch)
+    bodies: list[dict[str, str] | None] = [{"/proc/self/mountstats": text} for text in texts]
+    rows = made(source, bodies)
+    assert sum(sizes) < 15 * len(texts[0])
+    assert ordered(rows) == ordered(expected(source, bodies))
+
+
+def test_learning_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text made so that nothing of it can be learnt is parsed a bounded number of times, and read all the same."""
+    monkeypatch.setattr("rollbook.series.lines.LEARNING", 100_000)
+    source, sizes = catalogue.source("stat_totals"), counting(monkeypatch)
+    head = "ctxt {0}\nprocesses 1\nbtime 1\nprocs_running 1\nprocs_blocked 1\nintr 1\nsoftirq 1\n"
+    bodies: list[dict[str, str] | None] = [
+        {"/proc/stat": head.format(ts) + "".join(f"ctxt {ts} {line}\n" for line in range(300))} for ts in range(5)
+    ]
+    rows = made(source, bodies)
+    assert sum(sizes) < 100_000 + 20 * len(str(bodies[0]))
+    assert ordered(rows) == ordered(expected(source, bodies))

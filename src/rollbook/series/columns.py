@@ -51,8 +51,15 @@ class Column:
             if not self.kind:
                 self.data = _filler(kind, self.size)
             else:
-                self.data = list(self.data) if kind == "o" else array("d", self.data)
+                self.data = self._anything() if kind == "o" else array("d", self.data)
             self.kind = kind
+
+    def _anything(self) -> list[Any]:
+        """The numbers as a list, with None where they are absent."""
+        cells = list(self.data)
+        for first, count in self.nulls:
+            cells[first : first + count] = [None] * count
+        return cells
 
     def _numbers(self, cells: list[Any]) -> Cells:
         """Numbers with gaps between them as numbers and gaps; the list itself where it is something else."""
@@ -241,6 +248,6 @@ def _modes(source: Source) -> list[str]:
 @functools.lru_cache(maxsize=65536)
 def _column_name(source: Source, field: int, name: str) -> str:
     """The column of a name in a dict: the name itself, after the field's where a column is called that already."""
-    fields = source.record.__struct_fields__
+    fields, name = source.record.__struct_fields__, name.replace("\0", "\\0")  # which no name in SQL may hold
     taken = {"", "host", "ts", "mono", *(other.lower() for other in fields)}
     return f"{fields[field]}.{name}" if name.lower() in taken else name

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from rollbook.errors import ParseError
 from rollbook.series.layout import Layout, NewShape, State, key_fields
-from rollbook.series.template import Apply, Read, Template, without_numbers
+from rollbook.series.learning import Read, learnt
+from rollbook.series.template import Apply, Template, without_numbers
 from rollbook.sources.base import Source
 
 __all__ = ["Lines", "records_of"]
 
 TRIES = 2  # at learning how a line is read
+LEARNING = 16 << 20  # bytes of text that are parsed for it, of one shape
+MOST_STEADY = 64  # lines without which no other can be read
 MOST_KNOWN = 512  # shapes of text that are remembered
 
 Place = tuple[int, int]
@@ -35,6 +39,7 @@ class Known:
         self.templates: list[list[Template | None]] = [[None] * len(page) for page in lines]
         self.tries = [[0] * len(page) for page in lines]
         self.alone: list[set[Any]] | None = None
+        self.parsed = 0  # bytes, to learn all this
 
 
 _known: dict[Any, Known] = {}
@@ -55,10 +60,10 @@ class Lines:
             if len(_known) >= MOST_KNOWN:
                 del _known[next(iter(_known))]
             _known[shape] = Known(self._lines)
-            if source.lines is not None and layout.unique and len(pages) == 1:
+            if source.lines is not None and layout.unique and len(pages) == 1 and len(self._steady) <= MOST_STEADY:
                 _known[shape].alone = self._add_up(records)
-        known = _known[shape]
-        self._templates, self._tries, self._alone = known.templates, known.tries, known.alone
+        self._known = known = _known[shape]
+        self._templates, self._alone = known.templates, known.alone
         # How each line is read if the one before was read so too: what a template leaves as it is comes from there.
         self._again: list[list[Apply | None]] = [[None] * len(page) for page in self._lines]
         self.given_up = False
@@ -100,11 +105,15 @@ class Lines:
                 return False
         except (ParseError, NewShape):
             return False
+        new = []
         for page, index in hard:
             self._again[page][index] = None
-            self._tries[page][index] += 1
-            if self._tries[page][index] <= TRIES:
-                self._templates[page][index] = Template.learnt(self._lines[page][index], self._trial(page, index))
+            if self._known.tries[page][index] < TRIES:
+                self._known.tries[page][index] += 1
+                new.append((page, index))
+        found = learnt([self._lines[page][index] for page, index in new], self._trial(new)) if new else []
+        for (page, index), template in zip(new, found, strict=True):
+            self._templates[page][index] = template
         return True
 
     def _parse(self, places: list[Place], state: State) -> bool:
@@ -116,20 +125,24 @@ class Lines:
         found = self._layout.update(self._some(indices), state)
         return found == set().union(*(self._alone[index] for index in (*indices, *self._steady[:1])))
 
-    def _trial(self, page: int, index: int) -> Read:
-        """How the values would be if that line read otherwise."""
+    def _trial(self, places: list[Place]) -> Read:
+        """How the values would be if those lines read otherwise; nobody knows any more when it has cost too much."""
+        size = sum(map(len, self._pages.values())) if self._alone is None else 0
 
-        def read(line: bytes) -> State | None:
-            lines, pages = self._lines[page], self._pages
-            kept, state = lines[index], self._layout.now.copy()
-            lines[index] = line
-            self._pages = {**pages, list(pages)[page]: b"\n".join(lines)}
+        def read(lines: Sequence[bytes]) -> State | None:
+            self._known.parsed += size or sum(map(len, lines))
+            if self._known.parsed > LEARNING:
+                return None
+            kept, pages, state = [list(page) for page in self._lines], self._pages, self._layout.now.copy()
+            for (page, index), line in zip(places, lines, strict=True):
+                self._lines[page][index] = line
+            self._pages = dict(zip(pages, map(b"\n".join, self._lines), strict=True))
             try:
-                return state if self._parse([(page, index)], state) else None
+                return state if self._parse(places, state) else None
             except (ParseError, NewShape):
                 return None
             finally:
-                lines[index], self._pages = kept, pages
+                self._lines, self._pages = kept, pages
 
         return read
 

@@ -24,6 +24,7 @@ __all__ = ["HostSamples", "Sample", "Segments", "Unpacker", "entry_head"]
 KEY, UNCHANGED = 1, 2
 FLUSHED = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent leaves out
 LARGEST = 16 << 20
+MOST_OPEN = 64  # segments
 LATEST_START = 1 << 40  # µs after the beat
 
 
@@ -37,21 +38,27 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Segments:
-    """The open segments of a journal, for reading single entries."""
+    """The segments of a journal, for reading single entries; few of them are open at a time."""
 
     def __init__(self, survey: Survey) -> None:
-        self._fds = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in segments(survey.directory)]
+        self._paths = segments(survey.directory)
+        self._fds: dict[int, int] = {}
 
     def payload(self, place: int, size: int) -> bytes:
         """The payload of the entry at that place."""
-        data = os.pread(self._fds[place >> 32], size, place & 0xFFFFFFFF)
+        number = place >> 32
+        if number not in self._fds:
+            if len(self._fds) >= MOST_OPEN:
+                os.close(self._fds.pop(next(iter(self._fds))))
+            self._fds[number] = os.open(self._paths[number], os.O_RDONLY | os.O_CLOEXEC)
+        data = os.pread(self._fds[number], size, place & 0xFFFFFFFF)
         if len(data) != size:
             raise RecordError("the journal became shorter while it was read")
         return data
 
     def close(self) -> None:
         """Close all."""
-        for fd in self._fds:
+        for fd in self._fds.values():
             os.close(fd)
 
 
@@ -74,12 +81,12 @@ class Unpacker:
             source, flags, start, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
-            if len(data) != length or start > LATEST_START:
-                raise ProtocolError("a sample that is cut")
+            if len(data) != length or start > LATEST_START or source >= self._sources:
+                raise ProtocolError("a sample that is cut, or of no source")
             if flags & KEY:
                 self._inflaters[source] = zlib.decompressobj(-15)
             inflater = self._inflaters.get(source)
-            if inflater is None or source >= self._sources:
+            if inflater is None:
                 self.lost += 1
             elif flags & UNCHANGED:
                 yield Sample(source, ts, mono + start * 1000, None)

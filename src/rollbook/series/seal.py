@@ -7,6 +7,7 @@ processes of their own, and the parts they write are put together in the order o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pickle
@@ -30,6 +31,7 @@ __all__ = ["Sealed", "seal"]
 
 WINDOW = 8 << 20  # values of one host that are held before they are written
 TURN, MOST_WAITING = 1024, 16_384  # samples that wait to be read: usually, and while they may not be parted
+A_SAMPLE = 64 << 10  # bytes; a larger one counts as several
 WORTH_A_PROCESS = 20_000  # frames
 
 
@@ -82,6 +84,9 @@ def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
     edges = [(times[0], times[-1]) for host in survey.hosts if (times := host.times())]
     if not edges or not max_samples or not survey.interval_ns:
         return 1, None
+    # A clock that nobody could measure may be years off: the run was not longer for that.
+    begin, end = survey.started_ns - survey.interval_ns, survey.ended_ns + survey.interval_ns
+    edges = [(first, last) for first, last in edges if begin <= first and last <= end] or edges
     first, last = min(first for first, _ in edges), max(last for _, last in edges)
     beats = round((last - first) / survey.interval_ns) + 1
     # A host's first sample is never merged, and takes one of those asked for.
@@ -103,18 +108,24 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
         groups[done * count // frames].append(host)
         done += len(host.places)
     # Not multiprocessing: it would import the caller's program anew, or fork its threads.
-    argv = [sys.executable, "-c", "from rollbook.series.seal import work; work()"]
+    argv = [sys.executable, "-P", "-c", "from rollbook.series.seal import work; work()"]
     workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in groups]
-    for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
-        assert worker.stdin is not None
-        pickle.dump((dataclasses.replace(survey, hosts=[]), group, scratch / f"{number:04d}", merge), worker.stdin)
-        worker.stdin.close()
     answers = []
-    for worker in workers:
-        assert worker.stdout is not None
-        answers.append(worker.stdout.read())
-        worker.stdout.close()
-        worker.wait()
+    try:
+        for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
+            assert worker.stdin is not None
+            job = dataclasses.replace(survey, hosts=[]), group, scratch / f"{number:04d}", merge
+            with contextlib.suppress(BrokenPipeError), worker.stdin:  # its exit code tells why
+                pickle.dump(job, worker.stdin)
+        for worker in workers:
+            assert worker.stdout is not None
+            with worker.stdout:
+                answers.append(worker.stdout.read())
+            worker.wait()
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
     if any(worker.returncode for worker in workers):
         raise RecordError(f"a process that was sealing the series failed ({[w.returncode for w in workers]})")
     shares = [pickle.loads(answer) for answer in answers]  # noqa: S301 - from our own children
@@ -185,7 +196,7 @@ def _windows(samples: HostSamples, survey: Survey, merge: Merge | None) -> Itera
                 yield list(sheets.values())
         if sample.source in waiting:
             waiting[sample.source].append((sample, samples.connection))
-        count, group = count + 1, after
+        count, group = count + 1 + len(sample.body or b"") // A_SAMPLE, after
     _read(waiting, sheets)
     yield list(sheets.values())
 

@@ -157,12 +157,16 @@ def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options
 
 
 def _united(homes: Sequence[Mapping[str, Home]]) -> dict[str, Home]:
-    """All columns, in the order they were met; SQL does not tell Name from name, so the first of such keeps it."""
+    """All columns, in the order they were met; of too many, those that most have.
+
+    SQL does not tell Name from name, so the first of such keeps it.
+    """
+    chosen = dict(Counter(itertools.chain.from_iterable(homes)).most_common(MOST_COLUMNS))
     found: dict[str, Home] = {}
     lower: dict[str, str] = {}
     for columns in homes:
         for name, home in columns.items():
-            if len(found) < MOST_COLUMNS and lower.setdefault(name.lower(), name) == name:
+            if name in chosen and lower.setdefault(name.lower(), name) == name:
                 found.setdefault(name, home)
     return found
 
