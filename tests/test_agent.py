@@ -164,6 +164,7 @@ def test_secrets_do_not_leave_the_host() -> None:
         "NCCL_DEBUG": "INFO",
         "NCCL_API_TOKEN": "canary-1",
         "STORAGE_URL": "s3://user:canary-2@bucket/path",
+        "STORAGE_URLS": "a://u:can@ary-5@one/x@y,b://u:canary-6@two",
         "STORAGE_BACKSLASH": "a\\b\nc",
         "STORAGE_JWT": "eyJhcanary-3",
         "OTHER": "canary-4",
@@ -181,7 +182,7 @@ def test_secrets_do_not_leave_the_host() -> None:
             pages.append(hand.readings()["0"].partition(b"environment\n")[2])
     expected = (
         b"NCCL_API_TOKEN=***\nNCCL_DEBUG=INFO\nSTORAGE_BACKSLASH=a\\\\b\\nc\nSTORAGE_JWT=***\n"
-        b"STORAGE_URL=s3://***@bucket/path\n"
+        b"STORAGE_URL=s3://***@bucket/path\nSTORAGE_URLS=a://***@one/x@y,b://***@two\n"
     )
     assert pages == [expected, expected]
 

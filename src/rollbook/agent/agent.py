@@ -12,7 +12,7 @@ on the stdout that it shares with the other agents:
               go PHASE          read every source of the plan once
               sample NANOSECONDS    read the sources with EVERY > 0 on wall-clock multiples of the interval
               clock NANOSECONDS     what to add to this host's clock to get the collector's
-              mark NAME         take an extra sample now
+              mark NAME         take an extra sample now, of all sources with EVERY > 0
               ping TEXT         answer at once, with both clocks
               then              in argv: go on with the next order when every phase is done
               wait              in argv: go on with the next order on SIGUSR1
@@ -20,8 +20,9 @@ on the stdout that it shares with the other agents:
 
     frames    H hello   R reading   Z reading, deflated   D phase done   S sample   G gap   P pong   B beat   E end
 
-Whatever may block is touched only by a sacrificial child in its own process group. A child that does not die is
-abandoned and counted, never waited for. The agent ends when stdin closes, on SIGTERM, on SIGHUP and with its launcher.
+Whatever may block is touched only by a sacrificial child in its own process group; the agent itself samples what the
+kernel answers out of its memory. A child that does not die is abandoned and counted, never waited for. The agent ends
+when stdin closes, on SIGTERM, on SIGHUP and with its launcher.
 """
 
 import os
@@ -67,9 +68,15 @@ def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool
     while token and addresses and time.monotonic() < until:
         poll, tried = select.poll(), {}
         for address in addresses:
-            sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-            sock.setblocking(False)
-            sock.connect_ex((address, port))
+            sock = None
+            try:
+                sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+                sock.setblocking(False)
+                sock.connect_ex((address, port))
+            except OSError:  # a host without IPv6, or a name that it does not know
+                if sock:
+                    sock.close()
+                continue
             poll.register(sock, select.POLLOUT)
             tried[sock.fileno()] = sock
         late = False
@@ -167,9 +174,10 @@ def main(argv: "list[str]") -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: agent.end(said=False))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may ignore it, and no child could be waited for
     try:
         agent.run()
-    except (ConnectionError, TimeoutError):  # nobody listens any more
+    except ConnectionError:  # nobody listens any more
         agent.end(said=False)
 
 

@@ -4,7 +4,20 @@ import os
 import struct
 import time
 
-from rollbook.agent.reading import PATH, Source, Tree, cut, elsewhere, failed, located, mounts, page, read_space
+from rollbook.agent.reading import (
+    LONGEST,
+    PATH,
+    Pause,
+    Source,
+    Tree,
+    cut,
+    elsewhere,
+    failed,
+    located,
+    mounts,
+    page,
+    read_space,
+)
 from rollbook.agent.wire import now
 
 TYPE_CHECKING = False
@@ -12,7 +25,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
-    from rollbook.agent.loop import Agent
+    from rollbook.agent.loop import Agent, Beat
     from rollbook.agent.wire import Clocks
 else:
     import _signal as signal  # what lies under signal, whose enumerations cost more than all else imported here
@@ -36,22 +49,38 @@ class Child:
 
     def __init__(self, agent: "Agent", seconds: float, home: "list[Child]") -> None:
         self.agent, self.deadline, self.home = agent, time.monotonic() + seconds, home
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        self.out, self.err, self.code = bytearray(), bytearray(), 0
-        self.fds = {out_read: self.out, err_read: self.err}
-        self.pid = os.fork()
-        if self.pid == 0:
+        self.start()
+
+    def start(self) -> None:
+        """Begin; also again, when it is over."""
+        self.out, self.err, self.pid, self.code = bytearray(), bytearray(), 0, 126
+        self.fds: "dict[int, bytearray]" = {}
+        self.home.append(self)
+        pipes: "list[int]" = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            pid = os.fork()
+        except OSError:  # too many processes or files: the loop ends it at once, and it costs itself only
+            for fd in pipes:
+                os.close(fd)
+            self.err += b"no process could be started"
+            self.deadline = 0.0
+            return
+        out_read, out_write, err_read, err_write = pipes
+        self.fds, self.pid = {out_read: self.out, err_read: self.err}, pid
+        if pid == 0:
             try:
                 detach()
                 for fd in self.fds:  # or it would wait for itself to read what a killed agent no longer does
                     os.close(fd)
+                if self.agent.reader:  # which ends when nobody can ask it any more
+                    os.close(self.agent.reader.tell)
                 self.work(out_write, err_write)
             finally:
                 os._exit(127)
         os.close(out_write)
         os.close(err_write)
-        home.append(self)
 
     def work(self, out: int, err: int) -> None:
         """What the child does."""
@@ -78,7 +107,8 @@ class Child:
 
     def kill(self) -> None:
         try:
-            os.killpg(self.pid, signal.SIGKILL)
+            if self.pid:
+                os.killpg(self.pid, signal.SIGKILL)
         except OSError:
             pass
 
@@ -87,6 +117,9 @@ class Child:
         self.home.remove(self)
         for fd in list(self.fds):
             self.close(fd)
+        if not self.pid:
+            self.finished(False)
+            return
         pid = code = 0
         until = time.monotonic() + 0.2  # its pipes are closed: a healthy child is about to exit by itself
         while not pid and not timed_out and time.monotonic() < until:
@@ -145,32 +178,124 @@ class Program(Child):
 
 
 class Loop(Child):
-    """A program that runs on and writes now and then; what it wrote since the beat before is a page of a sample."""
+    """A program that runs on and writes now and then; what it wrote since the beat before is a page of a sample.
+
+    One that ends, or says nothing for long, is started anew.
+    """
 
     def __init__(self, agent: "Agent", source: "Source", argv: "list[str]") -> None:
-        self.source, self.argv, self.status, self.latest = source, argv, "ok", b""
+        self.source, self.argv, self.pause = source, argv, Pause()
         Child.__init__(self, agent, float("inf"), agent.loops)
         source.loops.append(self)
+
+    def start(self) -> None:
+        self.status, self.latest, self.deadline = "ok", b"", float("inf")
+        self.began = self.heard = time.monotonic()
+        Child.start(self)
 
     def work(self, out: int, err: int) -> None:
         become(self.argv, out, err)
 
     def progress(self) -> None:
         del self.err[4096:]
-        del self.out[: -self.source.limit]
+        if len(self.out) > self.source.limit:  # what is left begins with a whole line
+            del self.out[: self.out.find(b"\n", -self.source.limit) + 1 or len(self.out)]
 
     def page(self) -> bytes:
-        """Whole lines only; a program that was slow has nothing new to say, not nothing at all."""
+        """Whole lines only. What a slow program said last is still true for a moment, but never for long."""
+        moment, beat = time.monotonic(), self.agent.interval / 1e9
         size = self.out.rfind(b"\n") + 1
         if size:
-            self.latest = bytes(self.out[:size])
+            self.latest, self.heard = bytes(self.out[:size]), moment
             del self.out[:size]
-        return page(" ".join(self.argv), self.status, self.latest if self.status == "ok" else b"")
+        silent, status = moment - self.heard, self.status
+        if size:  # even if it is gone by now
+            status = "ok"
+        elif status != "ok" and self.pause.over(self.agent.dying):
+            self.start()
+        elif status == "ok" and silent > 3 * beat + self.source.seconds:
+            self.end(timed_out=True)
+            status = self.status
+        elif status == "ok" and silent > 2 * beat + 1:
+            status = "timed-out"
+        return page(" ".join(self.argv), status, self.latest if status == "ok" else b"")
 
     def finished(self, timed_out: bool) -> None:
         self.status = "timed-out" if timed_out else "failed"
-        if self.code == 127 and not self.latest:
+        if time.monotonic() - self.began > LONGEST:
+            self.pause = Pause()
+        self.pause.begin(self.pid)
+        if self.code == 127 and not self.latest + self.out:
             self.source.loops.remove(self)  # there is no such program
+
+
+class Reader(Child):
+    """Reads what may block while the host is sampled; kept from beat to beat, as long as it finds anything.
+
+    It answers source by source. Where one does not answer in time, the child is given up, that source left alone for a
+    while, and a fresh child goes on with the next.
+    """
+
+    def __init__(self, agent: "Agent") -> None:
+        self.orders, self.tell = os.pipe()
+        self.asked: "list[tuple[Source, Beat]]" = []
+        Child.__init__(self, agent, float("inf"), agent.loops)
+        os.close(self.orders)
+        agent.reader = self
+
+    def work(self, out: int, err: int) -> None:
+        os.close(err)
+        os.close(self.tell)
+        sources = self.agent.sources
+        for source in sources:
+            source.files, source.look = {}, True
+        while True:
+            order = os.read(self.orders, 4096).split()
+            for word in order:
+                source, began = sources[int(word.strip(b"+"))], time.monotonic()
+                source.look = source.look or word.endswith(b"+")
+                body = source.text()
+                data = struct.pack("=IId", len(body), int((time.monotonic() - began) * 1e6), began) + body
+                while data:
+                    data = data[os.write(out, data) :]
+            if not order or not any(source.files for source in sources):
+                os._exit(0)
+
+    def ask(self, asked: "list[tuple[Source, Beat]]") -> None:
+        """Have sources read, each for its beat. No more than one such order is under way, so that it fits the pipe."""
+        self.asked, words = asked, []
+        for source, _ in asked:
+            words.append(b"%d%s" % (self.agent.sources.index(source), b"+" if source.look else b""))
+            source.look = False
+        if self.pid:
+            self.deadline = time.monotonic() + asked[0][0].seconds
+        try:
+            os.write(self.tell, b" ".join(words))
+        except OSError:  # it died, which its pipes will tell
+            pass
+
+    def progress(self) -> None:
+        while len(self.out) >= 16:
+            length, took, began = struct.unpack_from("=IId", self.out)
+            if len(self.out) < 16 + length:
+                return
+            source, beat = self.asked.pop(0)
+            data = bytes(self.out[16 : 16 + length])
+            del self.out[: 16 + length]
+            source.pause = Pause()
+            self.deadline = time.monotonic() + self.asked[0][0].seconds if self.asked else float("inf")
+            self.agent.fill(beat, source, data, began, took)
+
+    def finished(self, timed_out: bool) -> None:
+        os.close(self.tell)
+        self.agent.reader = None
+        if not self.asked:
+            return
+        (source, beat), *rest = self.asked
+        source.pause.begin(self.pid)
+        self.agent.fill(beat, source, source.lost("timed-out" if timed_out else "failed"), time.monotonic(), 0)
+        if rest:
+            self.agent.ask(rest)
 
 
 class Walk(Child):
@@ -215,7 +340,7 @@ class Walk(Child):
         if not self.items:
             return
         # The child hangs or died at its current item: name it, go on with the next in a fresh child.
-        since = time.monotonic() - self.deadline + self.seconds(self.items[0])
+        since = time.monotonic() - self.deadline + self.seconds(self.items[0]) if self.pid else 0.0
         self.done(self.items.pop(0), "timed-out" if timed_out else "failed", b"", now(), int(since * 1e6))
         if time.monotonic() > self.until:
             while self.items:
@@ -240,7 +365,7 @@ class Reading:
         self.parts, self.status, self.note = [source.pages(Tree())], "-", ""
         programs = [argv for ask in source.asks for argv in argvs(ask)]
         places = mounts() if source.does("space") else []
-        self.pending = len(programs) + len(places)
+        self.pending = len(programs) + len(places) + 1  # and one until all are begun
         for argv in programs:
             # A child that only finds that there is no such program is too dear.
             if elsewhere() or located(argv[0], PATH.split(":")[1:]):
@@ -251,8 +376,7 @@ class Reading:
             each = min(2.0, source.seconds)
             until = time.monotonic() + source.seconds
             Walk(agent, places, read_space, lambda _: each, self.mount, until)  # type: ignore[arg-type]
-        if not self.pending:
-            self.finish()
+        self.add(b"", "")
 
     def mount(self, path: str, status: str, data: bytes, _clocks: "Clocks", _took: int) -> None:
         self.add(data or page(path, status), status)

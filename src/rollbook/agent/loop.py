@@ -6,7 +6,7 @@ import sys
 import time
 import zlib
 
-from rollbook.agent.children import Child, Loop, Reading, Walk
+from rollbook.agent.children import Child, Loop, Reader, Reading, Walk
 from rollbook.agent.reading import Source, Tree
 from rollbook.agent.wire import RING, VERSION, Out, lines_of, now, slurp
 
@@ -17,6 +17,24 @@ if TYPE_CHECKING:
 QUIET = 5.0  # seconds of silence after which a beat is sent
 RUNNING = 4  # sources with programs read side by side
 KEY_BEATS = 60  # after so many beats the deflate streams start anew, so that any minute decodes alone
+SELDOM = 10**10  # nanoseconds; no source is sampled less often if beats allow, or short runs would have no rates of it
+
+
+class Beat:
+    """A sample on its way, entries of sources one after the other; it waits for those that are `missing`."""
+
+    def __init__(self) -> None:
+        self.clocks, self.began, self.body, self.missing = now(), time.monotonic(), bytearray(), 0
+
+    def add(self, source: "Source", body: bytes, start: float, took: int) -> None:
+        """Five numbers in seven bits a byte, the least first, and the deflated pages."""
+        flags, data = source.packed(body)
+        for value in (int(source.id), flags, int((start - self.began) * 1e6), took, len(data)):
+            while value > 127:
+                self.body.append(value & 127 | 128)
+                value >>= 7
+            self.body.append(value)
+        self.body += data
 
 
 class Agent:
@@ -30,12 +48,15 @@ class Agent:
         self.sources: "list[Source]" = []
         self.children: "list[Child]" = []
         self.loops: "list[Child]" = []
+        self.reader: "Reader | None" = None
+        self.held: "list[Beat]" = []
         self.waiting: "list[tuple[Source, str]]" = []
         self.phases: "list[str]" = []
         self.dying: "list[int]" = []
         self.running = self.interval = self.offset = self.next = 0
         self.beats = self.late = self.missed = self.thinned = 0
-        self.ending = False
+        self.gap = False
+        self.ending = 0.0
 
     def hello(self) -> None:
         uname = os.uname()
@@ -57,7 +78,7 @@ class Agent:
     def goodbye(self) -> None:
         if self.loops:  # they were killed a moment ago, and their cost is known when they are gone
             time.sleep(0.02)
-        self.dying += [loop.pid for loop in self.loops]
+        self.dying += [loop.pid for loop in self.loops if loop.pid]
         stuck = len([pid for pid in self.dying if os.waitpid(pid, os.WNOHANG)[0] == 0])
         peak = [line.split()[1] for line in slurp("/proc/self/status").splitlines() if line.startswith("VmHWM")]
         facts = [
@@ -100,6 +121,7 @@ class Agent:
             os.nice(5)
             self.schedule()
             for source in self.sources:
+                source.every = min(source.every, max(1, SELDOM // self.interval))
                 for ask in source.asks:
                     if ask[0] == "loop":
                         Loop(self, source, [word.replace("{ms}", str(self.interval // 1000000)) for word in ask[1:]])
@@ -107,11 +129,11 @@ class Agent:
             self.offset = int(rest[0])
             self.schedule()
         elif word == "mark":
-            self.take()
+            self.take(everything=True)
         elif word in ("then", "wait"):
             self.hold = word
         elif word == "stop":
-            self.ending = True
+            self.ending = time.monotonic() + 0.5
 
     def go(self, phase: str) -> None:
         """Read all sources once: plain files first, in one child; programs after them, a few at a time."""
@@ -132,7 +154,7 @@ class Agent:
         while self.waiting and self.running < RUNNING:
             self.running += 1
             Reading(self, *self.waiting.pop(0))
-        if self.phases and not self.waiting and not self.children:
+        while self.phases and not self.waiting and not self.children:
             self.out.frame(b"D", self.phases.pop(0).encode())
 
     def schedule(self) -> None:
@@ -148,66 +170,101 @@ class Agent:
         # The deflate streams need every frame: a full queue is met by taking fewer samples, never by dropping.
         step = 1 << (4 * len(self.out.waiting) // RING)
         if step > 8 or (self.next + self.offset) // self.interval % step:
-            self.thinned += 1
-            self.out.frame(b"G", b"thinned=%d\n" % self.thinned)
+            if not self.gap:  # the queue is full: one word for all that are left out
+                self.out.frame(b"G")
+            self.thinned, self.gap = self.thinned + 1, True
         else:
             self.take()
         self.schedule()
 
-    def take(self) -> None:
-        clocks, key = now(), self.beats % KEY_BEATS == 0
-        body, began = bytearray(), time.monotonic()
+    def take(self, everything: bool = False) -> None:
+        """Sample the sources whose turn it is, or all; the sample leaves when those that may block have answered."""
+        if self.beats % KEY_BEATS == 0:
+            for source in self.sources:
+                source.renew()
+        beat, apart = Beat(), []
         for source in self.sources:
-            if source.every and self.beats % source.every == 0:
-                start = time.monotonic()
-                flags, data = source.sample(key)
-                if flags & 4:
+            if source.every and (everything or self.beats % source.every == 0):
+                if source.apart:
+                    apart += [] if source.empty else [source]
                     continue
-                took = int((time.monotonic() - start) * 1e6)
-                for value in (int(source.id), flags, int((start - began) * 1e6), took, len(data)):
-                    while value > 127:
-                        body.append(value & 127 | 128)
-                        value >>= 7
-                    body.append(value)
-                body += data
-        self.beats += 1
-        self.out.frame(b"S", bytes(body), clocks)
+                start = time.monotonic()
+                body = source.text()
+                if body:
+                    beat.add(source, body, start, int((time.monotonic() - start) * 1e6))
+        self.beats, self.gap = self.beats + 1, False
+        self.held.append(beat)
+        if apart and not (self.reader and self.reader.asked):  # it may still be busy with an earlier beat
+            beat.missing = len(apart)
+            self.ask([(source, beat) for source in apart])
+        self.release()
 
-    def held(self) -> bool:
+    def ask(self, asked: "list[tuple[Source, Beat]]") -> None:
+        """Have sources read by the child that is there for it, except those that are left alone for a while."""
+        ready = [pair for pair in asked if pair[0].pause.over(self.dying)]
+        status = "timed-out"
+        try:
+            if ready:
+                (self.reader or Reader(self)).ask(ready)
+        except OSError:  # no descriptor is left for its pipe
+            ready, status = [], "failed"
+        for source, beat in asked:
+            if (source, beat) not in ready:
+                self.fill(beat, source, source.lost(status), time.monotonic(), 0)
+
+    def fill(self, beat: Beat, source: "Source", body: bytes, start: float, took: int) -> None:
+        """A source that was asked for has answered, or was given up."""
+        if body:
+            beat.add(source, body, start, took)
+        source.empty = not body
+        beat.missing -= 1
+        self.release()
+
+    def release(self, whole: bool = True) -> None:
+        """Send the samples that are whole, in their order; or all."""
+        while self.held and not (whole and self.held[0].missing):
+            beat = self.held.pop(0)
+            self.out.frame(b"S", bytes(beat.body), beat.clocks)
+
+    def waits(self) -> bool:
         """Whether the next order has to wait."""
         return bool(self.phases) if self.hold == "then" else self.hold == "wait" and not self.called
 
     def seconds_left(self) -> float:
         """Until something is due."""
-        due = [self.out.last + QUIET] + [child.deadline for child in self.children]
+        due = [self.out.last + QUIET] + [child.deadline for child in self.children + self.loops]
+        if self.ending:
+            due.append(self.ending)
         if self.launcher:
             due.append(time.monotonic() + 0.9)
             if self.out.waiting and self.out.pace:
                 due.append(self.out.due)
         left = min(due) - time.monotonic()
         if self.interval:
-            left = min(left, (self.next - now()[1]) / 1e9)
-            if left > 2 * self.interval / 1e9 + QUIET:  # the clock was set back
+            ahead = self.next - now()[1]
+            if ahead > 2 * self.interval:  # the clock was set back
                 self.schedule()
+                ahead = 0
+            left = min(left, ahead / 1e9)
         return max(0.0, left)
 
     def run(self) -> None:
         self.hello()
         while True:
-            while self.lines and not self.held():
+            while self.lines and not self.waits():
                 self.hold = ""
                 self.obey(self.lines.pop(0).decode("utf-8", "surrogateescape"))
             self.step()
-            if self.ending:
+            if self.ending and (not self.held or time.monotonic() >= self.ending):
                 self.end()
-            if self.hold and not self.held():
+            if self.lines and self.hold and not self.waits():
                 continue
             if self.launcher and os.getppid() != self.launcher:
                 self.end(said=False)
             self.wait()
             moment = time.monotonic()
-            for child in list(self.children):
-                if child in self.children and moment >= child.deadline:
+            for child in self.children + self.loops:
+                if moment >= child.deadline and child in child.home:
                     child.end(timed_out=True)
             if self.interval and now()[1] >= self.next:
                 self.beat()
@@ -219,10 +276,13 @@ class Agent:
         self.out.flush()
         orders = [] if self.out.pace else [0]
         # A slow collector must not make us hold a host's output in memory.
-        watched = self.loops + (self.children if len(self.out.waiting) < RING else [])
+        began, full = time.monotonic(), len(self.out.waiting) >= RING
+        watched = self.loops + ([] if full else self.children)
         pipes = [fd for child in watched for fd in child.fds]
         due = [self.out.fd] if self.out.waiting and time.monotonic() >= self.out.due else []
         readable, writable, _ = select.select(orders + pipes, due, [], self.seconds_left())
+        for child in self.children if full else []:  # nobody listened to them: that is not their fault
+            child.deadline += time.monotonic() - began
         if writable:
             self.out.flush()
         for fd in readable:
@@ -248,6 +308,7 @@ class Agent:
         for child in self.children + self.loops:
             child.kill()
         if said:
+            self.release(whole=False)
             self.out.waiting += self.out.kept
             self.goodbye()
             until = time.monotonic() + (60 if self.out.pace else 1)

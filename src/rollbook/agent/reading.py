@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 import zlib
 
 from rollbook.agent.wire import slurp
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from rollbook.agent.children import Loop
 
 FILES = 8192  # files one wildcard may match
+# What the kernel answers out of its own memory, and we therefore read ourselves on every beat.
+MEMORY = ("/proc/", "{own}/", "{cgroup}/")
+LONGEST = 60.0  # seconds for which what failed is left alone
+OPEN = 512  # a file with a higher descriptor is closed after each sample: select(2) ends at 1024
 STEP = 1 << 14  # bytes asked for at once: the allocator takes more from the kernel anew each time
 PATH = ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/games"  # Debian's logins have the last
 STATUS = {
@@ -49,7 +54,10 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def cgroups(own: bool) -> "list[str]":
-    """Directories of the agent's own cgroups, one in each hierarchy, or each with its ancestors up to the root."""
+    """Directories of the agent's own cgroups, one in each hierarchy, or each with its ancestors up to the root.
+
+    Where Slurm started the agent, its own is that of the whole job, not of the step that it is.
+    """
     found = []
     for line in slurp("/proc/self/cgroup", 65536).splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -65,7 +73,8 @@ def cgroups(own: bool) -> "list[str]":
                 chain.append(roots[0] + path)
             path = os.path.dirname(path)
         chain.append(roots[0])
-        found += chain[:1] if own else chain
+        job = [path for path in chain if os.path.basename(path).startswith("job_")]
+        found += (job or chain)[:1] if own else chain
     return found
 
 
@@ -118,9 +127,11 @@ def masked(name: str, value: str) -> str:
     """A value fit to leave the host: secrets by name, tokens by look and passwords in addresses are hidden."""
     if any(word in name.upper() for word in SECRET) or value[:4] in ("AKIA", "ASIA", "eyJh"):
         return "***"
-    scheme, sep, rest = value.partition("://")
-    login, at, host = rest.partition("@")
-    return scheme + sep + "***@" + host if sep and at and "/" not in login else value
+    parts = value.split("://")  # there may be several addresses
+    for index, part in enumerate(parts[1:], 1):
+        server, slash, path = part.partition("/")
+        parts[index] = ("***@" + server.rpartition("@")[2] if "@" in server else server) + slash + path
+    return "://".join(parts)
 
 
 def environment(prefixes: "list[str]") -> bytes:
@@ -150,10 +161,14 @@ def unescaped(path: str) -> bytes:
     return first + b"".join(bytes((int(p[:3], 8),)) + p[3:] if p[:3].isdigit() else b"\\" + p for p in rest)
 
 
+def heading(path: str) -> bytes:
+    """A path as the heading of a page has it."""
+    return path.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-8", "surrogateescape")
+
+
 def page(path: str, status: str, data: bytes = b"") -> bytes:
     """One page of a reading: `STATUS LENGTH PATH`, then the bytes."""
-    name = path.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-8", "surrogateescape")
-    return status.encode() + b" %d " % len(data) + name + b"\n" + data
+    return status.encode() + b" %d " % len(data) + heading(path) + b"\n" + data
 
 
 def cut(name: str, data: bytes) -> bytes:
@@ -215,6 +230,25 @@ def read_space(path: str) -> bytes:
     return page(path, "ok", b"%d %d %d %d %d %d %d %d" % numbers)
 
 
+class Pause:
+    """For how long what failed is left alone: longer each time, and until its child is gone.
+
+    So one that is stuck in the kernel has one child there, not one for each try.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self.until, self.pid = 1.0, 0.0, 0
+
+    def begin(self, pid: int) -> None:
+        self.until, self.pid = time.monotonic() + self.seconds, pid
+        self.seconds = min(2 * self.seconds, LONGEST)
+
+    def over(self, dying: "list[int]") -> bool:
+        if self.pid in dying and os.waitpid(self.pid, os.WNOHANG)[0]:
+            dying.remove(self.pid)
+        return self.pid not in dying and time.monotonic() >= self.until
+
+
 class Source:
     """One source of the plan, and what sampling it needs to remember."""
 
@@ -222,9 +256,21 @@ class Source:
         self.id, self.every, self.limit, self.seconds = ident, int(every), int(limit), int(milliseconds) / 1000
         self.asks: "list[list[str]]" = []
         self.files: "dict[str, int | None]" = {}
+        self.names: "dict[str, bytes]" = {}
         self.loops: "list[Loop]" = []
-        self.stream: "zlib._Compress | None" = None
+        self.pause = Pause()
         self.before = b""
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin a deflate stream at the next sample, and look for files that appeared.
+
+        `apart` says that its files ask a driver or a file system, which may block, and `empty` that there are none.
+        """
+        self.stream: "zlib._Compress | None" = None
+        self.look, self.empty = True, False
+        asks_others = [ask for ask in self.asks if ask[0] == "read" and not ask[1].startswith(MEMORY)]
+        self.apart = bool(asks_others) and not self.does("loop")
 
     def does(self, *ops: str) -> bool:
         return any(ask[0] in ops for ask in self.asks)
@@ -250,15 +296,13 @@ class Source:
         pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
         return b"".join(pages)
 
-    def sample(self, key: bool) -> "tuple[int, bytes]":
-        """One sample: flags (1 the stream starts anew, 2 nothing changed, 4 nothing there) and its deflated pages.
-
-        Descriptors stay open; files that appear are found when a stream starts anew.
-        """
-        if key:
+    def text(self) -> bytes:
+        """The pages of a sample; none where nothing is there. Descriptors stay open."""
+        if self.look:
+            self.look = False
             for path, _ in self.paths("read", Tree()):
                 if path not in self.files and os.path.exists(path):
-                    self.files[path] = None
+                    self.files[path], self.names[path] = None, heading(path)
         pages = [loop.page() for loop in self.loops]
         for path, fd in self.files.items():
             try:
@@ -268,20 +312,32 @@ class Source:
                 while piece and len(data) < self.limit:
                     piece = os.pread(fd, STEP, len(data))
                     data += piece
-                pages.append(page(path, "ok", data) if len(data) < self.limit else cut(path, data[: self.limit]))
+                if len(data) < self.limit:
+                    pages += (b"ok %d %s\n" % (len(data), self.names[path]), data)
+                else:
+                    pages.append(cut(path, data[: self.limit]))
+                if fd > OPEN:
+                    os.close(fd)
+                    self.files[path] = None
             except OSError as error:
                 if fd is not None:
                     os.close(fd)
                 self.files[path] = None
                 pages.append(page(path, failed(error)))
-        if not pages:
-            return 4, b""
-        body = b"".join(pages)
-        fresh = key or not self.stream
-        if key or not self.stream:
-            # The window must hold the sample before this one; a small one stays in the CPU's cache between beats.
+        return b"".join(pages)
+
+    def lost(self, status: str) -> bytes:
+        """A page in place of those that its child did not give."""
+        return page(next(ask[1] for ask in self.asks if ask[0] == "read"), status)
+
+    def packed(self, body: bytes) -> "tuple[int, bytes]":
+        """The pages of a sample deflated, and flags: 1 the stream starts anew, 2 nothing changed."""
+        fresh = not self.stream
+        if not self.stream:
+            # The window must hold the sample before this one; a small one stays in the CPU's cache between beats. Codes
+            # are the fixed ones (Z_FIXED): to make a table for each sample costs both sides more than it saves.
             small = len(body) < 6000
-            self.stream = zlib.compressobj(6, zlib.DEFLATED, -13 if small else -15, 6 if small else 8)
+            self.stream = zlib.compressobj(6, zlib.DEFLATED, -13 if small else -15, 6 if small else 8, 4)
         elif body == self.before:
             return 2, b""
         self.before = body

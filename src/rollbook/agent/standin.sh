@@ -1,8 +1,8 @@
 # The stand-in for hosts without Python: the agent's orders and frames (see agent.py) in POSIX shell.
 #
-# Facts and whole-second samples come through the same lines, slower. Programs need `timeout`; file systems that may
-# hang are not touched, because a shell cannot abandon a child that is stuck in the kernel. Uses head, od, tr, fold,
-# cksum, date, readlink, stat and env, as coreutils and busybox have them.
+# Facts and samples come through the same lines, slower: at most a sample a second, of all sources that are sampled.
+# Programs need `timeout`; file systems that may hang are not touched, because a shell cannot abandon a child that is
+# stuck in the kernel. Uses head, od, tr, fold, cksum, date, readlink, stat and env, as coreutils and busybox have them.
 LC_ALL=C
 export LC_ALL
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
@@ -74,7 +74,8 @@ read_link() {
     if data=$(readlink "$1" 2>/dev/null); then page ok "$1" "$data"; else page absent "$1"; fi
 }
 
-# cgroups [own]: directories of our own cgroups, each followed by its ancestors unless only our own are wanted
+# cgroups [own]: directories of our own cgroups, each followed by its ancestors unless only our own are wanted;
+# where Slurm started us, our own is that of the whole job
 cgroups() {
     while IFS=: read -r _ names path; do
         for name in "$names" $(echo "${names:-. unified}" | tr , ' '); do
@@ -82,6 +83,11 @@ cgroups() {
             root=${root%/.}
             root=${root%/}
             [ -e "$root/cgroup.procs" ] || continue
+            case $1$path in own*/job_*)
+                step=${path#*/job_}
+                case $step in */*) path=${path%"/${step#*/}"} ;; esac
+                ;;
+            esac
             while [ "$path" != / ] && [ -n "$path" ]; do
                 if [ -d "$root$path" ]; then
                     echo "$root$path"
@@ -139,9 +145,14 @@ environment() {
         case $value in
         AKIA* | ASIA* | eyJh*) value='***' ;;
         *://*@*)
-            login=${value#*://}
-            login=${login%%@*}
-            case $login in */*) ;; *) value="${value%%://*}://***@${value#*@}" ;; esac
+            rest=$value value=
+            while [ "$rest" != "${rest#*://}" ]; do
+                value=$value${rest%%://*}://
+                rest=${rest#*://}
+                server=${rest%%/*}
+                case $server in *@*) value="$value***@" rest=${rest#"${server%@*}@"} ;; esac
+            done
+            value=$value$rest
             ;;
         esac
         escaped "$value" '\' '\\'
@@ -191,17 +202,24 @@ named() {
 }
 
 space() {
-    seen=$nl
+    list=$nl
     while read -r _ _ _ _ place rest; do
         kind=${rest##* - }
-        kind=${kind%% *}
+        case $list in
+        *"$nl$place "*) # a later mount hides an earlier one at the same place
+            rest=${list#*"$nl$place "}
+            list=${list%%"$nl$place "*}$nl${rest#*"$nl"}
+            ;;
+        esac
+        list="$list$place ${kind%% *}$nl"
+    done </proc/self/mountinfo
+    while read -r place kind; do
+        [ -n "$place" ] || continue
         case $kind in
         proc | sysfs | cgroup | cgroup2 | devpts | devtmpfs | securityfs | debugfs | tracefs | mqueue | bpf) continue ;;
         pstore | configfs | hugetlbfs | fusectl | autofs | nsfs | binfmt_misc | rpc_pipefs) continue ;;
         efivarfs | selinuxfs | ramfs) continue ;;
         esac
-        case $seen in *"$nl$place$nl"*) continue ;; esac
-        seen=$seen$place$nl
         case $kind in
         nfs* | lustre | fuse* | ceph | gpfs | cifs | smb3 | beegfs | 9p | afs | glusterfs) page skipped "$place" ;;
         *)
@@ -212,7 +230,9 @@ space() {
             fi
             ;;
         esac
-    done </proc/self/mountinfo
+    done <<PLACES
+$list
+PLACES
 }
 
 # go PHASE [sampled]: read the plan once
@@ -257,15 +277,36 @@ ${plan}end
 PLAN
 }
 
+# sample SECONDS: now, on multiples of them, and when a mark cuts the pause short; ends with us, and its pause with it
 sample() {
-    tag=b seq=0
-    while :; do
+    tag=b seq=0 pause= marked=1
+    trap '[ -z "$pause" ] || kill $pause 2>/dev/null' EXIT
+    trap exit TERM HUP INT
+    trap 'marked=1; [ -z "$pause" ] || kill $pause 2>/dev/null' USR1
+    fine=$(sleep 0.001 2>/dev/null && echo 1)
+    while kill -0 $$ 2>/dev/null; do
         clocks
-        sleep $(($1 - ${wall%?????????} % $1))
+        left=$(($1 * 1000000000 - wall % ($1 * 1000000000)))
+        # Long pauses are slept in pieces: should we be killed outright, this is soon noticed.
+        while [ -z "$marked" ] && [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
+            nap=$((left < 5000000000 ? left : 5000000000))
+            left=$((left - nap))
+            part=$((1000000000 + nap % 1000000000))
+            nap=$((nap / 1000000000))
+            if [ -n "$fine" ]; then nap=$nap.${part#1}; else nap=$((nap + 1)); fi
+            sleep $nap >/dev/null 2>&1 &
+            pause=$!
+            wait $pause
+            pause=
+        done
+        marked=
         go sample sampled
     done
 }
 
+trap '[ -z "$sampler" ] || kill "$sampler" 2>/dev/null' EXIT
+trap exit TERM HUP INT
+trap '' USR1 # inherited by the sampler, which a mark would otherwise end before its own trap is there
 clocks
 frame H "agent=1${nl}kind=sh${nl}python=${nl}pid=$$${nl}uid=$(id -u)${nl}hostname=$(uname -n)${nl}release=$(uname -r)
 machine=$(uname -m)${nl}machine_id=$(cat /etc/machine-id 2>/dev/null)
@@ -283,12 +324,17 @@ while IFS= read -r order; do
         ;;
     sample*)
         seconds=${order#*"$tab"}
-        seconds=$((${seconds%?????????} + 0))
-        sample $((seconds > 0 ? seconds : 1)) </dev/null &
+        whole=${seconds%?????????}
+        # Never more often than asked for.
+        case $seconds in *000000000) ;; *) whole=$((whole + 1)) ;; esac
+        sample "$whole" </dev/null &
         sampler=$!
         ;;
-    clock* | mark*) ;;
+    mark*) [ -z "$sampler" ] || kill -USR1 "$sampler" 2>/dev/null ;;
+    clock*) ;;
     stop)
+        [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
+        sampler=
         clocks
         frame E "sent=${nl}"
         break
@@ -296,4 +342,3 @@ while IFS= read -r order; do
     *) plan=$plan$order$nl ;;
     esac
 done
-[ -z "$sampler" ] || kill "$sampler" 2>/dev/null

@@ -27,7 +27,7 @@ def now() -> "Clocks":
 def slurp(path: str, limit: int = 4096) -> str:
     """The start of a small file, stripped, or an empty text."""
     try:
-        with open(path, "rb", 0) as file:
+        with open(path, "rb") as file:  # buffered: the kernel's files give no more than a page at a time
             return file.read(limit).strip().decode("utf-8", "replace")
     except OSError:
         return ""
@@ -100,5 +100,7 @@ class Out:
                 done = os.write(self.fd, bytes(self.waiting[:size]))
             except BlockingIOError:
                 return
+            except OSError as error:  # a host or a network that is gone has errors of its own
+                raise ConnectionError(error.errno, error.strerror) from error
             self.sent += done
             del self.waiting[:done]

@@ -46,6 +46,7 @@ Pages = Mapping[str, str]
 
 Mode = Literal["key", "same", "band", "set", "unique", "expected", "delta", "gauge", "counter", "info"]
 KIB = 1024
+SELDOM = 10.0  # seconds, as the agent has it
 
 
 class Record(msgspec.Struct, kw_only=False, omit_defaults=True):
@@ -142,7 +143,10 @@ class Ask:
     `loop ARGV…` keeps a program running while the host is sampled and gives what it wrote since the beat before; `{ms}`
     in its arguments is the interval. `space` gives one page per mounted file system. `env PREFIX…` gives the
     environment by allow-list, secrets masked on the host. In paths, `{own}` stands for the agent's own cgroup directory
-    in each hierarchy, and `{cgroup}` for these and all above them.
+    in each hierarchy, under Slurm that of the job, and `{cgroup}` for the agent's own and all above.
+
+    While a host is sampled, the agent itself reads only what lies in /proc and in cgroups, which the kernel answers out
+    of its memory; a child reads all other paths, so that a device that hangs costs no other source.
     """
 
     op: Literal["read", "link", "run", "each", "space", "env", "loop"]
@@ -154,7 +158,8 @@ class Source:
     """Something readable on a host, with its limits and its parser.
 
     `every` is 0 for a fact, read at the start and at the end of a run, and n for a source sampled on every n-th
-    beat. `limit` caps the bytes, `seconds` the time; what exceeds them is truncated or timed out and says so.
+    beat, and at least every ten seconds where there are beats; the edges of phases are sampled whatever it says.
+    `limit` caps the bytes, `seconds` the time; what exceeds them is truncated or timed out and says so.
 
     `plain_numbers` says that no number of the text means anything but itself (as 0 may mean unknown): what `parse`
     does with one it does with any. Samples of such a source are parsed only where they changed. `lines` says of a
@@ -194,6 +199,10 @@ class Source:
     def table(self) -> bool:
         """Whether the source gives rows, one per device, rather than one record."""
         return typing.get_origin(self.produces) is list
+
+    def beats(self, interval: float) -> int:
+        """The beats from one sample to the next, at so many seconds a beat."""
+        return min(self.every, max(1, int(SELDOM / interval)))
 
     @property
     def runs_program(self) -> bool:

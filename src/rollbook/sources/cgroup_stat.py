@@ -1,4 +1,4 @@
-"""/sys/fs/cgroup: what the job itself used of CPU, memory and disks (admin-guide/cgroup-v2, cgroup-v1)."""
+"""/sys/fs/cgroup: CPU, memory and disks used by a Slurm job, elsewhere by the agent's group (admin-guide/cgroup-v2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ FILES = ("cpu.stat", "cpuacct.usage", "memory.current", "memory.usage_in_bytes",
 
 
 class CgroupStat(Record):
-    """The agent's own control group. I/O columns are by device number, as in `259:0.rbytes`."""
+    """The control group of the Slurm job that the agent is in; without Slurm, the one that the agent itself is in.
+
+    That is the login's own over ssh, which tells little of the host; on this machine a wrapped command shares it. I/O
+    columns are by device number, as in `259:0.rbytes`.
+    """
 
     cpu_usage_us: Annotated[int | None, counter("µs")] = None
     cpu_user_us: Annotated[int | None, counter("µs")] = None

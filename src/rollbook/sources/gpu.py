@@ -50,4 +50,5 @@ def parse(pages: Pages) -> list[GpuLoad]:
 
 
 PROGRAM = ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-lms", "{ms}")
-SOURCE = Source((Ask("loop", PROGRAM),), parse, list[GpuLoad], every=1, limit=64 * 1024)
+# Without persistence mode its start alone takes seconds.
+SOURCE = Source((Ask("loop", PROGRAM),), parse, list[GpuLoad], every=1, limit=64 * 1024, seconds=20)

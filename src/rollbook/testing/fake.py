@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rollbook.agent import NEED_SHELL
-from rollbook.agent.loop import KEY_BEATS, QUIET
+from rollbook.agent.loop import KEY_BEATS, QUIET, SELDOM
 from rollbook.agent.wire import VERSION, binary, lines_of, text
 from rollbook.errors import AgentFailed, TransportError, Unreachable
 from rollbook.hosts import Host
@@ -125,7 +125,9 @@ class FakeChannel:
             except asyncio.IncompleteReadError:
                 return
         self._hello()
-        self._begin(self._beat_when_quiet())
+        self._answers.feed_data(self._script.says)
+        if self._script.python is not None:  # the stand-in cannot
+            self._begin(self._beat_when_quiet())
         while line := await self._orders.readline():
             self._obey(line.decode().rstrip("\n").split("\t"))
             if line == b"stop\n":
@@ -158,7 +160,7 @@ class FakeChannel:
         elif word == "clock":
             self._offset = int(rest[0])
         elif word == "mark":
-            self._take()
+            self._take(everything=True)
         elif word == "stop":
             self._say("E", lines_of([("cpu", "0.0"), ("sent", sum(self._sent.values())), ("samples", self._beats)]))
 
@@ -203,13 +205,16 @@ class FakeChannel:
 
     async def _sample(self, interval: int) -> None:
         """Samples on multiples of the interval, on the collector's clock as far as it told us about it."""
+        for source in self._plan:
+            source.every = min(source.every, max(1, SELDOM // interval))
         while True:
             wall = self._clocks()[1] + self._offset
             await asyncio.sleep((interval - wall % interval) / 1e9)
             self._take()
 
-    def _take(self) -> None:
-        due = [source for source in self._plan if source.every and self._beats % source.every == 0]
+    def _take(self, *, everything: bool = False) -> None:
+        sampled = [source for source in self._plan if source.every]
+        due = [source for source in sampled if everything or self._beats % source.every == 0]
         if self._script.python is None:
             for source in due:
                 self._read(source, "sample", "b")
@@ -252,7 +257,7 @@ class _Planned:
         body = self.body(script, seconds)
         stream, fresh = self._stream, False
         if key or stream is None:
-            stream, fresh = zlib.compressobj(6, zlib.DEFLATED, -15), True
+            stream, fresh = zlib.compressobj(6, zlib.DEFLATED, -15, 8, zlib.Z_FIXED), True  # as the agent does
         elif body == self._before:
             return _varints(self.number, 2, 0, 0, 0)
         self._stream, self._before = stream, body

@@ -33,7 +33,8 @@ class FakeHost:
     `ahead` seconds ahead. Without `python` (a version) it speaks as the shell stand-in does.
 
     Faults: `fails` is why it cannot be reached, `failures` how often until it can (None: for ever); it may be
-    `silent`, print `noise` first, send `garbage` without end, or die after `dies_after` readings.
+    `silent`, print `noise` first, say something of its own (`says`, frames or not) after its hello, send `garbage`
+    without end, or die after `dies_after` readings.
     """
 
     pages: Mapping[str, Text] = dataclasses.field(default_factory=dict)
@@ -49,6 +50,7 @@ class FakeHost:
     failures: int | None = None
     silent: bool = False
     noise: bytes = b""
+    says: bytes = b""
     garbage: bool = False
     dies_after: int | None = None
 

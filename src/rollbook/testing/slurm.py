@@ -10,6 +10,7 @@ taken down at the end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -125,7 +126,8 @@ class SlurmLab:
         mark = f"ROLLBOOK_SLURM_NODE={node}"
         for one in living():
             if one.has_environment(mark) or (one.name == "slurmstepd" and f"[{node}" in one.cmdline):
-                os.kill(one.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
         self._daemons[node].wait(SECONDS)
 
     def start_slurmd(self, node: str) -> None:
@@ -206,7 +208,8 @@ class SlurmLab:
         end = time.monotonic() + SECONDS
         while left := [one for one in living() if one.pid != os.getpid() and one.has_environment(mark)]:
             for one in left:
-                os.kill(one.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
             if time.monotonic() > end:
                 raise OSError(f"still running: {[one.cmdline for one in left]}")
             time.sleep(0.02)

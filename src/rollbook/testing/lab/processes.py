@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,10 +38,11 @@ class Process:
 
     @property
     def pid_inside(self) -> int:
-        """Its process id in its innermost PID namespace."""
-        for line in Path(f"/proc/{self.pid}/status").read_text(errors="replace").splitlines():
-            if line.startswith("NSpid:"):
-                return int(line.split()[-1])
+        """Its process id in its innermost PID namespace, as far as that can be read."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text(errors="replace").splitlines():
+                if line.startswith("NSpid:"):
+                    return int(line.split()[-1])
         return self.pid
 
     def has_environment(self, variable: str) -> bool:
