@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from rollbook import adapters
 from rollbook.adapters import NAMES, Outcome, Ran, leaf_parts, load
+from rollbook.adapters.argv import processes
 from rollbook.adapters.results import Results
 from rollbook.errors import UsageError
 
@@ -132,6 +133,26 @@ def test_leaf_before_the_run(name: str, line: str, parts: tuple[str, ...] | None
             leaf_parts(name, line.split())
 
 
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("mpirun -np 4 ./bench -n 100", 4),
+        ("mpirun --mca btl tcp,self -x A=1 --host a,b -np 4 ./bench", 4),
+        ("mpirun --host a,b ./bench -n 100", None),
+        ("srun -n4 ./bench", 4),
+        ("srun --ntasks=8 --cpus-per-task=2 ./bench -n 3", 8),
+        ("srun --exclusive=user ./bench -n 3", None),
+        ("mpiexec -genv A 1 -n 2 ./bench", 2),
+        ("mpirun -np many ./bench", None),
+        ("mpirun -np", None),
+        ("./bench -n 100", None),
+    ],
+)
+def test_processes_are_what_the_launcher_was_told(line: str, count: int | None) -> None:
+    """An option of the program that it starts is not the launcher's."""
+    assert processes(line.split()) == count
+
+
 def ran_here(cwd: Path, argv: list[str], began: int, code: int = 0) -> Ran:
     """A command that ended just now."""
     return Ran(argv, cwd, Path("record"), cwd / "stdout.log", cwd / "stderr.log", began, time.time_ns(), code)
@@ -198,6 +219,30 @@ def test_large_and_unreadable_files_are_left_out(tmp_path: Path, monkeypatch: py
         "pipe is not there",
         "list is not a JSON object",
     ]
+
+
+def test_places_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    """A name that is too long for any file is a note, and what the command line says stays."""
+    argv = ["mpirun", "-n", "4", "dlio_benchmark", f"hydra.output_subdir={'d' * 300}", "++workload.output.folder=."]
+    outcome = load("dlio").outcome(ran_here(tmp_path, argv, time.time_ns()))
+    assert outcome.num_processes == 4
+    assert outcome.parameters == {"output": {"folder": "."}}
+    results = Results(ran_here(tmp_path, [], time.time_ns()))
+    assert results.text(tmp_path / ("f" * 300)) is None
+    assert results.notes[0].endswith("is not there")
+    (tmp_path / "no.yaml").write_text("a: !!int ''")
+    assert results.yaml(tmp_path / "no.yaml") == {}
+    assert results.notes[1].endswith("is not the YAML it should be")
+
+
+@pytest.mark.parametrize("words", [["model.name=y", "model=x"], ["model=x", "model.name=y"]])
+def test_a_name_that_is_a_value_and_a_group(tmp_path: Path, words: list[str]) -> None:
+    """In whatever order, and in each way to give parameters, none is lost."""
+    given = [f"++workload.{word}" for word in words]
+    outcome = load("dlio").outcome(ran_here(tmp_path, ["dlio_benchmark", *given], time.time_ns()))
+    assert outcome.parameters == {"model": "x", "model.name": "y"}
+    argv = ["mlpstorage", "training", "run", f"--params={words[0]}", "--params", words[1]]
+    assert load("training").outcome(ran_here(tmp_path, argv, time.time_ns())).parameters == outcome.parameters
 
 
 ODD = st.recursive(

@@ -69,6 +69,13 @@ def test_text(snapshot: Path) -> None:
     assert "rules over 4 hosts" in result.stderr
 
 
+def test_what_a_finding_leaves_open_is_told(snapshot: Path) -> None:
+    """A rule that found something on one host says so of another that it could not see."""
+    result = check(snapshot, {"n1": {"clocksource": {"current": "hpet", "available": []}}, "n2": {"@readings": {}}})
+    assert "warn     clocksource-slow  n1" in result.stdout
+    assert "could not tell  clocksource-slow: clocksource not read on n2" in result.stderr
+
+
 def test_document(snapshot: Path) -> None:
     """Every rule is in it with its outcome, exact values and groups."""
     document = json.loads(check(snapshot, {"n[1-4]": GOOD, "n4": WARN}, "--json").stdout)
@@ -113,13 +120,18 @@ def test_silence(snapshot: Path, tmp_path: Path) -> None:
         ("--expect", '[[expect]]\nfield = "thp.nothing"\nequals = 1\n', r"no source has a field called thp\.nothing"),
         ("--expect", "[[expect\n", "line 1"),
         ("--expect", '[[expect]]\nfield = "thp.enabled"\nmatches = "("\n', "not a pattern"),
+        ("--expect", '[[expect]]\nfield = "net_class.mtu.foo"\nequals = 1\n', "no source has a field called"),
+        ("--expect", '[[expect]]\nfield = "thp"\nequals = 1\n', "no source has a field called thp"),
+        ("--silence", "# \xe9t\xe9\n", "can't decode"),
         ("--description", "a: [", "while parsing"),
+        ("--description", "a: 2026-99-99", "month must be in"),
+        ("--description", "a: !!int ''", "index out of range"),
     ],
 )
 def test_files_that_cannot_be_used(snapshot: Path, tmp_path: Path, option: str, text: str, why: str) -> None:
     """Each says what is wrong with it, before anything is checked."""
     file = tmp_path / "file"
-    file.write_text(text)
+    file.write_text(text, "latin-1")
     with pytest.raises(UsageError, match=why):
         check(snapshot, {"n1": GOOD}, option, str(file))
 
@@ -139,12 +151,15 @@ def test_groups_as_typed(snapshot: Path) -> None:
     for options, why in ((["--group", "n1"], "name=hosts"), (["--group", "a=n1", "--group", "b=n[1-2]"], "two groups")):
         with pytest.raises(UsageError, match=why):
             check(snapshot, {"n[1-2]": GOOD}, *options)
+    result = check(snapshot, {"n[1-4]": GOOD, "n4": FAIL}, "--group", "a=n1", "--group", "a=n4", "--group", "b=n[3,33]")
+    assert "fail     clocksource-mismatch  n[1,4] [a]" in result.stdout
+    assert "group b: not in the run: n33" in result.stderr
 
 
 def test_explain_and_list() -> None:
     """The manual of one rule, and a line for each."""
     shown = CliRunner().invoke(command, ["--explain", "clock-skew"]).stdout
-    assert shown.startswith("clock-skew (warn)\n\nThe clocks of the hosts differ")
+    assert shown.startswith("clock-skew (warn)\n\nThe clock of a host differs")
     assert [title for title in ("Why:", "Example:", "Fix:", "Reference:") if title not in shown] == []
     listed = CliRunner().invoke(command, ["--list"]).stdout.splitlines()
     assert len(listed) == len(engine.rules())
@@ -194,11 +209,16 @@ def test_rules_of_other_packages(plugged: list[str], snapshot: Path) -> None:
     [
         (f"{__name__}:GOOD", "it is a dict, not a Rule"),
         ("no.such.module:x", "No module named"),
+        ("no_rule", "SyntaxError"),
         ("rollbook.checks.rules.clock_skew", "there is a rule called clock-skew already"),
     ],
 )
-def test_rules_that_cannot_be_used(plugged: list[str], value: str, why: str) -> None:
+def test_rules_that_cannot_be_used(
+    plugged: list[str], value: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are named; nothing is checked without them as if all were well."""
+    (tmp_path / "no_rule.py").write_text("def check(")
+    monkeypatch.syspath_prepend(tmp_path)
     plugged.append(value)
     with pytest.raises(RollbookError, match=why):
         engine.rules()

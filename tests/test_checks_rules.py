@@ -6,21 +6,23 @@ import dataclasses
 import datetime as dt
 import importlib.metadata
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from rollbook.checks import declared, engine
-from rollbook.checks.model import Finding
+from rollbook.checks.mlperf import whole
+from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.rule import SECTIONS, Manual, Rule
 from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence, apply
 from rollbook.checks.subject import Subject, open_subject
 from rollbook.checks.views import views
-from rollbook.errors import RollbookError
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.run import RunHosts
 from rollbook.sources import catalogue
@@ -144,7 +146,7 @@ def test_every_count_of_errors_has_a_rule() -> None:
 
 
 def test_a_rule_may_need_a_source_of_another_package() -> None:
-    """It is asked where such a fact is there; one that needs what no source gives is an error of its own."""
+    """It is asked where such a fact is there; one that needs what no source gives could not tell."""
 
     class Unknown(Record):
         """What nobody reads."""
@@ -157,8 +159,24 @@ def test_a_rule_may_need_a_source_of_another_package() -> None:
     assert engine.ask(rule, run).outcome == "warn"
     bare = RunCase(about="", outcome="", start={"n1": {}}).subject()
     assert engine.ask(rule, bare).note == "site_fabric was not read"
-    with pytest.raises(RollbookError, match="which no source gives"):
-        engine.ask(dataclasses.replace(rule, needs=(Unknown,)), run)
+    lacking = engine.ask(dataclasses.replace(rule, needs=(Unknown,)), run)
+    assert lacking.outcome == "could-not-tell"
+    assert "which no source gives" in lacking.note
+
+
+def test_a_rule_that_breaks_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it raises, what it found before stands, and without any finding it could not tell."""
+
+    def broken(run: Subject) -> Iterator[Finding]:
+        yield from (Finding(message="old", hosts=[host.name]) for host in run.telling)
+        raise ZeroDivisionError("no such thing")
+
+    rule = Rule("site-broken", "warn", (), broken, Manual("", "", "", "", ""))
+    monkeypatch.setattr(engine, "rules", lambda: (rule, *RULES))
+    run = RunCase(about="", outcome="", start={"n1": {}}).subject()
+    (result,) = (one for one in engine.check(run).rules if one.id == "site-broken")
+    assert (result.outcome, result.note) == ("warn", "the rule broke: ZeroDivisionError('no such thing')")
+    assert engine.ask(rule, Subject(RunHosts(started_ns=0, ended_ns=0))).outcome == "could-not-tell"
 
 
 def test_rules_on_nothing_never_pass() -> None:
@@ -177,13 +195,9 @@ def test_unread_sources_never_pass() -> None:
     assert {name for name, outcome in results.items() if outcome == "pass"} <= {
         "host-missing",
         "host-partial",
-        "observer-stuck",
-        "hardware-mismatch",
         "kernel-mismatch",
         "machine-id-duplicate",
         "boot-id-duplicate",
-        "fact-mismatch",
-        "serial-duplicate",
     }
     assert results["mtu-mismatch"] == results["memory-mismatch"] == "could-not-tell"
 
@@ -203,6 +217,33 @@ def test_silence_needs_all_hosts_and_an_end_that_is_not_past() -> None:
     finding = Finding(message="", hosts=["n1"])
     apply([one], "kernel-mismatch", finding, dt.date(2026, 8, 1))
     assert finding.silenced is None
+
+
+def test_the_record_may_be_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that wrote the checkpoints lies beside it, whatever the record is called by."""
+    path = next(path for path in FILES if path.stem == "mlperf-gap")
+    run = opened(msgspec.json.decode(path.read_bytes(), type=list[RunCase])[0], tmp_path)
+    assert run.path is not None
+    monkeypatch.chdir(run.path)
+    run.path = Path()
+    assert engine.ask(engine.rule("mlperf-gap"), run).outcome == "fail"
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, None, "many", [], 0, -1])
+def test_counts_that_are_none(value: Any) -> None:
+    """What other tools wrote in place of a count could not tell."""
+    with pytest.raises(CannotTell, match="num_processes"):
+        whole(value, "num_processes")
+
+
+def test_a_silenced_finding_is_no_pass_for_what_was_not_read() -> None:
+    """A host that could not tell is still open when the finding about another one is silenced."""
+    slow: dict[str, Any] = {"clocksource": {"current": "hpet", "available": []}}
+    silent: dict[str, Any] = {"@readings": {}}
+    one = Silence(rule="clocksource-slow", reason="old boards", until=dt.date(2026, 8, 1))
+    for hosts, outcome in (({"n1": slow}, "pass"), ({"n1": slow, "n2": silent}, "could-not-tell")):
+        found = engine.check(RunCase(about="", outcome="", start=hosts).subject(), [one], dt.date(2026, 8, 1))
+        assert [rule.outcome for rule in found.rules if rule.id == "clocksource-slow"] == [outcome]
 
 
 def test_a_snapshot_file_is_a_subject(tmp_path: Path) -> None:

@@ -7,16 +7,21 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollbook import mlpstorage
 from rollbook.checks.mlperf import Validation
 from rollbook.errors import ParseError, RecordError
 from rollbook.mlpstorage.cluster import ClusterInformation, ClusterSnapshots
+from rollbook.mlpstorage.collector import MPIClusterCollector
+from rollbook.mlpstorage.export import export_mlpstorage
 from rollbook.mlpstorage.results import BenchmarkResult, BenchmarkRun
 from rollbook.mlpstorage.rules import BenchmarkVerifier, ClusterValidationRulesChecker, Issue
 from rollbook.mlpstorage.shapes import raw_record
 from rollbook.records.cluster import ClusterInformation as Core
+from rollbook.records.document import Snapshot
+from rollbook.records.run import Run, RunHosts
 from rollbook.sources import catalogue
 from tests.runs import host_records
 
@@ -73,6 +78,25 @@ def test_raw_record_has_the_keys_of_all_three_transports() -> None:
     assert raw_record(lost) == {"hostname": "n2", "error": "refused: key rejected"}
 
 
+def test_raw_record_without_memory() -> None:
+    """What does not come from meminfo is there without it; cores that do not divide by sockets count what there is."""
+    given = facts()
+    del given["meminfo"]
+    given["cpuinfo"] = {**given["cpuinfo"], "logical_cpus": 126}
+    given["cpu_topology"] = {"online": "0-125", "online_count": 126, "sockets": 2, "cores": 63}
+    (host,) = host_records({"n1": given}, ["meminfo"])
+    raw = raw_record(host)
+    assert set(RAW.split()) - set(raw) == {"meminfo"}
+    assert raw["chassis_model"] == given["dmi"]["product_name"]
+    cpus = raw["cpuinfo"]
+    assert len({(cpu["physical id"], cpu["core id"]) for cpu in cpus}) == 63
+    assert {cpu["physical id"] for cpu in cpus} == {0, 1}
+    with pytest.raises(RecordError, match="n1 gave no memory"):
+        mlpstorage.host_info(raw)
+    with pytest.raises(RecordError, match="n2 gave no memory: refused"):
+        mlpstorage.host_info({"hostname": "n2", "error": "refused"})
+
+
 def test_from_collection_agrees_with_the_core() -> None:
     """The same hosts give the same sums, whichever way they are taken; failed hosts count in nothing."""
     data = {**collected(n1=512, n2=256), "n3": {"hostname": "n3", "error": "refused"}}
@@ -97,6 +121,11 @@ def test_round_trip() -> None:
     assert again.host_info_list[1].memory.total == 500 * GIB
     assert again.host_info_list[0].disks == cluster.host_info_list[0].disks
     assert ClusterInformation.from_dict({"hosts": []}, LOGGER) is None
+    lost = host_records({"n1": facts(), "n2": {"@status": "refused", "@reason": "key rejected"}})
+    ours = msgspec.to_builtins(Core.of(lost))
+    kept = ClusterInformation.from_dict(ours, LOGGER)
+    assert kept is not None
+    assert (kept.as_dict(), kept.num_hosts_requested, len(kept.missing_hosts)) == (ours, 2, 1)
     both = ClusterSnapshots(start=cluster, collection_method="mpi").as_dict()
     assert (both["start"]["num_hosts"], both["end"], both["collection_method"]) == (2, None, "mpi")
 
@@ -116,6 +145,11 @@ def test_dlio_summary_as_it_really_is(tmp_path: Path) -> None:
         (tmp_path / f"{rank}_output.json").write_text(json.dumps(output))
     named = ClusterInformation.from_dlio_summary_json({**doubled, "num_hosts": 961}, LOGGER, tmp_path)
     assert [(host.hostname, host.memory.total // GIB) for host in named.host_info_list] == [("a", 512), ("b", 256)]
+    (tmp_path / "3_output.json").write_text("[1]")
+    (tmp_path / "4_output.json").write_text('{"hostname": "c", "host_meminfo": [1]}')
+    assert ClusterInformation.from_dlio_summary_json(doubled, LOGGER, tmp_path).num_hosts == 2
+    few = ClusterInformation.from_dlio_summary_json({**doubled, "num_accelerators": 6}, LOGGER, tmp_path)
+    assert (few.num_hosts, few.total_memory_bytes) == (3, 1500 * GIB)
 
 
 def leaf(directory: Path, **metadata: Any) -> BenchmarkRun:
@@ -168,6 +202,48 @@ def test_verdict_from_disk(tmp_path: Path, files: int, memory: dict[str, int], e
     verifier = BenchmarkVerifier(run, LOGGER)
     assert verifier.verify() is expected
     assert any(issue.validation is expected for issue in verifier.issues) == (expected is not Validation.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        ({"collection_method": "local_fallback", "num_hosts": 1}, Validation.OPEN),
+        ({"collection_method": "mpi", "num_hosts": 1}, Validation.CLOSED),
+        ({"collection_method": "args", "num_hosts": 4, "total_memory_bytes": 0}, Validation.OPEN),
+    ],
+)
+def test_a_cluster_that_was_not_looked_at(tmp_path: Path, cluster: dict[str, Any], expected: Validation) -> None:
+    """One machine that stands for all is no CLOSED run; memory that nobody told is not too little."""
+    size = cluster.pop("total_memory_bytes", GIB)
+    sizes = {f"{which}_memory_bytes": size for which in ("total", "min", "max")}
+    run = leaf(tmp_path, benchmark_type="training", system_info={**cluster, **sizes})
+    assert BenchmarkVerifier(run, LOGGER).verify() is expected
+
+
+def test_hosts_of_one_name_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those made from one image: the first has the name, the others the one that they were asked by."""
+    hosts = host_records({"n[1-3]": {**facts(), "@hostname": "image"}})
+    taken = Snapshot.of("2026-08-01T00:00:00Z", hosts)
+    monkeypatch.setattr("rollbook.mlpstorage.collector.snapshot", lambda *_, **__: taken)
+    found = MPIClusterCollector(["n1", "n2", "n3"], "mpirun", LOGGER).collect()
+    assert {name: info["requested_name"] for name, info in found.items()} == {"image": "n1", "n2": "n2", "n3": "n3"}
+
+
+@pytest.mark.parametrize("name", ["../evil", "", None])
+def test_names_become_file_names_only_if_they_can(tmp_path: Path, name: str | None) -> None:
+    """A record may come from anywhere."""
+    run = Run(tmp_path, {"benchmark_type": name, "run_datetime": "1"}, RunHosts(started_ns=0, ended_ns=0))
+    with pytest.raises(RecordError, match="benchmark_type"):
+        export_mlpstorage(run, tmp_path / "out")
+
+
+def test_the_files_that_the_metadata_name_are_exported(tmp_path: Path) -> None:
+    """Also what the command wrote."""
+    (tmp_path / "stdout.log").write_text("done")
+    run = Run(tmp_path, {"benchmark_type": "training", "run_datetime": "1"}, RunHosts(started_ns=0, ended_ns=0))
+    written = export_mlpstorage(run, tmp_path / "out")
+    assert [path.name for path in written] == ["training_1_metadata.json", "stdout.log"]
+    assert (tmp_path / "out" / "stdout.log").read_text() == "done"
 
 
 def test_cluster_checker() -> None:

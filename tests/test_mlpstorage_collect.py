@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 import time
 from typing import Any
 
 import pytest
 
+from rollbook.errors import RollbookError
 from rollbook.mlpstorage import (
     ClusterInformation,
     MPIClusterCollector,
@@ -107,12 +110,39 @@ def test_series_of_hosts(lab: Lab) -> None:
 
 def test_series_of_this_machine_keeps_the_end() -> None:
     """Past the limit every second sample goes, and the last beats stay."""
-    data = sampled(TimeSeriesCollector(interval_seconds=0.1, max_samples=4), 1.5)
+    collector = TimeSeriesCollector(interval_seconds=0.1, max_samples=4)
+    data = sampled(collector, 1.5)
     (samples,) = data.samples_by_host.values()
     assert 2 <= len(samples) <= 4
+    assert data.collection_interval_seconds in (0.4, 0.8)
     assert data.collection_method == "local"
+    assert collector.stop() is data
     with pytest.raises(RuntimeError, match="not started"):
         TimeSeriesCollector().stop()
+
+
+def test_series_without_a_limit() -> None:
+    """0 keeps all; hosts are named as they were asked, without their slots."""
+    data = sampled(MultiHostTimeSeriesCollector(["localhost:4"], interval_seconds=0.1, max_samples=0), 1.0)
+    assert data.num_samples > 4
+    assert data.collection_interval_seconds == 0.1
+    assert data.hosts_requested == data.hosts_collected == ["localhost"]
+
+
+def test_a_series_that_cannot_begin_says_so() -> None:
+    """Not only when it is over."""
+    with pytest.raises(RollbookError, match=r"n\[1-"):
+        MultiHostTimeSeriesCollector(["n[1-"]).start()
+    with pytest.raises(RollbookError, match="no-such-way"):
+        MultiHostTimeSeriesCollector(["localhost"], via="no-such-way").start()
+
+
+def test_a_program_that_ends_without_stop_ends() -> None:
+    """Whatever it dies of."""
+    script = (
+        "from rollbook.mlpstorage import TimeSeriesCollector; TimeSeriesCollector(0.1).start(); raise SystemExit(3)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 3
 
 
 @pytest.mark.needs("mpirun")

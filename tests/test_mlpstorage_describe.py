@@ -189,3 +189,14 @@ def test_traffic_roles_follow_the_bytes(tmp_path: Path) -> None:
         f"to '{table}' (format parquet)"
     )
     assert roles_of(tmp_path) == {"eth0": ["data"], "eth1": ["management"]}
+    (tmp_path / "series" / "net_dev.parquet").write_bytes(b"PAR1 no more")
+    assert roles_of(tmp_path) == {}
+
+
+def test_what_a_person_wrote_may_hold_a_date(tmp_path: Path) -> None:
+    """YAML takes it for one without being asked; it is kept."""
+    (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_records({"n1": FACTS}))))
+    (tmp_path / "system.yaml").write_text("system_under_test:\n  available_since: 2026-08-01\n")
+    done = CliRunner().invoke(command, [str(tmp_path / "s.json"), "-o", str(tmp_path / "system.yaml")])
+    assert done.exit_code == 0, done.output
+    assert '"2026-08-01"  # kept' in (tmp_path / "system.yaml.new").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from rollbook.checks import engine
 from rollbook.checks.model import Findings
 from rollbook.checks.subject import open_subject
 from rollbook.checks.verify import Problem, verify
+from rollbook.cli.report import command as report
 from rollbook.cli.snapshot import command as snapshot
 from rollbook.cli.verify import command
 from rollbook.errors import RecordError, UsageError
+from rollbook.records import layout
 from rollbook.records.document import Snapshot, encode, read
-from rollbook.records.layout import Leaf, write_file
+from rollbook.records.layout import Leaf, files_of, write_file
 from rollbook.records.run import RunHosts
 from rollbook.records.signing import check_signature, sign
 from tests.runs import host_records
@@ -83,13 +86,15 @@ def test_one_flipped_byte_is_found_and_named(record: Path) -> None:
 
 
 def test_missing_added_and_longer_files(record: Path) -> None:
-    """Each under its own name; a link is an added file too."""
+    """Each under its own name; a link is an added file too, also one to a directory."""
     (record / "raw" / "000001.seg").unlink()
     (record / "raw" / "000002.seg").write_bytes(b"")
     (record / "link").symlink_to("hosts.json")
+    (record / "elsewhere").symlink_to("/etc")
     with (record / "findings.json").open("ab") as file:
         file.write(b" ")
     assert sorted(told(record)) == [
+        ("added", "elsewhere"),
         ("added", "link"),
         ("added", "raw/000002.seg"),
         ("changed", "findings.json"),
@@ -104,6 +109,8 @@ def test_missing_added_and_longer_files(record: Path) -> None:
         ("findings.json", "[]", "Expected `object`"),
         ("training_20260801_000000_metadata.json", '{"benchmark_type": "training"}', "lacks run_datetime"),
         ("training_20260801_000000_metadata.json", "{", "not JSON"),
+        ("training_20260801_000000_metadata.json", "[" * 100_000, "not JSON"),
+        ("hosts.json", "[" * 100_000, "not the document"),
         ("training_20260801_000000_cluster_info.json", "{}", "total_memory_bytes"),
         ("training_20260801_000000_timeseries.json", '{"num_samples": 1}', "collection_interval_seconds"),
     ],
@@ -122,7 +129,38 @@ def test_a_manifest_cannot_lead_out_of_the_record(record: Path) -> None:
     manifest = json.loads((record / "manifest.json").read_bytes())
     manifest["files"].append({"path": "../../../etc/passwd", "size": 1, "sha256": "0"})
     (record / "manifest.json").write_text(json.dumps(manifest))
-    assert Problem("unreadable", "../../../etc/passwd", "the name leads out of the record") in verify(record).problems
+    assert verify(record).problems == [Problem("missing", "../../../etc/passwd", "listed in the manifest")]
+
+
+def test_what_a_command_left_in_a_record(record: Path) -> None:
+    """Names that are no text, links and pipes: the record is whole, and verifying it neither follows nor waits."""
+    (record / os.fsdecode(b"caf\xe9")).write_text("x")
+    (record / "zero").symlink_to("/dev/zero")
+    (record / "hosts_timeseries.json").symlink_to("/dev/zero")
+    (record / "etc").symlink_to("/etc")
+    (record / "ghosts.json").write_text("[]")
+    (record / "build_manifest.json").write_text("[]")
+    os.mkfifo(record / "pipe")
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == []
+    listed = {entry["path"]: entry["size"] for entry in json.loads((record / "manifest.json").read_bytes())["files"]}
+    assert (listed["caf\\xe9"], listed["zero"], "pipe" in listed) == (1, len("/dev/zero"), False)
+    (record / "zero").unlink()
+    (record / "zero").symlink_to("/dev/null")
+    (record / "ghosts.json").unlink()
+    os.mkfifo(record / "ghosts.json")
+    assert told(record) == [("missing", "ghosts.json"), ("changed", "zero")]
+    (record / "manifest.json").unlink()
+    os.mkfifo(record / "manifest.json")
+    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+        verify(record)
+
+
+def test_a_file_that_goes_while_it_is_listed(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command's child that outlives it costs the record nothing."""
+    monkeypatch.setattr(layout, "files_of", lambda path: {"gone": path / "gone", **files_of(path)})
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == []
 
 
 def test_no_manifest(tmp_path: Path) -> None:
@@ -151,6 +189,15 @@ def test_signature(record: Path, key: Path) -> None:
     (record / "manifest.json").write_bytes(data.replace(b'"rollbook"', b'"rollBook"', 1))
     assert ("signature", "manifest.json") in told(record, allowed(key, "ada@example.org"))
     assert not check_signature(record / "manifest.json", None).good
+
+
+def test_a_key_for_other_things_is_told_once(record: Path, key: Path) -> None:
+    """What ssh-keygen says is the reason, as it said it."""
+    sign(record / "manifest.json", key)
+    key.with_name("signers").write_text(f'ada namespaces="file" {key.with_suffix(".pub").read_text()}')
+    judged = check_signature(record / "manifest.json", key.with_name("signers"))
+    assert not judged.good
+    assert 10 < len(judged.note) < 200
 
 
 @pytest.mark.parametrize(
@@ -194,13 +241,40 @@ def test_a_snapshot_is_signed_like_a_run(key: Path, tmp_path: Path) -> None:
     for output in ([], ["-o", str(tmp_path / "one.json")]):
         refused = CliRunner().invoke(snapshot, [*options, *output])
         assert isinstance(refused.exception, UsageError)
+    key.write_text("nothing")
+    refused = CliRunner().invoke(snapshot, [*options, "-o", str(tmp_path / "never")])
+    assert isinstance(refused.exception, RecordError)
+    assert not (tmp_path / "never").exists()
 
 
-def test_signing_needs_a_key_that_works(record: Path, tmp_path: Path) -> None:
-    """What ssh-keygen says is passed on."""
+def test_signing_needs_a_key_that_works(record: Path, key: Path, tmp_path: Path) -> None:
+    """What ssh-keygen says is passed on, and a signature that was there stays."""
+    sign(record / "manifest.json", key)
     (tmp_path / "nokey").write_text("nothing")
     with pytest.raises(RecordError, match="cannot sign"):
         sign(record / "manifest.json", tmp_path / "nokey")
+    assert told(record, allowed(key, "ada@example.org")) == []
+
+
+def test_a_new_page_is_listed(record: Path, key: Path, tmp_path: Path) -> None:
+    """What else was changed is still found, and a signed record keeps its page."""
+    run = CliRunner().invoke
+    for _ in range(2):
+        assert run(report, [str(record)]).exit_code == 0
+        assert told(record) == []
+    with (record / "findings.json").open("ab") as file:
+        file.write(b" ")
+    assert run(report, [str(record)]).exit_code == 0
+    assert told(record) == [("changed", "findings.json")]
+    Leaf(record, "training", record.name).write_manifest()
+    sign(record / "manifest.json", key)
+    page = (record / "report.html").read_bytes()
+    for output in ([], ["-o", str(record / "report.html")]):
+        refused = run(report, [str(record), *output])
+        assert isinstance(refused.exception, UsageError)
+    assert (record / "report.html").read_bytes() == page
+    assert run(report, [str(record), "-o", str(tmp_path / "other.html")]).exit_code == 0
+    assert told(record, allowed(key, "ada@example.org")) == []
 
 
 def test_command(record: Path, key: Path) -> None:

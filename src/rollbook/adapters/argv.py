@@ -10,6 +10,8 @@ from pathlib import PurePath
 __all__ = ["natural", "option", "options", "overrides", "processes", "shown", "words_after"]
 
 _LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun"}
+_PROCESSES = re.compile(r"(?:-np?|--np?|--ntasks)=?(\d+)?", re.ASCII)
+_PAIRS = {"mca", "gmca", "omca", "prtemca", "pmixmca", "env", "genv"}  # options that take a name and a value
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 
 
@@ -52,10 +54,23 @@ def natural(word: str | None) -> int | None:
 
 
 def processes(argv: Sequence[str]) -> int | None:
-    """How many processes a parallel launcher at the front of the command line was told to start."""
+    """How many processes a parallel launcher at the front of the command line was told to start.
+
+    Only before the program that it starts: an `-n` that follows is the program's own.
+    """
     if not argv or PurePath(argv[0]).name not in _LAUNCHERS:
         return None
-    return natural(option(argv, "-n", "-np", "--np", "--n", "--ntasks"))
+    values = 0  # words that may yet belong to the option before
+    for word, following in itertools.zip_longest(argv[1:], argv[2:]):
+        if told := _PROCESSES.fullmatch(word):
+            return natural(told[1] or following)
+        if word.startswith("-"):
+            values = 0 if "=" in word else 2 if word.lstrip("-") in _PAIRS else 1
+        elif values == 0:
+            return None
+        else:
+            values -= 1
+    return None
 
 
 def words_after(argv: Sequence[str], *programs: str) -> list[str] | None:

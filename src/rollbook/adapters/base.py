@@ -20,9 +20,8 @@ __all__ = ["Adapter", "Outcome", "Ran"]
 class Outcome(msgspec.Struct, kw_only=True):
     """What a run was and what came out of it, under the names of a record's metadata.
 
-    `num_processes` is what the benchmark or its launcher says, one where neither does. `hosts` are the names under
-    which the benchmark itself saw its hosts. Phases are in nanoseconds of the clock of the machine that ran the
-    command. `notes` say in words what was looked for and not found.
+    `num_processes` is what the benchmark or its launcher says, one where neither does. Phases are in nanoseconds of
+    the clock of the machine that ran the command. `notes` say in words what was looked for and not found.
     """
 
     benchmark_type: str
@@ -33,7 +32,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     parameters: dict[str, Any] = {}
     override_parameters: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
-    hosts: list[str] = []
     phases: list[Phase] = []
     result_files: list[str] = []
     notes: list[str] = []

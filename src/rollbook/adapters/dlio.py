@@ -5,6 +5,7 @@ A run that only generates data writes its configuration and its log, but no summ
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any
 from rollbook.adapters.argv import overrides, processes, words_after
 from rollbook.adapters.base import Outcome, Ran
 from rollbook.adapters.moments import inside, place
-from rollbook.adapters.results import Results, count, table
+from rollbook.adapters.results import Results, count, table, there
 from rollbook.records.run import Phase
 
 __all__ = ["ACCELERATORS", "ADAPTER", "known", "read"]
@@ -23,7 +24,7 @@ __all__ = ["ACCELERATORS", "ADAPTER", "known", "read"]
 ACCELERATORS = ("a100", "h100", "b200", "mi355")
 """What the names of DLIO's workloads may end in: `unet3d_h100`."""
 
-_RANK_FILE = re.compile(r"([0-9]{1,9})_output\.json")
+_RANK_FILE = re.compile(r"[0-9]{1,9}_output\.json")
 # The last member of a rank's file, which grows with the number of steps: only its end is read.
 _HOSTNAME = re.compile(rb'"hostname"\s*:\s*"([A-Za-z0-9._-]{1,253})"\s*\}\s*$')
 _PARTS = re.compile(r"eval|ckpt|save_ckpt|load_ckpt")
@@ -35,7 +36,7 @@ class Dlio:
     name = "dlio"
 
     def outcome(self, ran: Ran) -> Outcome:
-        """Parameters, metrics, a phase per epoch, and the host names that only the per-rank files have."""
+        """Parameters, metrics, and a phase per epoch."""
         return read(ran, known(ran.argv))
 
 
@@ -68,7 +69,7 @@ def read(ran: Ran, outcome: Outcome, root: Path | None = None) -> Outcome:
         summary = results.json(output / "summary.json")
         outcome.metrics = table(summary.get("metric"))
         outcome.num_processes = count(summary.get("num_accelerators")) or outcome.num_processes
-        outcome.hosts = _hosts(output, results, summary)
+        _count_hosts(output, results, summary)
         outcome.phases = _phases(output, results)
     outcome.result_files, outcome.notes = results.files, outcome.notes + results.notes
     return outcome
@@ -94,7 +95,7 @@ def _configuration(output: Path, results: Results, outcome: Outcome) -> None:
     """The workload as Hydra composed it, overrides folded in; where it is missing, what the command line gave."""
     given = _overrides(results.ran.argv)
     places = (given.get("hydra.output_subdir", "dlio_config"), "dlio_config", ".hydra")
-    config = next((path for place in places if (path := output / place / "config.yaml").is_file()), None)
+    config = next((path for place in places if there(path := output / place / "config.yaml")), None)
     composed = table(results.yaml(config).get("workload")) if config else {}
     if not composed:
         results.note(f"no DLIO configuration below {output}: parameters are those of the command line only")
@@ -109,32 +110,27 @@ def _configuration(output: Path, results: Results, outcome: Outcome) -> None:
 
 
 def _nested(dotted: dict[str, Any]) -> dict[str, Any]:
-    """`{"a.b": 1}` as `{"a": {"b": 1}}`; a name that is both a value and a group stays dotted."""
+    """`{"a.b": 1}` as `{"a": {"b": 1}}`; what is in a group that is a value too stays dotted."""
     nested: dict[str, Any] = {}
     for name, value in dotted.items():
         *groups, last = name.split(".")
-        inner = nested
-        for group in groups:
-            inner = inner.setdefault(group, {})
-            if not isinstance(inner, dict):
-                nested[name] = value
-                break
+        if any(group in dotted for group in itertools.accumulate(groups, "{}.{}".format)):
+            nested[name] = value
         else:
-            inner[last] = value
+            functools.reduce(lambda inner, group: inner.setdefault(group, {}), groups, nested)[last] = value
     return nested
 
 
-def _hosts(output: Path, results: Results, summary: dict[str, Any]) -> list[str]:
-    """The hosts of all ranks, each once, in the order of their ranks."""
-    ranks = {int(rank[1]): path for path in output.glob("*.json") if (rank := _RANK_FILE.fullmatch(path.name))}
-    new = [path for _, path in sorted(ranks.items()) if results.written(path) is not None]
+def _count_hosts(output: Path, results: Results, summary: dict[str, Any]) -> None:
+    """Say where the files of the ranks name more or fewer hosts than DLIO counted, or are of another run."""
+    ranks = [path for path in output.glob("*.json") if _RANK_FILE.fullmatch(path.name)]
+    new = [path for path in ranks if results.written(path) is not None]
     if len(new) < len(ranks):
         results.note(f"{len(ranks) - len(new)} per-rank files in {output} were not written during this run")
-    hosts = dict.fromkeys(host for path in new if (host := _hostname(path)))
+    hosts = {host for path in new if (host := _hostname(path))}
     expected = count(summary.get("num_hosts"))
     if expected is not None and expected != len(hosts):
         results.note(f"the hosts in DLIO's summary are {expected}, those in its per-rank files {len(hosts)}")
-    return list(hosts)
 
 
 def _hostname(path: Path) -> str | None:
@@ -153,7 +149,7 @@ def _phases(output: Path, results: Results) -> list[Phase]:
     Later versions name the file after the rank. The times are local and carry no zone.
     """
     names = ("0_per_epoch_stats.json", "per_epoch_stats.json")
-    path = next((path for name in names if (path := output / name).is_file()), None)
+    path = next((path for name in names if there(path := output / name)), None)
     spans = list(_spans(results.json(path))) if path else []
     placed = place([edge for _, *edges in spans for edge in edges], results.ran)
     if placed is None:

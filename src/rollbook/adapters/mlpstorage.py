@@ -69,13 +69,15 @@ def _mlpstorage(kind: str, words: Sequence[str]) -> Outcome:
 
 
 def _params(words: Sequence[str]) -> dict[str, str]:
-    """`--params key=value key=value …`, as often as it is given."""
+    """`--params key=value key=value …` and `--params=key=value`, as often as it is given."""
     found, taking = {}, False
     for word in words:
+        given = word
         if word.startswith("-"):
-            taking = word in ("--params", "--param", "-p")
-        elif taking and "=" in word:
-            name, _, value = shown(word).partition("=")
+            name, _, given = word.partition("=")
+            taking = name in ("--params", "--param", "-p")
+        if taking and "=" in given:
+            name, _, value = shown(given).partition("=")
             found[name] = value
     return found
 

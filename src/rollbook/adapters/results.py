@@ -14,7 +14,7 @@ import msgspec
 from rollbook.adapters.argv import shown
 from rollbook.adapters.base import Ran
 
-__all__ = ["DECODER", "Results", "count", "rows", "storable", "table"]
+__all__ = ["DECODER", "Results", "count", "rows", "storable", "table", "there"]
 
 LIMIT = 64 << 20  # bytes of one result file
 ENTRIES = 200_000  # directory entries looked at in a search: a data set may lie beside the results
@@ -40,6 +40,14 @@ def rows(value: Any) -> list[dict[str, Any]]:
 def count(value: Any) -> int | None:
     """The value where it is a whole number that is not negative."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def there(path: Path) -> bool:
+    """Whether it is a file, not a device or a pipe, which would keep us waiting."""
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a directory that we may not enter
+        return False
 
 
 def storable(value: Any) -> Any:
@@ -73,7 +81,7 @@ class Results:
 
     def text(self, path: Path) -> str | None:
         """The text of a file of this run."""
-        if not path.is_file():  # a device or a pipe would keep us waiting
+        if not there(path):
             self.note(f"{path} is not there")
             return None
         if self.written(path) is None:
@@ -112,7 +120,7 @@ class Results:
             return {}
         try:
             value = storable(msgspec.yaml.decode(text))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except (msgspec.MsgspecError, ValueError, IndexError, RecursionError):
             self.note(f"{path} is not the YAML it should be")
             return {}
         return table(value)

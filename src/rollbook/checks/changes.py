@@ -14,7 +14,7 @@ from rollbook.checks.views import View, status_of, views_of
 from rollbook.records.hosts import HostRecord
 from rollbook.sources.base import Compare
 
-__all__ = ["changes"]
+__all__ = ["changes", "settled"]
 
 SETTLED = ("same", "band", "set", "unique", "expected", "delta")
 
@@ -37,6 +37,11 @@ def changes(
             for difference in differences(view, sides):
                 by_side = {part.hosts[0]: part.value for part in difference.values}
                 yield Change(difference.field, by_side["a"], by_side["b"], difference.row, difference.unit)
+
+
+def settled(view: View) -> dict[str, Compare]:
+    """The fields that stay what they are while a host runs, counts of errors aside."""
+    return {name: how for name, how in _fields(view, volatile=False, one_host=True).items() if how.mode != "delta"}
 
 
 @functools.cache

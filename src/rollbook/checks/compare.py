@@ -15,7 +15,7 @@ from rollbook.checks.views import View, status_of
 from rollbook.records.hosts import HostRecord
 from rollbook.sources.base import Compare, same, same_set
 
-__all__ = ["differences", "duplicates", "in_band", "key_of", "odd_hosts"]
+__all__ = ["differences", "duplicates", "in_band", "key_of", "named_rows", "odd_hosts", "own_values", "shared_value"]
 
 Cells = Sequence[tuple[str, Any]]
 """One value, record or table of each host, with the host's name."""
@@ -76,8 +76,15 @@ def _by_identity(view: View, cells: Cells) -> Iterator[Difference]:
     usual = [(name, table) for name, table in tables if name not in odd]
     for kind in usual[0][1] if usual else ():
         for field, how in view.compared.items():
-            values = [(name, _shared(table[kind], field)) for name, table in usual]
+            values = [(name, shared_value(table[kind], field)) for name, table in usual]
             yield from _field(f"{view.name}.{field}", kind, how, values)
+
+
+def named_rows(view: View, fact: Any) -> dict[str, list[Any]]:
+    """The rows of a host by the names they are compared under: a record has none, some tables go by kind."""
+    if not view.table:
+        return {"": [fact]}
+    return _kinds(view, fact) if view.identity else {key_of(view, row): [row] for row in fact}
 
 
 def _kinds(view: View, rows: Sequence[Any]) -> dict[str, list[Any]]:
@@ -88,7 +95,7 @@ def _kinds(view: View, rows: Sequence[Any]) -> dict[str, list[Any]]:
     return dict(sorted(found.items()))
 
 
-def _shared(rows: Sequence[Any], field: str) -> Any:
+def shared_value(rows: Sequence[Any], field: str) -> Any:
     """The value that all rows of a kind have; the sorted values where they differ."""
     first = getattr(rows[0], field)
     if all(getattr(row, field) == first for row in rows):
@@ -113,7 +120,7 @@ def _parts(how: Compare, cells: Cells) -> list[Value]:
 
 
 def _bands(how: Compare, cells: Cells) -> list[Value]:
-    """Those near the median, under the median, and the others by value."""
+    """Those near the median, under the median, and the others by value; what most have first."""
     numbers = [value for _, value in cells if isinstance(value, int | float)]
     if len(numbers) < len(cells):
         # Disks of one kind may have several sizes, and a host may not know its own: then only equal is alike.
@@ -121,7 +128,7 @@ def _bands(how: Compare, cells: Cells) -> list[Value]:
     middle = statistics.median_low(numbers)
     inside = [name for name, value in cells if in_band(value, middle, how.tolerance)]
     outside = [(name, value) for name, value in cells if not in_band(value, middle, how.tolerance)]
-    return [Value(middle, inside), *_parts(how, outside)]
+    return sorted([Value(middle, inside), *_parts(how, outside)], key=lambda part: -len(part.hosts))
 
 
 def in_band(value: float, middle: float, tolerance: float) -> bool:
@@ -141,14 +148,15 @@ def duplicates(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]:
     for field in view.unique:
         seen: dict[str, list[str]] = {}
         for host in hosts:
-            for value in _own_values(view, host, field):
+            for value in own_values(view, host, field):
                 seen.setdefault(value, []).append(host.name)
         for value, names in seen.items():
             if len(names) > 1:
                 yield Difference(f"{view.name}.{field}", [Value(value, names)])
 
 
-def _own_values(view: View, host: HostRecord, field: str) -> set[str]:
+def own_values(view: View, host: HostRecord, field: str) -> set[str]:
+    """The values of a field that belongs to one host alone, from all rows of the host."""
     fact = view.fact(host)
     if fact is None:
         return set()

@@ -15,14 +15,14 @@ from typing import Literal
 
 import msgspec
 
-from rollbook.checks.changes import changes
-from rollbook.checks.compare import differences, duplicates, odd_hosts
+from rollbook.checks.changes import changes, settled
+from rollbook.checks.compare import differences, duplicates, odd_hosts, own_values
 from rollbook.checks.model import CannotTell, Change, Difference, Finding, NotApplicable, Severity
 from rollbook.checks.moments import rise
 from rollbook.checks.rule import SECTIONS, Manual, Rule
-from rollbook.checks.shown import change_text, difference_text, value_text
+from rollbook.checks.shown import change_text, difference_text, some, value_text
 from rollbook.checks.subject import Ended, Subject
-from rollbook.checks.views import views, views_of
+from rollbook.checks.views import View, status_of, views_of
 from rollbook.hosts import fold
 
 __all__ = ["FILES", "Row", "rows", "rules"]
@@ -51,11 +51,6 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def place(self, field: str) -> int:
         """Where a field stands in the list, the most telling first; the others are behind."""
         return self.fields.index(field) if field in self.fields else len(self.fields)
-
-    @property
-    def views(self) -> list[str]:
-        """The views whose fields it watches; none for a rule that takes what is left."""
-        return list(dict.fromkeys(field.partition(".")[0] for field in self.fields if field != "*"))
 
 
 @functools.cache
@@ -99,8 +94,7 @@ def _mismatches(name: str, row: Row, run: Subject) -> Iterator[Finding]:
         told.sort(key=lambda difference: row.place(difference.field))
         text = _with_more(difference_text(told[0]), len(told))
         yield Finding(message=text, hosts=list(hosts), group=group, differences=told)
-    if not found:
-        _must_be_known(row, run)
+    _must_be_known(name, row, run, found=bool(found))
 
 
 def _duplicates(name: str, row: Row, run: Subject) -> Iterator[Finding]:
@@ -114,8 +108,8 @@ def _duplicates(name: str, row: Row, run: Subject) -> Iterator[Finding]:
             hosts=list(hosts),
             differences=[difference],
         )
-    if not found:
-        _must_be_known(row, run)
+    _must_be_known(name, row, run, found=bool(found))
+    _must_have_told(name, row, run)
 
 
 def _changes(name: str, row: Row, run: Subject) -> Iterator[Finding]:
@@ -128,26 +122,63 @@ def _changes(name: str, row: Row, run: Subject) -> Iterator[Finding]:
         when = rise(run.path, told[0], names) if row.kind == "rose" else {}
         text = f"{_with_more(texts[0], len(texts))} ({fold(names)})"
         yield Finding(message=text, hosts=names, changes=told, evidence={**when})
-    if not alike:
-        _must_be_known(row, run)
+    _must_be_known(name, row, run, found=bool(alike))
+    _must_have_ended(name, row, run)
 
 
 def _with_more(text: str, count: int) -> str:
     return text if count == 1 else f"{text}, and {count - 1} more"
 
 
-def _must_be_known(row: Row, run: Subject) -> None:
-    """Nothing was found; tell whether all is well, no host has such a thing, or some could not be asked."""
-    sources = sorted({view.source for view in views() if view.name in row.views})
-    if not sources:  # a rule for what is left: passes where anything was read
-        return
-    states = {source: run.states(source) for source in sources}
-    told = [source for source in sources if states[source].there]
-    silent = {host for source in told or sources for host in states[source].unknown}
+def _watched(name: str, row: Row, run: Subject) -> list[View]:
+    """The views that the rule names; for one that takes what is left, those with such a field."""
+    named = {field.partition(".")[0] for field in row.fields}
+    return [view for view in _views(run) if view.name in named or ("*" in named and _left(name, row, view))]
+
+
+def _left(name: str, row: Row, view: View) -> bool:
+    by_kind = {"mismatch": view.compared, "duplicate": view.unique, "rose": view.counted, "changed": settled(view)}
+    return any(rule_for(row.kind, f"{view.name}.{field}") == name for field in by_kind[row.kind])
+
+
+@functools.lru_cache(maxsize=1)
+def _views(run: Subject) -> tuple[View, ...]:
+    return views_of(run.telling)
+
+
+def _must_be_known(name: str, row: Row, run: Subject, *, found: bool) -> None:
+    """Tell what the findings leave open: some hosts could not be asked, or no host has such a thing."""
+    sources = sorted({view.source for view in _watched(name, row, run)})
+    unread = {source: unknown for source in sources if (unknown := run.states(source).unknown)}
+    if unread:
+        hosts = {host for unknown in unread.values() for host in unknown}
+        raise CannotTell(f"{some(list(unread))} not read on {fold(hosts)}")
+    if not found and not any(run.states(source).there for source in sources):
+        raise NotApplicable(f"no host has {some(sources)}" if sources else "every fact has a rule of its own")
+
+
+def _must_have_told(name: str, row: Row, run: Subject) -> None:
+    """Some of what is a host's own is for root's eyes only: a host that tells a user none of it was not compared."""
+    watched = [(view, field) for view in _watched(name, row, run) for field in view.unique]
+    own = [(view, field) for view, field in watched if rule_for("duplicate", f"{view.name}.{field}") == name]
+    silent = [
+        host.name for host in run.telling if host.uid and not any(own_values(view, host, field) for view, field in own)
+    ]
     if silent:
-        raise CannotTell(f"{', '.join(told or sources)} not read on {fold(silent)}")
-    if not told:
-        raise NotApplicable(f"no host has {', '.join(sources)}")
+        raise CannotTell(f"{some([field for _, field in own])} not told to a user who is not root on {fold(silent)}")
+
+
+def _must_have_ended(name: str, row: Row, run: Subject) -> None:
+    """A host that could tell at the start and not at the end may have changed without anybody seeing it."""
+    sources = {view.source for view in _watched(name, row, run)}
+    after = {host.name: host for host in run.end if host.gave_data}
+    silent = [
+        host.name
+        for host in run.telling
+        if host.name not in after or any(status_of(after[host.name], source) == "unknown" for source in sources)
+    ]
+    if silent:
+        raise CannotTell(f"not read at the end on {fold(silent)}")
 
 
 Told = tuple[str, tuple[str, ...], Difference]
@@ -166,7 +197,7 @@ def _by_rule(run: Subject) -> _Sorted:
                 rule = rule_for(kind, difference.field)
                 found[kind].setdefault(rule, []).append((group, tuple(hosts), difference))
 
-    for view in views_of(run.telling):
+    for view in _views(run):
         keep("duplicate", "", duplicates(view, run.telling))
         for group in run.groups:
             keep("mismatch", group.name, differences(view, group.hosts))

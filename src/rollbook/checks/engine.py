@@ -10,11 +10,11 @@ from types import ModuleType
 
 from rollbook.checks import declared, silence
 from rollbook.checks.mlperf import verdict_of
-from rollbook.checks.model import CannotTell, Finding, Findings, NotApplicable, RuleResult, worst
+from rollbook.checks.model import CannotTell, Finding, Findings, NotApplicable, Outcome, RuleResult, worst
 from rollbook.checks.rule import Rule, of_module
 from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.subject import Benchmark, Presence, Subject
 from rollbook.errors import RollbookError, UsageError
 from rollbook.records.document import no_collecting
 
@@ -40,8 +40,8 @@ def _plugged(entry: importlib.metadata.EntryPoint) -> Rule:
     try:
         loaded = entry.load()
         return of_module(loaded) if isinstance(loaded, ModuleType) else _must_be_rule(loaded)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise RollbookError(f"the rule {entry.name} of {entry.value} cannot be used: {error}") from error
+    except Exception as error:  # whatever a plug-in does when imported
+        raise RollbookError(f"the rule {entry.name} of {entry.value} cannot be used: {error!r}") from error
 
 
 def _must_be_rule(loaded: object) -> Rule:
@@ -68,37 +68,50 @@ def check(run: Subject, silences: Sequence[Silence] = (), today: dt.date | None 
         for finding in result.findings:
             silence.apply(silences, result.id, finding, today)
         if result.findings:
-            result.outcome = worst(result.findings)
+            result.outcome = _judged(result)
     groups = [group.shown() for group in run.groups]
     found = Findings.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), groups, results)
-    found.notes = silence.expired(silences, today)
+    found.notes = [*run.strangers(), *silence.expired(silences, today)]
     if run.presence(Benchmark)[0] == "present":
         found.verdict = verdict_of(found).name
-        silent = [one.id for one in results if one.id.startswith("mlperf-") and one.outcome == "could-not-tell"]
+        silent = [one.id for one in results if one.id.startswith("mlperf-") and one.left_open]
         if silent:
             found.notes.append(f"{found.verdict} as far as it can be told: {', '.join(silent)} could not tell")
     return found
 
 
 def ask(one: Rule, run: Subject) -> RuleResult:
-    """One rule over one run. What it found before it could not tell more is kept."""
-    for need in one.needs:
-        state, why = run.presence(need)
-        if state != "present":
-            return RuleResult(id=one.id, outcome="not-applicable" if state == "absent" else "could-not-tell", note=why)
+    """One rule over one run. What it found before it could not tell more is kept, beside the note that says why."""
     result = RuleResult(id=one.id, outcome="pass")
     try:
+        for need in one.needs:
+            _must_be_there(*run.presence(need))
         for finding in one.check(run):
             result.findings.append(_completed(finding, one))
+        unread = run.unread(one.needs)
+        _must_be_there("unknown" if unread else "present", unread)
     except NotApplicable as reason:
         result.outcome, result.note = "not-applicable", str(reason)
     except CannotTell as reason:
         result.outcome, result.note = "could-not-tell", str(reason)
+    except Exception as error:  # noqa: BLE001 - whatever a rule stumbles over, the others are asked
+        result.outcome, result.note = "could-not-tell", f"the rule broke: {error!r}"
     if result.findings:
-        result.outcome = worst(result.findings)
-    elif result.outcome == "pass" and (note := run.unread(one.needs)):
-        result.outcome, result.note = "could-not-tell", note
+        result.outcome = _judged(result)
     return result
+
+
+def _must_be_there(state: Presence, why: str) -> None:
+    if state == "absent":
+        raise NotApplicable(why)
+    if state == "unknown":
+        raise CannotTell(why)
+
+
+def _judged(result: RuleResult) -> Outcome:
+    """What its findings say; where none of them counts, it passes only if nothing was left open."""
+    found = worst(result.findings)
+    return "could-not-tell" if found == "pass" and result.left_open else found
 
 
 def _completed(finding: Finding, one: Rule) -> Finding:

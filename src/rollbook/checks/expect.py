@@ -2,7 +2,7 @@
 
 [[expect]]
 field = "net_class.mtu"     # source.field, or source.field.column
-row = "eth[02]"             # optional: rows of a table by name; * ? [] are wildcards
+row = "eth[02]"             # optional: rows of a table by name; * ? [] are wildcards, and one row at least must fit
 hosts = "node[01-32]"       # optional: a nodeset
 equals = 9000               # one of: equals, one_of, at_least, at_most, matches
 reason = "jumbo frames on the storage network"
@@ -64,7 +64,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return self.hosts is None or host in expand(self.hosts)
 
     def values(self, host: HostRecord) -> Iterator[tuple[str, Any]]:
-        """The values of the field on a host, with the names of their rows; one that is absent is None."""
+        """The values of the field on a host, with the names of their rows; None where there is none, or no such row."""
         source, field, column = (*self.field.split(".", 2), "")[:3]
         fact = host.facts.get(source)
         if not catalogue.source(source).table:
@@ -73,8 +73,8 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         view = View(source, source)
         rows = [(key_of(view, row), row) for row in fact or []]
         fitting = [(key, row) for key, row in rows if self.row is None or fnmatch.fnmatchcase(key, self.row)]
-        if not fitting and self.row is not None:
-            yield self.row, None
+        if not fitting:
+            yield self.row or "", None
         for key, row in fitting:
             yield key, _one(row, field, column)
 
@@ -91,6 +91,12 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     expect: list[Expectation]
 
 
+def _has(record: type[msgspec.Struct], field: str, column: str = "") -> bool:
+    """Whether a record has such a field, and columns in it where one is named."""
+    types = {one.name: one.type for one in msgspec.structs.fields(record)}
+    return field in types and (not column or "dict" in str(types[field]))
+
+
 def read_expectations(path: Path) -> list[Expectation]:
     """The expectations of a file; raises `UsageError` that names what cannot be used."""
     found = read_toml(path, _File).expect
@@ -100,7 +106,7 @@ def read_expectations(path: Path) -> list[Expectation]:
             raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(WAYS)}")
         source, _, field = one.field.partition(".")
         known = catalogue.known(source)
-        if known is None or field.partition(".")[0] not in known.record.__struct_fields__:
+        if known is None or not _has(known.record, *field.split(".", 1)):
             raise UsageError(f"{path}: no source has a field called {one.field}")
         if one.hosts is not None:
             expand(one.hosts)

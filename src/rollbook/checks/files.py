@@ -20,5 +20,5 @@ def read_toml(path: Path, kind: type[T]) -> T:
         return msgspec.toml.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: {error}") from error

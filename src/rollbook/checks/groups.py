@@ -34,13 +34,12 @@ class Group:
 
 def profile_of(host: HostRecord) -> str:
     """The machine and its processor, as one line."""
-    machine, cpu, cloud = host.facts.get("dmi"), host.facts.get("cpuinfo"), host.facts.get("cloud")
     words = []
-    if isinstance(machine, Machine):
+    if machine := host.fact(Machine):
         words += [machine.sys_vendor, machine.product_name or machine.device_tree_model]
-    if isinstance(cloud, Cloud):
+    if cloud := host.fact(Cloud):
         words.append(cloud.instance_type if cloud.instance_type not in words else None)
-    if isinstance(cpu, CpuInfo):
+    if cpu := host.fact(CpuInfo):
         words.append(cpu.model or cpu.architecture)
     return ", ".join(word for word in words if word) or UNKNOWN
 
@@ -60,7 +59,7 @@ def form(hosts: Sequence[HostRecord], named: Mapping[str, Sequence[str]]) -> lis
 
 
 def named_groups(options: Sequence[str]) -> dict[str, list[str]]:
-    """Groups as typed: `name=nodeset`. A host is in one group at most."""
+    """Groups as typed: `name=nodeset`, also in parts. A host is in one group at most."""
     found: dict[str, list[str]] = {}
     for option in options:
         name, equals, nodes = option.partition("=")
@@ -69,6 +68,6 @@ def named_groups(options: Sequence[str]) -> dict[str, list[str]]:
         members = expand(nodes)
         twice = [host for host in members if any(host in others for others in found.values())]
         if twice:
-            raise UsageError(f"{twice[0]} is in two groups")
-        found[name] = members
+            raise UsageError(f"{twice[0]} is in two groups, or twice in one")
+        found[name] = [*found.get(name, []), *members]
     return found

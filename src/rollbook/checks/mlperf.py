@@ -7,8 +7,9 @@ record is the worst of them.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -16,7 +17,6 @@ from rollbook.checks.model import CannotTell, Finding, Findings, Severity
 from rollbook.checks.subject import Subject
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
-from rollbook.records.hosts import HostRecord
 from rollbook.sources.cgroup_limits import CgroupLimits
 from rollbook.sources.meminfo import MemInfo
 
@@ -26,15 +26,19 @@ __all__ = [
     "Memory",
     "Validation",
     "finding",
+    "looked_at",
     "memory_of",
     "need_all_memory",
     "parameter",
+    "sized",
     "verdict",
     "verdict_of",
     "whole",
 ]
 
 GIB = 1024**3
+# Ways to know of hosts without a look at each: nobody said, the user did, DLIO did, or this machine stood for all.
+NOT_LOOKED_AT = {"unknown", "args", "dlio_summary", "local_fallback"}
 
 
 class Validation(enum.Enum):
@@ -77,23 +81,23 @@ def verdict_of(findings: Findings) -> Validation:
 
 def parameter(metadata: Mapping[str, Any], *names: str) -> Any:
     """The first of these dotted parameters that the run has, overrides first; None if it has none."""
-    overrides = metadata.get("override_parameters") or {}
+    overrides = _table(metadata.get("override_parameters"))
     for name in names:
         if name in overrides:
             return overrides[name]
-        at: Any = metadata.get("parameters") or {}
+        at: Any = metadata.get("parameters")
         for part in name.split("."):
-            at = at.get(part) if isinstance(at, Mapping) else None
+            at = _table(at).get(part)
         if at is not None:
             return at
     return None
 
 
 def whole(value: Any, name: str) -> int:
-    """A parameter that must be a positive whole number."""
+    """A positive whole number, also as it was typed; raises `CannotTell` where it is none."""
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise CannotTell(f"the record does not say {name}") from None
     if number <= 0:
         raise CannotTell(f"{name} is {number}")
@@ -134,20 +138,34 @@ class Memory(msgspec.Struct, frozen=True):
 
 def memory_of(run: Subject) -> Memory:
     """Every statement about the clients' memory that the record holds."""
-    known = [HostMemoryInfo.of(memory, _limits(host)) for host, memory in run.each(MemInfo)]
-    cluster = run.metadata.get("system_info") or run.metadata.get("cluster_information") or {}
-    looked_at = cluster.get("collection_method") not in (None, "unknown", "args", "dlio_summary")
-    stated = cluster.get("total_memory_bytes") if looked_at else None
-    args = run.metadata.get("args") or {}
-    each, count = args.get("client_host_memory_in_gb"), args.get("num_client_hosts") or len(run.start)
-    sizes = run.summary.get("host_memory_GB")
+    known = [HostMemoryInfo.of(memory, host.fact(CgroupLimits)) for host, memory in run.each(MemInfo)]
+    cluster = _table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    stated = cluster.get("total_memory_bytes") if looked_at(str(cluster.get("collection_method", "unknown"))) else None
+    args = _table(run.metadata.get("args"))
+    each, count, hosts = (args.get(name) for name in ("client_host_memory_in_gb", "num_client_hosts", "hosts"))
+    clients = count if sized(count) and count else len(run.start) or (len(hosts) if isinstance(hosts, list) else 0)
+    number, sizes = cluster.get("num_hosts"), run.summary.get("host_memory_GB")
     return Memory(
-        hosts=len(known) or len(run.start) or int(cluster.get("num_hosts") or 0),
-        measured=sum(memory.total for memory in known) if known else stated or None,
+        hosts=len(known) or len(run.start) or (int(number) if sized(number) else 0),
+        measured=sum(memory.total for memory in known) if known else int(stated) if sized(stated) and stated else None,
         limited=sum(memory.usable for memory in known) if known else None,
-        declared=int(each * count * GIB) if isinstance(each, int | float) and count else None,
-        reported=int(sum(sizes) * GIB) if isinstance(sizes, list) and sizes else None,
+        declared=int(each * clients * GIB) if sized(each) and clients else None,
+        reported=int(sum(sizes) * GIB) if isinstance(sizes, list) and sizes and all(map(sized, sizes)) else None,
     )
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def looked_at(method: str) -> bool:
+    """Whether a cluster's `collection_method` says that all its hosts were looked at."""
+    return not set(method.split("+")) & NOT_LOOKED_AT
+
+
+def sized(value: Any) -> TypeGuard[int | float]:
+    """Whether it is a size or a count that can be reckoned with."""
+    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
 
 
 def need_all_memory(run: Subject) -> None:
@@ -156,8 +174,3 @@ def need_all_memory(run: Subject) -> None:
     silent = [host.name for host in run.start if host.name not in known]
     if silent:
         raise CannotTell(f"nobody measured the memory of {fold(silent)}")
-
-
-def _limits(host: HostRecord) -> CgroupLimits | None:
-    limits = host.facts.get("cgroup_limits")
-    return limits if isinstance(limits, CgroupLimits) else None

@@ -91,12 +91,17 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of one rule; `note` says why it does not apply or could not tell."""
+    """What became of one rule; `note` says why it does not apply or could not tell, or what its findings leave open."""
 
     id: str
     outcome: Outcome
     note: str = ""
     findings: list[Finding] = []
+
+    @property
+    def left_open(self) -> bool:
+        """Whether there is something that the rule could not see, whatever it found besides."""
+        return bool(self.note) and self.outcome != "not-applicable"
 
 
 class GroupShown(msgspec.Struct, frozen=True):

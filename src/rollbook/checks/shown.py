@@ -8,9 +8,10 @@ from typing import Any
 from rollbook.checks.model import Change, Difference
 from rollbook.hosts import fold
 
-__all__ = ["change_text", "difference_text", "value_text"]
+__all__ = ["change_text", "difference_text", "some", "value_text"]
 
 LONGEST = 160
+MOST_NAMES = 5
 
 
 def difference_text(difference: Difference) -> str:
@@ -62,6 +63,12 @@ def value_text(value: Any, unit: str = "") -> str:
     if isinstance(value, list | tuple | dict):
         return _cut(" ".join(_members(value) or ["empty"]))
     return _cut(f"{value} {unit}".strip())
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, and how many there are besides."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _cut(text: str) -> str:

@@ -29,7 +29,6 @@ __all__ = [
     "Presence",
     "States",
     "Subject",
-    "Summary",
     "open_subject",
 ]
 
@@ -46,10 +45,6 @@ class Ended:
 
 class Benchmark:
     """A need: the record of a run of MLPerf Storage's."""
-
-
-class Summary:
-    """A need: the summary that DLIO writes at the end of a run."""
 
 
 class Baseline:
@@ -109,9 +104,15 @@ class Subject:
             return {}
         try:
             found = json.loads((self.path / "summary.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def strangers(self) -> list[str]:
+        """A line for each named group with hosts that nobody asked."""
+        asked = {host.name for host in self.start}
+        unasked = {group: [name for name in names if name not in asked] for group, names in self._named.items()}
+        return [f"group {group}: not in the run: {fold(names)}" for group, names in unasked.items() if names]
 
     def at_start(self) -> dict[str, int]:
         """The moment when the run began, as evidence; empty for hosts that were only looked at."""
@@ -144,7 +145,6 @@ class Subject:
             Ended: (bool(self.end), "the record has no end"),
             SeriesHost: (bool(self.series), "the record has no series"),
             Benchmark: (self.metadata.get("benchmark_type") in BENCHMARKS, "not a benchmark of MLPerf Storage"),
-            Summary: (bool(self.summary), "there is no summary of DLIO"),
             Baseline: (self.baseline is not None, "no baseline was given"),
             Expectation: (bool(self.expectations), "no expectations were given"),
             Description: (self.description is not None, "no description of the system was given"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -16,7 +14,7 @@ from rollbook.errors import RecordError
 from rollbook.mlpstorage.samples import TimeSeriesData
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
-from rollbook.records.layout import Manifest, ManifestEntry
+from rollbook.records.layout import Manifest, ManifestEntry, files_of, size_and_hash
 from rollbook.records.run import RunHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
 
@@ -25,17 +23,9 @@ __all__ = ["Problem", "Verified", "verify"]
 Kind = Literal["changed", "missing", "added", "unreadable", "signature"]
 MANIFEST = "manifest.json"
 NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
-# Documents by how their names end.
-SCHEMAS: dict[str, type] = {
-    "_cluster_info.json": ClusterInformation,
-    "_timeseries.json": TimeSeriesData,
-    "findings.json": Findings,
-    "hosts.json": RunHosts,
-    "snapshot.json": Snapshot,
-    MANIFEST: Manifest,
-}
-
-
+# Documents by name, and by how their names end.
+NAMED: dict[str, type] = {"findings.json": Findings, "hosts.json": RunHosts, "snapshot.json": Snapshot}
+SCHEMAS: dict[str, type] = {"_cluster_info.json": ClusterInformation, "_timeseries.json": TimeSeriesData}
 # What every table of the series begins with.
 COLUMNS = {"host": "VARCHAR", "ts": "TIMESTAMP_NS", "mono": "BIGINT"}
 
@@ -59,18 +49,22 @@ class Verified(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
 
 
 def verify(path: Path, allowed: Path | None = None) -> Verified:
-    """Verify a record or a bundle that was unpacked; raises `RecordError` where there is no manifest to go by."""
+    """Verify a record; raises `RecordError` where there is no manifest to go by."""
+    if not (path / MANIFEST).is_file():
+        raise RecordError(f"{path / MANIFEST} is not there")
     manifest = read(path / MANIFEST, Manifest)
     found = Verified(path=str(path), files=len(manifest.files), bytes=sum(entry.size for entry in manifest.files))
-    listed = {entry.path: entry for entry in manifest.files}
+    # A manifest comes from elsewhere: only what lies in the record is read, whatever the manifest names.
+    there, listed = files_of(path), {entry.path for entry in manifest.files}
     for entry in manifest.files:
-        found.problems += _file(path, entry)
+        found.problems += _file(there.get(entry.path), entry)
     own = {MANIFEST, signature_file(path / MANIFEST).name}
     found.problems += [
-        Problem("added", name, "not in the manifest") for name in _names(path) if name not in listed and name not in own
+        Problem("added", name, "not in the manifest") for name in there if name not in listed and name not in own
     ]
-    found.problems += [*_documents(path, set(listed)), *_tables(path, listed)]
-    if signature_file(path / MANIFEST).exists():
+    whole = {name: file for name, file in there.items() if name in listed and not file.is_symlink()}
+    found.problems += [*_documents(whole), *_tables(whole)]
+    if signature_file(path / MANIFEST).is_file():
         found.signature = check_signature(path / MANIFEST, allowed)
         if not found.signature.good:
             found.problems.append(Problem("signature", MANIFEST, found.signature.note))
@@ -79,65 +73,49 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
     return found
 
 
-def _file(root: Path, entry: ManifestEntry) -> Iterator[Problem]:
-    parts = PurePosixPath(entry.path)
-    # A manifest comes from elsewhere: it must not make us read outside the record.
-    if parts.is_absolute() or ".." in parts.parts:
-        yield Problem("unreadable", entry.path, "the name leads out of the record")
+def _file(path: Path | None, entry: ManifestEntry) -> Iterator[Problem]:
+    if path is None:
+        yield Problem("missing", entry.path, "listed in the manifest")
         return
     try:
-        with (root / entry.path).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        yield Problem("missing", entry.path, "listed in the manifest")
+        size, digest = size_and_hash(path)
     except OSError as error:
         yield Problem("unreadable", entry.path, error.strerror or str(error))
-    else:
-        if size != entry.size:
-            yield Problem("changed", entry.path, f"{size} bytes, {entry.size} in the manifest")
-        elif digest != entry.sha256:
-            yield Problem("changed", entry.path, f"SHA-256 is {digest[:16]}…, {entry.sha256[:16]}… in the manifest")
+        return
+    if size != entry.size:
+        yield Problem("changed", entry.path, f"{size} bytes, {entry.size} in the manifest")
+    elif digest != entry.sha256:
+        yield Problem("changed", entry.path, f"SHA-256 is {digest[:16]}…, {entry.sha256[:16]}… in the manifest")
 
 
-def _names(root: Path) -> Iterator[str]:
-    """Every file below, links among them: a link is no file of a record."""
-    for directory, _, files in os.walk(root):
-        for name in sorted(files):
-            yield Path(directory, name).relative_to(root).as_posix()
-
-
-def _documents(root: Path, listed: set[str]) -> Iterator[Problem]:
+def _documents(files: Mapping[str, Path]) -> Iterator[Problem]:
     """JSON files at the top of the record that are not what their names promise."""
-    metadata = [name for name in listed if name.endswith("_metadata.json")]
-    for name in sorted(listed):
-        if "/" in name or not name.endswith(".json") or not (root / name).is_file():
+    for name, path in files.items():
+        if "/" in name:
             continue
-        kind = next((kind for end, kind in SCHEMAS.items() if name.endswith(end)), None)
+        kind = NAMED.get(name) or next((kind for end, kind in SCHEMAS.items() if name.endswith(end)), None)
         try:
             if kind is not None:
-                read(root / name, kind)
-            else:
-                lacking = _lacking(root / name) if name in metadata else []
-                if lacking:
-                    yield Problem("unreadable", name, f"lacks {', '.join(lacking)}")
+                read(path, kind)
+            elif name.endswith("_metadata.json") and (lacking := _lacking(path)):
+                yield Problem("unreadable", name, f"lacks {', '.join(lacking)}")
         except RecordError as error:
             yield Problem("unreadable", name, str(error))
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             yield Problem("unreadable", name, f"not JSON: {error}")
 
 
-def _tables(root: Path, listed: Iterable[str]) -> Iterator[Problem]:
+def _tables(files: Mapping[str, Path]) -> Iterator[Problem]:
     """Tables of the series that cannot be read, or do not begin as they do."""
-    names = sorted(name for name in listed if PurePosixPath(name).match("series/*.parquet") and (root / name).is_file())
-    if not names:
+    tables = {name: path for name, path in files.items() if PurePosixPath(name).match("series/*.parquet")}
+    if not tables:
         return
     import duckdb  # noqa: PLC0415 - a snapshot has no tables
 
     with duckdb.connect() as connection:
-        for name in names:
+        for name, path in tables.items():
             try:
-                found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(root / name)]).fetchall()
+                found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
             except duckdb.Error as error:
                 yield Problem("unreadable", name, str(error).split("\n")[0])
                 continue

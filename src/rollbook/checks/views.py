@@ -103,11 +103,12 @@ class View:
 
 
 def status_of(host: HostRecord, source: str) -> str:
-    """`ok` with a fact, `absent` where the host has no such thing, `unknown` where it was not asked or not told."""
+    """`ok` with a whole fact, `absent` where the host has no such thing, `unknown` where it was not asked or told."""
+    reading = host.readings.get(source)
     if source in host.facts:
         lost = source in BINARY and host.agent == "sh" and host.facts[source] == []
-        return "unknown" if lost else "ok"
-    reading = host.readings.get(source)
+        cut = reading is not None and reading.status == "truncated"
+        return "unknown" if lost or cut else "ok"
     if reading is None:
         return "unknown"
     # A program that ran and said no, such as one whose service is off, has given its answer.
@@ -192,8 +193,8 @@ def _all_rows() -> tuple[View, ...]:
 
 
 def views_of(hosts: Iterable[HostRecord], *, all_rows: bool = False) -> tuple[View, ...]:
-    """All views, and those of facts on these hosts that come from other packages' sources; or every row of each."""
-    names = set[str]().union(*(host.facts for host in hosts)) - BUILT_IN
+    """All views, and those of other packages' sources that were read on these hosts; or every row of each."""
+    names = set[str]().union(*(names for host in hosts for names in (host.facts, host.readings))) - BUILT_IN
     more = [_whole(name) for name in sorted(names) if catalogue.known(name)]
     return (*(_all_rows() if all_rows else views()), *more)
 

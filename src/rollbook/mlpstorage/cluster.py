@@ -15,8 +15,16 @@ from typing import Any
 
 import msgspec
 
+from rollbook.errors import RecordError
 from rollbook.records.cluster import ClusterInformation as Core
-from rollbook.records.cluster import HostCPUInfo, HostInfo, HostMemoryInfo, HostSystemInfo, consistency_issues
+from rollbook.records.cluster import (
+    HostCPUInfo,
+    HostInfo,
+    HostMemoryInfo,
+    HostSystemInfo,
+    MissingHost,
+    consistency_issues,
+)
 from rollbook.sources.cgroups import Subsystem
 from rollbook.sources.diskstats import Disk
 from rollbook.sources.meminfo import MemInfo
@@ -38,11 +46,14 @@ class ClusterInformation:
         self.collection_method = "unknown"
         self.collection_timestamp: str | None = None
         self.host_consistency_issues: list[str] = []
+        self.usable_memory_bytes: int | None = None
+        self.num_hosts_requested: int | None = None
+        self.missing_hosts: list[MissingHost] = []
         if calculate_aggregated_info:
             memory = [host.memory.total for host in self.host_info_list]
             self.total_memory_bytes = sum(memory)
             self.min_memory_bytes, self.max_memory_bytes = min(memory, default=0), max(memory, default=0)
-            self.total_cores = sum(_cores(host) for host in self.host_info_list)
+            self.total_cores = sum(host.cores for host in self.host_info_list)
             self.host_consistency_issues = self.validate_cluster_consistency()
 
     @classmethod
@@ -68,7 +79,9 @@ class ClusterInformation:
 
         With the directory of the run, the files of its ranks tell each host's name and memory.
         """
-        hosts = list(_ranks(directory)) if directory else []
+        files = sorted(directory.glob("*_output.json")) if directory else []
+        # With results on each node's own disk only some of the files are here: then the sums tell more.
+        hosts = list(_ranks(files)) if len(files) >= int(summary.get("num_accelerators") or 0) else []
         if not hosts:
             memory, cpus = sum(summary["host_memory_GB"]), sum(summary.get("host_cpu_count") or [])
             count = int(summary.get("num_hosts") or len(summary["host_memory_GB"]))
@@ -93,6 +106,10 @@ class ClusterInformation:
         found.collection_method = str(data.get("collection_method") or "unknown")
         found.collection_timestamp = data.get("collection_timestamp")
         found.host_consistency_issues = list(data.get("host_consistency_issues") or [])
+        found.usable_memory_bytes, found.num_hosts_requested = (
+            data.get(name) for name in ("usable_memory_bytes", "num_hosts_requested")
+        )
+        found.missing_hosts = msgspec.convert(data.get("missing_hosts") or [], list[MissingHost])
         return found
 
     def validate_cluster_consistency(self) -> list[str]:
@@ -111,6 +128,9 @@ class ClusterInformation:
             self.collection_timestamp,
             self.host_info_list,
             self.host_consistency_issues,
+            self.usable_memory_bytes,
+            self.num_hosts_requested,
+            self.missing_hosts,
         )
         found: dict[str, Any] = msgspec.to_builtins(core)
         return found
@@ -130,17 +150,11 @@ class ClusterSnapshots:
         return {**sides, "collection_method": self.collection_method}
 
 
-def _cores(host: HostInfo) -> int:
-    if host.cpu is None:
-        return 0
-    return host.cpu.num_logical_cores if host.cpu.num_cores is None else host.cpu.num_cores
-
-
 def host_info(data: Mapping[str, Any]) -> HostInfo:
-    """A host from a collector's raw record, or from what `as_dict` wrote."""
+    """A host from a collector's raw record, or from what `as_dict` wrote; `RecordError` where it gave no memory."""
     if "memory" in data:
         return msgspec.convert(_with_numbers(data), HostInfo, strict=False)
-    info = HostInfo(hostname=str(data["hostname"]), memory=_memory(data.get("meminfo") or {}))
+    info = HostInfo(hostname=str(data["hostname"]), memory=_memory(data))
     info.collection_timestamp = data.get("collection_timestamp")
     info.cpu = _cpu(data.get("cpuinfo") or [])
     info.disks = [_row(Disk, {"device_number": "", **row}) for row in data.get("diskstats") or []]
@@ -175,13 +189,15 @@ def _with_numbers(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "disks": [{"device_number": "", **disk} for disk in data.get("disks") or []]}
 
 
-def _memory(meminfo: Mapping[str, int]) -> HostMemoryInfo:
-    kib = {name: int(value) for name, value in meminfo.items()}
+def _memory(data: Mapping[str, Any]) -> HostMemoryInfo:
+    kib = {name: int(value) for name, value in (data.get("meminfo") or {}).items()}
+    if "MemTotal" not in kib:
+        raise RecordError(f"{data.get('hostname')} gave no memory: {data.get('error', 'meminfo was not read')}")
     return HostMemoryInfo.of(MemInfo(kib["MemTotal"], kib, {}), None)
 
 
 def _cpu(cpus: Sequence[Mapping[str, Any]]) -> HostCPUInfo | None:
-    """Counted by sockets and cores where every CPU says to which it belongs."""
+    """Counted by sockets and cores where CPUs say to which they belong."""
     if not cpus:
         return None
     sockets = {cpu["physical id"] for cpu in cpus if "physical id" in cpu}
@@ -190,16 +206,18 @@ def _cpu(cpus: Sequence[Mapping[str, Any]]) -> HostCPUInfo | None:
     return HostCPUInfo(len(cpus), len(cores) or None, len(sockets) or None, model)
 
 
-def _ranks(directory: Path) -> Iterator[HostInfo]:
+def _ranks(files: Sequence[Path]) -> Iterator[HostInfo]:
     """One host for each name in the files of the ranks, with the memory that a rank on it saw."""
     seen: set[str] = set()
-    for path in sorted(directory.glob("*_output.json")):
+    for path in files:
         try:
             rank = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
-        name, memory = rank.get("hostname"), rank.get("host_meminfo") or {}
-        size = str(memory.get("MemTotal", "")).split()
+        if not isinstance(rank, dict):
+            continue
+        name, memory = rank.get("hostname"), rank.get("host_meminfo")
+        size = str(memory.get("MemTotal", "")).split() if isinstance(memory, dict) else []
         if name and name not in seen and size and size[0].isdecimal():
             seen.add(name)
             counts = rank.get("host_cpu_count")

@@ -144,13 +144,21 @@ class MPIClusterCollector(_Collector):
         del shared_staging_dir, shared_tmp_dir
 
     def collect(self, hosts: Sequence[str] | None = None, timeout: float | None = None) -> dict[str, Any]:  # type: ignore[override] # as theirs does
-        """System information by the name each host gives itself; raises `RuntimeError` where no host gave any."""
+        """System information by the name each host gives itself, by the one asked for where that is taken.
+
+        Raises `RuntimeError` where no host gave any.
+        """
         result = super().collect(hosts, timeout)
         if not result.success:
             raise RuntimeError(f"no host gave data through {self.mpi_bin}: {'; '.join(result.errors[:5])}")
         for error in result.errors:
             self.logger.warning(error)
-        return {info["hostname"]: info for info in result.data.values() if "error" not in info}
+        found: dict[str, Any] = {}
+        for name, info in result.data.items():
+            if "error" not in info:
+                # Hosts made from one image may all call themselves the same.
+                found[name if info["hostname"] in found else info["hostname"]] = info
+        return found
 
     def is_available(self) -> bool:
         """Whether the launcher is there."""

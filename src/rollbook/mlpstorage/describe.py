@@ -37,6 +37,12 @@ CLIENTS = {
     "wekafs": ("closed_source", "installable"),
     "panfs": ("closed_source", "installable"),
 }
+MOVED = """
+SELECT interface_name, sum(moved) FROM (
+    SELECT host, interface_name, max(rx_bytes + tx_bytes) - min(rx_bytes + tx_bytes) AS moved
+    FROM read_parquet(?) WHERE interface_name != 'lo' GROUP BY ALL
+) GROUP BY ALL
+"""
 WORTH = 0.1  # of a host's traffic: what carries less is not where the data went
 
 
@@ -145,12 +151,10 @@ def roles_of(path: Path | None) -> Roles:
         return {}
     import duckdb  # noqa: PLC0415 - only a record with a series needs it
 
-    rows = duckdb.execute(
-        "select interface_name, sum(moved) from (select host, interface_name, "
-        "max(rx_bytes + tx_bytes) - min(rx_bytes + tx_bytes) as moved from read_parquet(?) "
-        "where interface_name != 'lo' group by all) group by all",
-        [str(table)],
-    ).fetchall()
+    try:
+        rows = duckdb.execute(MOVED, [str(table)]).fetchall()
+    except duckdb.Error:  # a table that cannot be read suggests nothing
+        return {}
     moved = {str(name): int(count or 0) for name, count in rows}
     total = sum(moved.values())
     if not total:

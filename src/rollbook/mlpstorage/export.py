@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,8 +14,17 @@ from rollbook.records.run import Run
 
 __all__ = ["export_mlpstorage"]
 
-# Files of the benchmark itself that their readers look for beside the metadata.
-THEIRS = ("summary.json", "*_output.json", "*_per_epoch_stats.json", "dlio.log", "dlio_config", "*.stdout.log")
+# Files of the benchmark itself that their readers look for beside the metadata, and those that the metadata name.
+THEIRS = (
+    "summary.json",
+    "*_output.json",
+    "*_per_epoch_stats.json",
+    "dlio.log",
+    "dlio_config",
+    "*.stdout.log",
+    "stdout.log",
+    "stderr.log",
+)
 
 
 def export_mlpstorage(run: Run, path: Path) -> list[Path]:
@@ -30,8 +40,10 @@ def export_mlpstorage(run: Run, path: Path) -> list[Path]:
     if any(path.iterdir()):
         raise UsageError(f"{path} is not empty")
     kind, stamp = run.metadata.get("benchmark_type"), run.metadata.get("run_datetime")
-    if not kind or not stamp:
-        raise RecordError(f"{run.path} does not say benchmark_type and run_datetime")
+    for name in (kind, stamp):
+        # They become parts of file names, and the record may be anybody's.
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
+            raise RecordError(f"{run.path} does not say benchmark_type and run_datetime: {name!r}")
     metadata = {**run.metadata, "result_dir": str(path)}
     cluster = metadata.get("system_info") or metadata.get("cluster_information")
     written = [path / f"{kind}_{stamp}_metadata.json"]

@@ -37,17 +37,17 @@ class Entry(msgspec.Struct, frozen=True):
 
 def deployment_of(host: HostRecord) -> Entry:
     """Cloud where the firmware names a provider; on premises where it names a machine and no hypervisor."""
-    cloud, machine = host.facts.get("cloud"), host.facts.get("dmi")
-    if isinstance(cloud, Cloud) and cloud.provider:
+    cloud, machine = host.fact(Cloud), host.fact(Machine)
+    if cloud and cloud.provider:
         return Entry("cloud", "inferred", f"the firmware names {cloud.provider}")
-    if isinstance(machine, Machine) and machine.product_name and not (isinstance(cloud, Cloud) and cloud.hypervisor):
+    if machine and machine.product_name and not (cloud and cloud.hypervisor):
         return Entry("onprem", "inferred", "the firmware names a machine and no cloud")
     return Entry(None, "ask")
 
 
 def node_of(host: HostRecord, roles: Roles) -> dict[str, Any]:
     """What the host tells of itself, by path; hosts that are alike give equal nodes."""
-    info, release, cloud = HostInfo.of(host), host.facts.get("os_release"), host.facts.get("cloud")
+    info, release, cloud = HostInfo.of(host), host.fact(OsRelease), host.fact(Cloud)
     found: dict[str, Any] = {
         "networking": _networking(host, roles),
         "drives": _drives(host),
@@ -55,13 +55,13 @@ def node_of(host: HostRecord, roles: Roles) -> dict[str, Any]:
     }
     if info is not None:
         found["chassis.memory_capacity"] = Entry(round(info.memory.total / GIB), "measured", "GiB of usable memory")
-        instance = cloud.instance_type if isinstance(cloud, Cloud) else None
+        instance = cloud.instance_type if cloud else None
         found["chassis.model_name"] = Entry(instance or info.chassis_model, "measured")
         if info.cpu is not None:
             found["chassis.cpu_model"] = Entry(info.cpu.model or None, "measured")
             found["chassis.cpu_qty"] = Entry(info.cpu.num_sockets, "measured", "sockets")
             found["chassis.cpu_cores"] = Entry(info.cpu.num_cores, "measured", "physical cores of all sockets")
-    if isinstance(release, OsRelease):
+    if release is not None:
         found["operating_system.name"] = Entry(release.fields.get("NAME") or release.id, "measured")
         found["operating_system.version"] = Entry(release.version_id, "measured")
     return found
@@ -135,8 +135,8 @@ def _told(value: str | None, question: str) -> Entry:
 
 def _environment(host: HostRecord) -> list[dict[str, Entry]]:
     """Variables that are the same on every rank and launch, those that hold something."""
-    fact = host.facts.get("environment")
-    settings = fact.settings if isinstance(fact, Environment) else {}
+    fact = host.fact(Environment)
+    settings = fact.settings if fact else {}
     return [
         {"name": Entry(name, "measured"), "value": Entry(value, "measured")}
         for name, value in sorted(settings.items())

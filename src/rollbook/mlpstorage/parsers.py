@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollbook.mlpstorage.shapes import plain_rows
+from rollbook.mlpstorage.shapes import plain_rows, sample_value
 from rollbook.sources import cgroups, diskstats, loadavg, meminfo, mounts, net_dev, os_release, uptime, version, vmstat
 from rollbook.sources.text import lines_of
 
@@ -29,8 +29,8 @@ __all__ = [
 
 def parse_proc_meminfo(content: str) -> dict[str, int]:
     """Every line's number by name: kB, and for `HugePages_*` pages."""
-    found = meminfo.parse(content)
-    return {**found.kib, **found.counts}
+    found: dict[str, int] = sample_value(meminfo.parse(content))
+    return found
 
 
 def parse_proc_cpuinfo(content: str) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def parse_proc_version(content: str) -> str:
 
 def parse_proc_loadavg(content: str) -> dict[str, float]:
     """The averages and the task counts by name."""
-    (found,) = plain_rows([loadavg.parse(content)])
+    found: dict[str, float] = sample_value(loadavg.parse(content))
     return found
 
 
@@ -82,8 +82,8 @@ def parse_proc_uptime(content: str) -> float:
 
 def parse_proc_vmstat(content: str) -> dict[str, int]:
     """Every line's number by name."""
-    found = vmstat.parse(content)
-    return {**found.gauges, **found.counters}
+    found: dict[str, int] = sample_value(vmstat.parse(content))
+    return found
 
 
 def parse_proc_mounts(content: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rollbook.checks.engine import ask
-from rollbook.checks.mlperf import GIB, Issue, Validation, verdict
+from rollbook.checks.mlperf import GIB, Issue, Validation, looked_at, verdict
 from rollbook.checks.rules import written
 from rollbook.checks.rules.mlperf_minimum_memory import too_small
 from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
@@ -26,8 +26,6 @@ __all__ = [
 ]
 
 PARAM_VALIDATION = Validation
-COLLECTED = ("mpi", "ssh", "slurm", "local", "kube", "ssm")  # ways in which hosts were looked at
-
 WITHOUT_HOSTS = ("mlperf-dataset-size", "mlperf-checkpoint-size", "mlperf-accelerator-memory", "mlperf-gap")
 
 
@@ -61,16 +59,17 @@ class ClusterValidationRulesChecker(RulesChecker):
             self.issues.append(Issue(Validation.OPEN, message, severity="warning"))
 
     def check_minimum_memory(self) -> None:
-        """The smallest host has enough memory."""
+        """The smallest host has enough memory; one of which nobody knows the memory is not too small."""
         system = self.benchmark_run.system_info
-        if system is not None and system.num_hosts and system.min_memory_bytes < MINIMUM_HOST_MEMORY_GB * GIB:
+        known = system is not None and (system.host_info_list or system.min_memory_bytes)
+        if system is not None and known and system.min_memory_bytes < MINIMUM_HOST_MEMORY_GB * GIB:
             self.issues.append(too_small(system.min_memory_bytes, MINIMUM_HOST_MEMORY_GB))
 
     def check_mpi_collection_success(self) -> None:
         """The hosts were looked at, not only declared."""
         system = self.benchmark_run.system_info
         method = system.collection_method if system else "unknown"
-        if not set(method.split("+")) <= set(COLLECTED):
+        if not looked_at(method):
             message = f"Cluster info comes from {method}, not from the hosts"
             self.issues.append(Issue(Validation.OPEN, message, "collection_method", "mpi", method, "info"))
 
@@ -102,10 +101,10 @@ class BenchmarkVerifier:
         self.issues: list[Issue] = []
 
     def checkers(self) -> Sequence[RulesChecker]:
-        """Those that apply: the run's always, the cluster's where there are several hosts."""
+        """Those that apply: the run's always, the cluster's where there are several hosts or not all were looked at."""
         system = self.benchmark_run.system_info
         found: list[RulesChecker] = [BenchmarkRulesChecker(self.benchmark_run, self.logger)]
-        if system is not None and system.num_hosts > 1:
+        if system is not None and (system.num_hosts > 1 or not looked_at(system.collection_method)):
             found.append(ClusterValidationRulesChecker(self.benchmark_run, self.logger))
         return found
 

@@ -8,16 +8,19 @@ from typing import Any
 import msgspec
 
 from rollbook.mlpstorage.node import Entry, node_of
-from rollbook.records.cluster import HostInfo
+from rollbook.records.cluster import HostCPUInfo, HostSystemInfo
 from rollbook.records.hosts import HostRecord
+from rollbook.sources.cpu_topology import Topology
 from rollbook.sources.cpuinfo import CpuInfo
+from rollbook.sources.dmi import Machine
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.sysctl import Sysctl
 from rollbook.sources.vmstat import VmStat
 
-__all__ = ["plain_rows", "raw_record", "sample_value"]
+__all__ = ["SOURCES", "plain_rows", "raw_record", "sample_value"]
 
 UNKNOWN_THERE = ("device_number", "extra")  # keys that those tools do not know
+# Keys of a host's record, and the sources they come from.
 SOURCES = {
     "meminfo": "meminfo",
     "vmstat": "vmstat",
@@ -70,14 +73,12 @@ def raw_record(host: HostRecord) -> dict[str, Any]:
 
 
 def _system(host: HostRecord) -> dict[str, Any]:
-    info = HostInfo.of(host)
-    if info is None or info.system is None:
-        return {}
+    system, machine = HostSystemInfo.of(host), host.fact(Machine)
     found = {
-        "version": info.system.kernel_version or None,
-        "os_release": info.system.os_release or None,
-        "uptime_seconds": info.system.uptime_seconds,
-        "chassis_model": info.chassis_model or "",
+        "version": system.kernel_version or None,
+        "os_release": system.os_release or None,
+        "uptime_seconds": system.uptime_seconds,
+        "chassis_model": (machine.product_name if machine else None) or "",
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -112,10 +113,8 @@ def _plain(row: dict[str, Entry], *names: str) -> dict[str, Any]:
 
 def _cpus(host: HostRecord, cpu: CpuInfo) -> list[dict[str, Any]]:
     """One dict per logical CPU. Sockets and cores are dealt out evenly, so that counting them gives what there is."""
-    info = HostInfo.of(host)
-    known = info.cpu if info else None
-    sockets, cores = (known.num_sockets or 1, known.num_cores or cpu.logical_cpus) if known else (1, cpu.logical_cpus)
-    each = max(1, cores // sockets)
+    known = HostCPUInfo.of(cpu, host.fact(Topology))
+    sockets, cores = known.num_sockets or 1, known.num_cores or cpu.logical_cpus
     shared = {
         "model name": cpu.model,
         "vendor_id": cpu.vendor,
@@ -126,9 +125,9 @@ def _cpus(host: HostRecord, cpu: CpuInfo) -> list[dict[str, Any]]:
         {
             "processor": number,
             **{name: value for name, value in shared.items() if value},
-            "physical id": number % cores // each % sockets,
-            "core id": number % cores % each,
-            "cpu cores": each,
+            "physical id": number % cores % sockets,
+            "core id": number % cores // sockets,
+            "cpu cores": max(1, cores // sockets),
         }
         for number in range(cpu.logical_cpus)
     ]

@@ -1,12 +1,14 @@
 """MLPerf Storage's time series collectors over Rollbook's recorder: one stream per host, kept on disk while it runs.
 
 Samples fall on the same instants on all hosts, whatever the hosts take to answer; a host that is slow or gone costs
-itself alone. Past `max_samples` a host keeps every second sample, so that the end of a run is never lost.
+itself alone. Past `max_samples` every second sample is kept, on all hosts, so that the end of a run is never lost; 0 is
+no limit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import tempfile
 import threading
@@ -18,9 +20,9 @@ from rollbook.collect.plan import Plan
 from rollbook.collect.readings import Reading
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
-from rollbook.hosts import parse_hosts
+from rollbook.hosts import Host, parse_hosts
 from rollbook.mlpstorage.samples import TimeSeriesData, TimeSeriesSample
-from rollbook.mlpstorage.shapes import sample_value
+from rollbook.mlpstorage.shapes import SOURCES, sample_value
 from rollbook.series.samples import HostSamples, Segments
 from rollbook.series.survey import HostLog, Survey, survey
 from rollbook.sources import catalogue
@@ -29,13 +31,7 @@ from rollbook.transports import Options, route
 __all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector"]
 
 # Keys of a sample, and the sources they come from.
-SOURCES = {
-    "diskstats": "diskstats",
-    "vmstat": "vmstat",
-    "meminfo": "meminfo",
-    "loadavg": "loadavg",
-    "netdev": "net_dev",
-}
+SAMPLED = {key: SOURCES[key] for key in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev")}
 
 
 class MultiHostTimeSeriesCollector:
@@ -55,34 +51,46 @@ class MultiHostTimeSeriesCollector:
         self.hosts, self.interval, self.max_samples, self.logger = list(hosts), interval_seconds, max_samples, logger
         self._options = Options(ssh_user=ssh_username, timeout=ssh_timeout, **options)
         self._fanout = max_workers
-        self._stop = threading.Event()
+        self._stop = asyncio.Event()
         self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._asked: list[Host] = []
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._began = self._ended = ""
+        self._given: TimeSeriesData | None = None
 
     def start(self) -> None:
-        """Begin; returns when every host gives samples or has failed to."""
+        """Begin; returns when every host gives samples or has failed to, and raises what keeps it from beginning."""
         if self._thread is not None:
             raise RuntimeError("it was started already")
+        self._asked = parse_hosts(self.hosts)
         self._directory = tempfile.TemporaryDirectory(prefix="rollbook-")
         self._began = _stamp(dt.datetime.now(dt.UTC))
-        self._thread = threading.Thread(target=self._run, name=type(self).__name__)
+        # A program that ends without `stop` ends: nobody would get the samples.
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
         self._thread.start()
         self._ready.wait()
+        if self._error is not None:
+            self._directory.cleanup()
+            raise self._error
 
     def stop(self) -> TimeSeriesData:
-        """End, and give what was sampled."""
+        """End, and give what was sampled; asked again, the same."""
         if self._thread is None or self._directory is None:
             raise RuntimeError("it was not started")
-        self._stop.set()
-        self._thread.join()
-        self._ended = _stamp(dt.datetime.now(dt.UTC))
-        if self._error is not None:
-            raise self._error
-        with self._directory as path:
-            return self._data(survey(Path(path)))
+        if self._given is None:
+            if self._loop is not None:
+                with contextlib.suppress(RuntimeError):  # it ended by itself
+                    self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+            self._ended = _stamp(dt.datetime.now(dt.UTC))
+            with self._directory as path:
+                if self._error is not None:
+                    raise self._error
+                self._given = self._data(survey(Path(path)))
+        return self._given
 
     @property
     def is_running(self) -> bool:
@@ -92,17 +100,18 @@ class MultiHostTimeSeriesCollector:
     def _run(self) -> None:
         try:
             asyncio.run(self._record())
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread, by `stop`
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread, by `start` or `stop`
             self._error = error
         finally:
             self._ready.set()
 
     async def _record(self) -> None:
         assert self._directory is not None
-        plan = Plan.of([catalogue.source(name) for name in SOURCES.values()])
+        self._loop = asyncio.get_running_loop()
+        plan = Plan.of([catalogue.source(name) for name in SAMPLED.values()])
         async with Recorder(
             Path(self._directory.name),
-            parse_hosts(self.hosts),
+            self._asked,
             route(self._options),
             plan,
             interval=self.interval,
@@ -112,31 +121,35 @@ class MultiHostTimeSeriesCollector:
         ) as recorder:
             await recorder.ready()
             self._ready.set()
-            await asyncio.to_thread(self._stop.wait)
+            await self._stop.wait()
             await recorder.end(facts=False)
 
     def _data(self, found: Survey) -> TimeSeriesData:
         files = Segments(found)
         try:
-            samples = {host.name: self._thinned(list(_samples(found, host, files))) for host in found.hosts}
+            samples = {host.name: list(_samples(found, host, files)) for host in found.hosts}
         finally:
             files.close()
+        step = self._step(max(map(len, samples.values()), default=0))
+        samples = {host: taken[::step] for host, taken in samples.items()}
         collected = [host for host, taken in samples.items() if taken]
         return TimeSeriesData(
-            collection_interval_seconds=self.interval,
+            collection_interval_seconds=self.interval * step,
             start_time=self._began,
             end_time=self._ended,
             num_samples=sum(map(len, samples.values())),
             samples_by_host={host: samples[host] for host in collected},
             collection_method="ssh" if len(collected) > 1 else "local",
-            hosts_requested=self.hosts,
+            hosts_requested=[host.name for host in self._asked],
             hosts_collected=collected,
         )
 
-    def _thinned(self, samples: list[TimeSeriesSample]) -> list[TimeSeriesSample]:
-        while len(samples) > self.max_samples:
-            samples = samples[::2]
-        return samples
+    def _step(self, longest: int) -> int:
+        """One of how many samples is kept, with so many on the host that has most."""
+        step = 1
+        while 0 < self.max_samples * step < longest:
+            step *= 2
+        return step
 
 
 class TimeSeriesCollector(MultiHostTimeSeriesCollector):
@@ -151,7 +164,7 @@ def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeri
     keys = {
         number: key
         for number, source in enumerate(found.plan.sources)
-        for key, s in SOURCES.items()
+        for key, s in SAMPLED.items()
         if s == source.name
     }
     name = next((hello["hostname"] for hello in host.hellos if hello.get("hostname")), host.name)

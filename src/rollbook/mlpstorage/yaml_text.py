@@ -50,5 +50,5 @@ def _key(name: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """Numbers, words and flow collections as JSON writes them, which is YAML too."""
-    return json.dumps(value.value if isinstance(value, Entry) else value)
+    """Numbers, words and flow collections as JSON writes them, which is YAML too; a date as its text."""
+    return json.dumps(value.value if isinstance(value, Entry) else value, default=str)

@@ -159,6 +159,13 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
     collection_method: str = "unknown"
     status: str = "complete"
 
+    @property
+    def cores(self) -> int:
+        """Physical cores, or logical CPUs where the host does not tell them; 0 where it tells neither."""
+        if self.cpu is None:
+            return 0
+        return self.cpu.num_logical_cores if self.cpu.num_cores is None else self.cpu.num_cores
+
     @classmethod
     def of(cls, host: HostRecord) -> HostInfo | None:
         """From a host record; None where not even the memory is known."""
@@ -197,7 +204,7 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
 
 
 class MissingHost(msgspec.Struct, frozen=True):
-    """A host that was asked for and gave no data; it counts in no sum and no minimum."""
+    """A host that was asked for and gave no data; it counts in sums and minimums only as the user declared it."""
 
     name: str
     status: str
@@ -233,7 +240,7 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
         memory = [host.memory.total for host in hosts]
         return cls(
             total_memory_bytes=sum(memory),
-            total_cores=sum(_cores(host) for host in hosts),
+            total_cores=sum(host.cores for host in hosts),
             num_hosts=len(hosts),
             min_memory_bytes=min(memory, default=0),
             max_memory_bytes=max(memory, default=0),
@@ -245,12 +252,6 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
             num_hosts_requested=len(records),
             missing_hosts=[MissingHost(r.name, r.status, r.reason) for r in records if r.name not in there],
         )
-
-
-def _cores(host: HostInfo) -> int:
-    if host.cpu is None:
-        return 0
-    return host.cpu.num_logical_cores if host.cpu.num_cores is None else host.cpu.num_cores
 
 
 def _release(banner: str) -> str:
@@ -266,7 +267,7 @@ def consistency_issues(hosts: Sequence[HostInfo]) -> list[str]:
         low, high = min(memory) / KIB**3, max(memory) / KIB**3
         issues.append(f"Memory differs by more than 10% between hosts: {low:.1f} GiB to {high:.1f} GiB")
     differing: list[tuple[str, set[Any]]] = [
-        ("CPU core counts differ between hosts", {_cores(host) for host in hosts if host.cpu}),
+        ("CPU core counts differ between hosts", {host.cores for host in hosts if host.cpu}),
         (
             "OS versions differ between hosts",
             {host.system.os_release.get("VERSION_ID", "") for host in hosts if host.system and host.system.os_release},

@@ -69,6 +69,6 @@ def read(path: Path, kind: type[D]) -> D:
                 host.typed()
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RecordError(f"{path} is not the document it should be: {error}") from error
     return document

@@ -11,7 +11,7 @@ import msgspec
 from rollbook.errors import HostStatus
 from rollbook.sources import catalogue
 
-__all__ = ["Clock", "Cost", "Coverage", "HostRecord", "HostStatus", "ReadingStatus"]
+__all__ = ["GAVE_DATA", "Clock", "Cost", "Coverage", "HostRecord", "HostStatus", "ReadingStatus"]
 
 GAVE_DATA: tuple[HostStatus, ...] = ("complete", "partial")
 

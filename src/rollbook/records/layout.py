@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import os
@@ -14,11 +15,11 @@ import msgspec
 
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.cluster import ClusterInformation
-from rollbook.records.document import Snapshot, encode, written_by
+from rollbook.records.document import Snapshot, encode, read, written_by
 from rollbook.records.run import RunHosts
 from rollbook.records.signing import signature_file
 
-__all__ = ["Leaf", "Manifest", "write_file"]
+__all__ = ["Leaf", "Manifest", "files_of", "relist", "size_and_hash", "write_file"]
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):
@@ -46,7 +47,8 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise RecordError(f"cannot write {path}: {error.strerror}") from error
 
 
@@ -94,13 +96,41 @@ class Leaf:
         """List every file there is, with size and hash. A signature of what was listed before goes."""
         manifest = self.path / "manifest.json"
         signature_file(manifest).unlink(missing_ok=True)
-        files = sorted(path for path in self.path.rglob("*") if path.is_file() and path != manifest)
-        entries = [
-            ManifestEntry(str(path.relative_to(self.path)), path.stat().st_size, _sha256(path)) for path in files
-        ]
+        entries = []
+        for name, path in files_of(self.path).items():
+            # What a command left may be gone by now, or not be ours to read.
+            with contextlib.suppress(OSError):
+                if path != manifest:
+                    entries.append(ManifestEntry(name, *size_and_hash(path)))
         write_file(manifest, encode(Manifest(entries)))
 
 
-def _sha256(path: Path) -> str:
+def relist(record: Path, name: str) -> None:
+    """Renew the entry of one file in a record's manifest; what is listed of the others is not looked at."""
+    manifest = record / "manifest.json"
+    listed = read(manifest, Manifest)
+    others = [entry for entry in listed.files if entry.path != name]
+    listed.files = sorted([*others, ManifestEntry(name, *size_and_hash(record / name))], key=lambda entry: entry.path)
+    write_file(manifest, encode(listed))
+
+
+def files_of(root: Path) -> dict[str, Path]:
+    """Every file and link below a directory, by the name that a manifest has for it; what is neither is no part of it.
+
+    A manifest is UTF-8, the name of a file need not be: its other bytes are written as a backslash and their number.
+    """
+    found: dict[str, Path] = {}
+    for directory, below, names in os.walk(root):
+        for path in (Path(directory, name) for name in (*below, *names)):
+            if path.is_symlink() or path.is_file():
+                found[os.fsencode(path.relative_to(root)).decode("utf-8", "backslashreplace")] = path
+    return dict(sorted(found.items()))
+
+
+def size_and_hash(path: Path) -> tuple[int, str]:
+    """The bytes of a file and their SHA-256. A link is not followed: what it says is what is counted."""
+    if path.is_symlink():
+        said = os.fsencode(path.readlink())
+        return len(said), hashlib.sha256(said).hexdigest()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()

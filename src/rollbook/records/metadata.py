@@ -26,8 +26,8 @@ def snapshots(start: Sequence[HostRecord], end: Sequence[HostRecord]) -> dict[st
         name: ClusterInformation.of(records) if any(record.gave_data for record in records) else None
         for name, records in (("start", start), ("end", end))
     }
-    methods = sorted({side.collection_method for side in sides.values() if side is not None})
-    return {**sides, "collection_method": "+".join(methods) or "unknown"}
+    told = "+".join(side.collection_method for side in sides.values() if side is not None)
+    return {**sides, "collection_method": "+".join(sorted(set(told.split("+")))) or "unknown"}
 
 
 def metadata(
@@ -48,7 +48,9 @@ def metadata(
     cluster = snapshots(hosts.start, hosts.end)
     line = shlex.join(argv)
     ended = "ended_ns" in command
-    began_ns, ended_ns = (command["started_ns"], command["ended_ns"]) if ended else (hosts.started_ns, hosts.ended_ns)
+    began_ns, ended_ns = hosts.started_ns, hosts.ended_ns
+    if ended:  # when it started may be lost to damage
+        began_ns, ended_ns = command.get("started_ns", began_ns), command["ended_ns"]
     return {
         "benchmark_type": outcome.benchmark_type,
         "model": outcome.model,

@@ -15,7 +15,7 @@ from rollbook.errors import RecordError
 from rollbook.records.document import read, written_by
 from rollbook.records.hosts import Clock, Cost, Coverage, HostRecord, HostStatus
 
-__all__ = ["ClockPoint", "Gap", "Phase", "Run", "RunHosts", "SeriesHost"]
+__all__ = ["ClockJump", "ClockPoint", "Gap", "Phase", "Run", "RunHosts", "SeriesHost"]
 
 
 class Phase(msgspec.Struct, frozen=True):
@@ -41,8 +41,19 @@ class ClockPoint(msgspec.Struct, frozen=True):
     clock: Clock
 
 
+class ClockJump(msgspec.Struct, frozen=True):
+    """A host's wall clock went `by_ns` further than its monotonic clock; noticed at `at_ns` of the collector's."""
+
+    at_ns: int
+    by_ns: int
+
+
 class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How the series of one host went. Times are on the collector's clock."""
+    """How the series of one host went. Times are on the collector's clock.
+
+    `clock_steps` are the moments at which somebody set the host's clock, `suspends` those at which the host came back
+    from a sleep that was so long; samples are at their true times all the same.
+    """
 
     name: str
     status: HostStatus
@@ -56,6 +67,8 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
     boot_ids: list[str] = []
     gaps: list[Gap] = []
     clocks: list[ClockPoint] = []
+    clock_steps: list[ClockJump] = []
+    suspends: list[ClockJump] = []
     cost: Cost | None = None
     cpu_share: float | None = None
 
@@ -96,17 +109,20 @@ class Run:
             raise RecordError(f"{path} is not a record: it has {len(found)} files named *_metadata.json, not one")
         try:
             metadata = json.loads(found[0].read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{found[0]}: {error}") from error
+        if not isinstance(metadata, dict):
+            raise RecordError(f"{found[0]} is not a JSON object")
         return cls(path, metadata, read(path / "hosts.json", RunHosts))
 
     @property
     def outcome(self) -> list[HostRecord]:
-        """Each host as it was at the start; one that was whole then and not at the end is partial, and says why."""
-        ends = {host.name: host for host in self.hosts.end if host.status != "complete"}
+        """Each host as it was at the start; one that was whole then and not afterwards is partial, and says why."""
+        later = {host.name: f"at the end: {host.reason}" for host in self.hosts.end if host.status != "complete"}
+        later |= {host.name: host.reason for host in self.hosts.series if host.status != "complete"}
         return [
-            msgspec.structs.replace(host, status="partial", reason=f"at the end: {ends[host.name].reason}")
-            if host.status == "complete" and host.name in ends
+            msgspec.structs.replace(host, status="partial", reason=later[host.name])
+            if host.status == "complete" and host.name in later
             else host
             for host in self.hosts.start
         ]

@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.errors import RecordError
 
-__all__ = ["NAMESPACE", "Signature", "check_signature", "sign", "signature_file"]
+__all__ = ["NAMESPACE", "Signature", "check_signature", "sign", "signature_file", "try_key"]
 
 NAMESPACE = "rollbook"
 SECONDS = 120.0  # a key may ask for a passphrase or a touch
@@ -35,13 +35,29 @@ def signature_file(manifest: Path) -> Path:
 
 
 def sign(manifest: Path, key: Path) -> Path:
-    """Sign a manifest with a private key, or with the public half of one that an agent holds."""
+    """Sign a manifest with a private key, or with the public half of one that an agent holds.
+
+    A signature that was there stays where signing fails.
+    """
     signature = signature_file(manifest)
-    signature.unlink(missing_ok=True)  # ssh-keygen would ask before it overwrites
-    done = _keygen(["-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(manifest)], None)
-    if done.returncode or not signature.exists():
-        raise RecordError(f"cannot sign with {key}: {_last_line(done)}")
+    made = _signed(manifest.read_bytes(), key)
+    try:
+        signature.write_bytes(made)
+    except OSError as error:
+        raise RecordError(f"cannot write {signature}: {error.strerror}") from error
     return signature
+
+
+def try_key(key: Path) -> None:
+    """Raise `RecordError` for a key that cannot sign: better before a long run than after it."""
+    _signed(b"", key)
+
+
+def _signed(data: bytes, key: Path) -> bytes:
+    done = _keygen(["-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE], data)
+    if done.returncode or not done.stdout:
+        raise RecordError(f"cannot sign with {key}: {_last_line(done)}")
+    return done.stdout
 
 
 def check_signature(manifest: Path, allowed: Path | None) -> Signature:
@@ -59,7 +75,8 @@ def check_signature(manifest: Path, allowed: Path | None) -> Signature:
     if found.returncode or not signer:
         return Signature(good=False, key=key[1], note=f"this key is not in {allowed}")
     judged = _keygen(["-Y", "verify", "-f", str(allowed), "-I", signer, *common], data)
-    return Signature(good=not judged.returncode, key=key[1], signer=signer, note=_last_line(judged) * judged.returncode)
+    note = _last_line(judged) if judged.returncode else ""
+    return Signature(good=not judged.returncode, key=key[1], signer=signer, note=note)
 
 
 def _keygen(arguments: list[str], data: bytes | None) -> subprocess.CompletedProcess[bytes]:

@@ -27,5 +27,5 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB")
     try:
         return msgspec.yaml.decode(data, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, IndexError, RecursionError) as error:
         raise UsageError(f"{path}: {error}") from error

@@ -23,12 +23,12 @@ LEAST = 2.0  # tasks, on hosts of a few CPUs
 def check(run: Subject) -> Iterator[Finding]:
     """The load of the last minute against the number of CPUs; one finding for all busy hosts."""
     cpus = {host.name: cpu.logical_cpus for host, cpu in run.each(CpuInfo)}
-    loads = {host.name: load.load_1min for host, load in run.each(LoadAvg)}
-    busy = {name: load for name, load in loads.items() if load > max(LEAST, SHARE * cpus.get(name, 0))}
+    loads = {host.name: load.load_1min for host, load in run.each(LoadAvg) if host.name in cpus}
+    busy = {name: load for name, load in loads.items() if load > max(LEAST, SHARE * cpus[name])}
     if busy:
         worst = max(busy, key=busy.__getitem__)
         yield Finding(
-            message=f"load {busy[worst]:.2f} on {cpus.get(worst, '?')} CPUs before the start ({worst})",
+            message=f"load {busy[worst]:.2f} on {cpus[worst]} CPUs before the start ({worst})",
             hosts=list(busy),
             evidence={"load_1min": busy, **run.at_start()},
         )

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.changes import changes
+from rollbook.checks.declared import IGNORED
 from rollbook.checks.model import CannotTell, Change, Finding
-from rollbook.checks.shown import change_text
+from rollbook.checks.shown import change_text, some
 from rollbook.checks.subject import Baseline, Subject
+from rollbook.checks.views import status_of, views_of
 from rollbook.hosts import fold
 
 ID, SEVERITY, NEEDS = "baseline-drift", "fail", (Baseline,)
@@ -27,9 +29,15 @@ def check(run: Subject) -> Iterator[Finding]:
     was = {host.name: host for host in run.baseline.telling}
     alike: dict[tuple[str, ...], list[str]] = {}
     told: dict[tuple[str, ...], list[Change]] = {}
+    unread: dict[str, list[str]] = {}
     for host in run.telling:
         if host.name in was:
-            found = [change for change in changes(was[host.name], host) if change.mode in COMPARED]
+            pair = (was[host.name], host)
+            for source in dict.fromkeys(view.source for view in views_of(pair) if view.compared):
+                if "unknown" in (status_of(side, source) for side in pair):
+                    unread.setdefault(source, []).append(host.name)
+            changed = (change for change in changes(*pair) if change.mode in COMPARED)
+            found = [change for change in changed if change.field not in IGNORED]
             texts = tuple(map(change_text, found))
             if texts:
                 alike.setdefault(texts, []).append(host.name)
@@ -38,5 +46,9 @@ def check(run: Subject) -> Iterator[Finding]:
         more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
         yield Finding(message=f"{texts[0]}{more} ({fold(names)})", hosts=names, changes=told[texts])
     new = [host.name for host in run.telling if host.name not in was]
-    if new:
-        raise CannotTell(f"not in the baseline: {fold(new)}")
+    notes = [f"not in the baseline: {fold(new)}"] if new else []
+    if unread:
+        hosts = {name for names in unread.values() for name in names}
+        notes.append(f"{some(list(unread))} could not be compared on {fold(hosts)}")
+    if notes:
+        raise CannotTell("; ".join(notes))

@@ -1,9 +1,9 @@
-"""The clocks of the hosts differ by more than the samples can bear.
+"""The clock of a host differs from the collector's by more than the samples can bear.
 
 Why: Times that hosts write themselves (logs, results, the start and end of a benchmark) cannot be laid over each
 other. Rollbook's own series are corrected by the measured offset; the programs that ran are not.
-Example: clock 1.834 s behind, measured within 0.4 ms (node17)
-Fix: Start chronyd on the named hosts and run again.
+Example: clock 1.834 s behind the collector's, measured within 0.4 ms (node17)
+Fix: Start chronyd on the named hosts and run again. Where all differ by as much, it is the collector's that is off.
 Reference: chronyc(1), tracking
 """
 
@@ -32,10 +32,10 @@ def check(run: Subject) -> Iterator[Finding]:
         off = [point for point in points if _least(point.clock) > bearable]
         if off:
             worst = max((point.clock for point in off), key=_least)
-            side = "behind" if worst.offset_ns > 0 else "ahead"
+            side = "behind" if worst.offset_ns > 0 else "ahead of"
             when = span(off[0].at_ns, off[-1].at_ns) if run.ended_ns else {}
             yield Finding(
-                message=f"clock {abs(worst.offset_ns) / 1e9:.3f} s {side}, "
+                message=f"clock {abs(worst.offset_ns) / 1e9:.3f} s {side} the collector's, "
                 f"measured within {worst.bound_ns / 1e6:.1f} ms ({name})",
                 hosts=[name],
                 evidence={"offset_ns": worst.offset_ns, "bound_ns": worst.bound_ns, "bearable_ns": bearable, **when},

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Difference, Finding, NotApplicable, Value
+from rollbook.checks.model import CannotTell, Difference, Finding, NotApplicable, Value
 from rollbook.checks.shown import difference_text
 from rollbook.checks.subject import Subject
+from rollbook.hosts import fold
+from rollbook.sources.cpuinfo import CpuInfo
 
-ID, SEVERITY, NEEDS = "hardware-mismatch", "warn", ()
+ID, SEVERITY, NEEDS = "hardware-mismatch", "warn", (CpuInfo,)
 CROWD = 3  # with fewer, nobody is the odd one
 
 
@@ -24,9 +26,12 @@ def check(run: Subject) -> Iterator[Finding]:
     formed = sorted((group for group in run.groups if not group.chosen), key=lambda group: -len(group.hosts))
     if not formed or len(formed[0].hosts) < CROWD:
         raise NotApplicable(f"no group of {CROWD} hosts to stand out from")
+    # A host of which either was not read is in a group of its own for that alone.
+    silent = {name for source in ("dmi", "cpuinfo") for name in run.states(source).unknown}
     values = [Value(group.profile, [host.name for host in group.hosts]) for group in formed]
-    alone = [value for value in values if len(value.hosts) == 1]
+    alone = [value.hosts[0] for value in values if len(value.hosts) == 1 and value.hosts[0] not in silent]
     if alone:
-        told = Difference("hardware", [values[0], *alone])
-        hosts = [value.hosts[0] for value in alone]
-        yield Finding(message=difference_text(told), hosts=hosts, differences=[told])
+        told = Difference("hardware", values)
+        yield Finding(message=difference_text(told), hosts=alone, differences=[told])
+    if silent:
+        raise CannotTell(f"dmi or cpuinfo not read on {fold(silent)}")

@@ -1,7 +1,7 @@
 """A host booted during the run.
 
 Why: Its processes were gone for minutes, its page cache is empty, its counters began anew.
-Example: boot id 5d0c… at the start, 91ab… at the end (node17)
+Example: boot id 5d0c… at first, then 91ab… (node17)
 Fix: Find the cause (last -x, the BMC's log, kdump) and run again.
 Reference: proc_sys_kernel(5), random/boot_id
 """
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.moments import span
 from rollbook.checks.subject import Ended, Subject
+from rollbook.hosts import fold
 from rollbook.records.hosts import HostRecord
 from rollbook.sources.identity import Identity
 
@@ -26,12 +27,8 @@ def check(run: Subject) -> Iterator[Finding]:
     away = {host.name: [gap for gap in host.gaps if gap.why == "rebooted"] for host in run.series}
     silent = []
     for host in run.telling:
-        known = [
-            _boot_id(host),
-            *between.get(host.name, []),
-            _boot_id(after[host.name]) if host.name in after else None,
-        ]
-        seen = list(dict.fromkeys(boot for boot in known if boot))
+        last = _boot_id(after[host.name]) if host.name in after else None
+        seen = list(dict.fromkeys(boot for boot in (_boot_id(host), *between.get(host.name, []), last) if boot))
         if len(seen) > 1:
             gaps = away.get(host.name, [])
             yield Finding(
@@ -39,12 +36,12 @@ def check(run: Subject) -> Iterator[Finding]:
                 hosts=[host.name],
                 evidence={"boot_ids": seen, **(span(gaps[0].start_ns, gaps[-1].end_ns) if gaps else {})},
             )
-        elif not seen:
+        elif last is None:
             silent.append(host.name)
     if silent:
-        raise CannotTell(f"no boot id of {', '.join(silent[:5])}")
+        raise CannotTell(f"no boot id at the end of {fold(silent)}")
 
 
 def _boot_id(host: HostRecord) -> str | None:
-    identity = host.facts.get("identity")
-    return identity.boot_id if isinstance(identity, Identity) and identity.boot_id else host.boot_id
+    identity = host.fact(Identity)
+    return identity.boot_id if identity and identity.boot_id else host.boot_id

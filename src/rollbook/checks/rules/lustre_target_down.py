@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
+from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject
 from rollbook.hosts import fold
 from rollbook.sources.lustre import Lustre
@@ -30,3 +30,6 @@ def check(run: Subject) -> Iterator[Finding]:
             found.setdefault(f"health: {lustre.health}", []).append(host.name)
     for text, names in found.items():
         yield Finding(message=f"{text} ({fold(names)})", hosts=names)
+    silent = [host.name for host, lustre in run.each(Lustre) if not lustre.imports]
+    if silent:
+        raise CannotTell(f"no connection seen on {fold(silent)}: only root may read them")

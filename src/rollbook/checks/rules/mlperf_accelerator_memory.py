@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from rollbook.checks.mlperf import Issue, Validation, finding, whole
 from rollbook.checks.model import CannotTell, Finding, NotApplicable
 from rollbook.checks.rules.mlperf_checkpoint_size import checkpoint_gb
-from rollbook.checks.subject import Benchmark, Subject, Summary
+from rollbook.checks.subject import Benchmark, Subject
 
-ID, SEVERITY, NEEDS = "mlperf-accelerator-memory", "fail", (Benchmark, Summary)
+ID, SEVERITY, NEEDS = "mlperf-accelerator-memory", "fail", (Benchmark,)
 MEMORY_GB = {"a100": 80, "b200": 180, "h100": 80, "mi355": 288}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import Issue, Validation, finding, whole
-from rollbook.checks.model import Finding
+from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Benchmark, Subject
 from rollbook.hosts import fold
 
@@ -20,6 +20,8 @@ ID, SEVERITY, NEEDS = "mlperf-accelerators", "fail", (Benchmark,)
 
 def check(run: Subject) -> Iterator[Finding]:
     """The slots of the hosts where they were given; else whether the processes divide evenly."""
+    if not run.start:
+        raise CannotTell("no host was asked for")
     by_slots: dict[int, list[str]] = {}
     for host in run.start:
         if host.slots is not None:
@@ -27,7 +29,10 @@ def check(run: Subject) -> Iterator[Finding]:
     if len(by_slots) > 1:
         text = ", ".join(f"{slots} on {fold(names)}" for slots, names in sorted(by_slots.items(), reverse=True))
         yield finding(Issue(Validation.INVALID, f"uneven accelerators: {text}", "hosts", "equal slots", text))
-    if not by_slots and run.start:
+    silent = [host.name for host in run.start if host.slots is None]
+    if by_slots and silent:
+        raise CannotTell(f"no slots were given for {fold(silent)}")
+    if not by_slots:
         processes = whole(run.metadata.get("num_processes"), "num_processes")
         if processes % len(run.start):
             text = f"{processes} processes do not divide evenly over {len(run.start)} hosts"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding, memory_of, need_all_memory
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding, memory_of, need_all_memory, sized
 from rollbook.checks.model import CannotTell, Finding, NotApplicable
-from rollbook.checks.subject import Benchmark, Subject, Summary
+from rollbook.checks.subject import Benchmark, Subject
 
-ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark, Summary)
+ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark,)
 TIMES_MEMORY = 3
 
 
@@ -35,9 +35,9 @@ def check(run: Subject) -> Iterator[Finding]:
 
 
 def checkpoint_gb(run: Subject) -> float:
-    """The size of one checkpoint that DLIO reports."""
-    metric = run.summary.get("metric")
-    size = (metric if isinstance(metric, dict) else {}).get("checkpoint_size_GB", run.summary.get("checkpoint_size_GB"))
-    if not isinstance(size, int | float):
-        raise CannotTell("the summary does not say checkpoint_size_GB")
-    return float(size)
+    """The size of one checkpoint that DLIO reports; of a summary that lies elsewhere the record has the metrics."""
+    for place in (run.summary.get("metric"), run.summary, run.metadata.get("metrics")):
+        size = place.get("checkpoint_size_GB") if isinstance(place, dict) else None
+        if sized(size):
+            return float(size)
+    raise CannotTell("DLIO does not say checkpoint_size_GB")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding, whole
 from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Description, Subject
 from rollbook.sources.meminfo import MemInfo
@@ -27,8 +27,8 @@ def check(run: Subject) -> Iterator[Finding]:
     if not isinstance(system, Mapping) or not isinstance(system.get("clients"), list):
         raise CannotTell("the description has no system_under_test.clients")
     clients = system["clients"]
-    hosts = len(run.telling)
-    described = sum(client.get("quantity") or 0 for client in clients if isinstance(client, Mapping))
+    hosts = len(run.start)
+    described = sum(whole(_at(client, "quantity"), "clients[].quantity") for client in clients)
     if described != hosts:
         text = f"{described} clients described, {hosts} in the run"
         yield finding(Issue(Validation.INVALID, text, "clients.quantity", hosts, described))

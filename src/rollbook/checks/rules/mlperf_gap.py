@@ -24,7 +24,7 @@ MOST = 30.0
 
 
 def check(run: Subject) -> Iterator[Finding]:
-    """The end of the latest run beside this one that only wrote, against the start of this one, which only reads."""
+    """The end of the latest run beside this one that only wrote this model, against the start of this one."""
     if run.metadata.get("benchmark_type") != "checkpointing" or not only(run.metadata, "read"):
         raise NotApplicable("not a run that only reads checkpoints")
     wrote = _writing_run(run)
@@ -48,24 +48,35 @@ def check(run: Subject) -> Iterator[Finding]:
 def only(metadata: Mapping[str, Any], what: str) -> bool:
     """Whether a checkpointing run does nothing but `read` or `write`."""
     other = "write" if what == "read" else "read"
-    return bool(parameter(metadata, f"checkpoint.num_checkpoints_{what}")) and not parameter(
-        metadata, f"checkpoint.num_checkpoints_{other}"
-    )
+    return _count(metadata, what) > 0 and _count(metadata, other) <= 0
+
+
+def _count(metadata: Mapping[str, Any], what: str) -> int:
+    """How many checkpoints; what was typed on a command line is text, and where nobody says there are none."""
+    try:
+        return int(parameter(metadata, f"checkpoint.num_checkpoints_{what}") or 0)
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 
 def _writing_run(run: Subject) -> Mapping[str, Any] | None:
     if run.path is None:
         return None
-    found = [_metadata(path) for path in run.path.parent.glob("*/*_metadata.json") if path.parent != run.path]
-    before = str(run.metadata.get("run_datetime") or "")
-    wrote = [data for data in found if only(data, "write") and str(data.get("run_datetime") or "") <= before]
+    here = run.path.resolve()  # `.` is its own parent
+    found = [_metadata(path) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
+    before, model = str(run.metadata.get("run_datetime") or ""), run.metadata.get("model")
+    wrote = [
+        data
+        for data in found
+        if only(data, "write") and data.get("model") == model and str(data.get("run_datetime") or "") <= before
+    ]
     return max(wrote, key=lambda data: str(data.get("run_datetime")), default=None)
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
     try:
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from rollbook.checks.mlperf import GIB, Issue, Validation, finding
 from rollbook.checks.model import Finding
 from rollbook.checks.subject import Benchmark, Subject
+from rollbook.records.cluster import HostCPUInfo
+from rollbook.sources.cpu_topology import Topology
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.meminfo import MemInfo
 
@@ -23,7 +25,10 @@ WIDE = 1.5  # largest over smallest
 def check(run: Subject) -> Iterator[Finding]:
     """The largest client against the smallest."""
     memory = {host.name: info.total_kib * 1024 / GIB for host, info in run.each(MemInfo)}
-    cores = {host.name: float(cpu.physical_cores or cpu.logical_cpus) for host, cpu in run.each(CpuInfo)}
+    cpus = {host.name: HostCPUInfo.of(cpu, host.fact(Topology)) for host, cpu in run.each(CpuInfo)}
+    # Cores with cores: where one does not tell them, logical CPUs stand for all.
+    told = all(cpu.num_cores for cpu in cpus.values())
+    cores = {name: float((told and cpu.num_cores) or cpu.num_logical_cores) for name, cpu in cpus.items()}
     for what, values, form in (("memory", memory, "{:.1f} GiB"), ("cores", cores, "{:.0f}")):
         low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
         if values[low] > 0 and values[high] / values[low] > WIDE:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import Issue, Validation, finding, whole
-from rollbook.checks.model import Finding, NotApplicable
+from rollbook.checks.model import CannotTell, Finding, NotApplicable
 from rollbook.checks.subject import Benchmark, Subject
 
 ID, SEVERITY, NEEDS = "mlperf-processes", "warn", (Benchmark,)
@@ -23,7 +23,9 @@ def check(run: Subject) -> Iterator[Finding]:
     if run.metadata.get("benchmark_type") != "checkpointing":
         raise NotApplicable("not a checkpointing run")
     hosts = len(run.start)
+    if not hosts:
+        raise CannotTell("no host was asked for")
     processes = whole(run.metadata.get("num_processes"), "num_processes")
-    if hosts and processes / hosts <= MORE_THAN:
+    if processes / hosts <= MORE_THAN:
         text = f"{processes / hosts:g} processes on each of {hosts} hosts"
         yield finding(Issue(Validation.OPEN, text, "num_processes", f"> {MORE_THAN * hosts}", processes, "warning"))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject
 from rollbook.hosts import fold
+from rollbook.sources.nvme import Controller
 from rollbook.sources.nvme_smart import Health
 
 ID, SEVERITY, NEEDS = "nvme-unhealthy", "fail", (Health,)
@@ -36,6 +37,9 @@ def check(run: Subject) -> Iterator[Finding]:
     for host, drive in run.each(Health):
         drives.setdefault(host.name, []).append(drive)
     silent = {name for name, found in drives.items() if any(drive.critical_warning is None for drive in found)}
+    # A drive that did not answer has no row.
+    answered = {name: {drive.controller for drive in found} for name, found in drives.items()}
+    silent |= {host.name for host, one in run.each(Controller) if one.controller not in answered.get(host.name, ())}
     for group in run.groups:
         mine = [(host.name, drive) for host in group.hosts for drive in drives.get(host.name, [])]
         worn = [drive.percentage_used for _, drive in mine if drive.percentage_used is not None]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
+from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject
+from rollbook.hosts import fold
 
 ID, SEVERITY, NEEDS = "observer-stuck", "fail", ()
 
@@ -21,8 +22,12 @@ def check(run: Subject) -> Iterator[Finding]:
     """Hosts whose agent counted abandoned children, at the start or at the end."""
     stuck: dict[str, int] = {}
     for host in (*run.start, *run.end):
-        if host.cost and host.cost.stuck_children:
-            stuck[host.name] = max(stuck.get(host.name, 0), host.cost.stuck_children)
+        if host.cost:  # the shell stand-in cannot leave a child behind, and counts none
+            stuck[host.name] = max(stuck.get(host.name, 0), host.cost.stuck_children or 0)
     for name, count in stuck.items():
-        children = "child" if count == 1 else "children"
-        yield Finding(message=f"{count} {children} stuck in the kernel ({name})", hosts=[name])
+        if count:
+            children = "child" if count == 1 else "children"
+            yield Finding(message=f"{count} {children} stuck in the kernel ({name})", hosts=[name])
+    silent = [host.name for host in run.telling if host.name not in stuck]
+    if silent:
+        raise CannotTell(f"the agent said no goodbye on {fold(silent)}")

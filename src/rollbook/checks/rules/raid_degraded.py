@@ -1,4 +1,4 @@
-"""A software RAID array lacks a member, or is being repaired.
+"""A software RAID array is down, lacks a member, or is being repaired.
 
 Why: Every read of a missing member is computed from the others, and a repair reads and writes all disks.
 Example: md0: 7 of 8 devices, recovery (node17)
@@ -18,13 +18,14 @@ ID, SEVERITY, NEEDS = "raid-degraded", "fail", (Array,)
 
 
 def check(run: Subject) -> Iterator[Finding]:
-    """Arrays with too few devices, or with a resync, recovery or check under way."""
+    """Arrays that are inactive or broken, with too few devices, or with a resync, recovery or check under way."""
     for host, array in run.each(Array):
-        if array.degraded or array.action:
+        down = not array.state.startswith("active")
+        if down or array.degraded or array.action:
             devices = f"{array.working} of {array.wanted} devices" if array.degraded else "all devices"
             action = f", {array.action}" if array.action else ""
             yield Finding(
-                message=f"{array.array}: {devices}{action} ({host.name})",
+                message=f"{array.array}: {array.state if down else devices}{action} ({host.name})",
                 hosts=[host.name],
-                severity="fail" if array.degraded else "warn",
+                severity="fail" if down or array.degraded else "warn",
             )
