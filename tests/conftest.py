@@ -11,8 +11,6 @@ import pytest
 
 from rollbook.testing import Lab, LabCannot
 
-NOT_RUN = pytest.StashKey[dict[str, str]]()
-
 
 @pytest.fixture(scope="session")
 def session_lab() -> Iterator[Lab]:
@@ -35,10 +33,49 @@ def make_lab() -> Iterator[Callable[..., Lab]]:
         yield lambda *args, **options: stack.enter_context(Lab(*args, **options))
 
 
+class NotRun:
+    """What was not run, and what it would need: listed at the end and, with `CI=true`, a failure."""
+
+    def __init__(self) -> None:
+        self.needs: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test that was skipped; from workers, too."""
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A module that was skipped as a whole."""
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.needs[report.nodeid] = report.longrepr[2].removeprefix("Skipped: ")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The list."""
+        if self.needs:
+            terminalreporter.section("not run, and what it would need")
+            for name, need in self.needs.items():
+                terminalreporter.line(f"{name}: {need}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Where everything is expected to be there, nothing may be left out."""
+        if os.environ.get("CI") == "true" and self.needs and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker; begin the list of what was not run."""
+    """Declare the markers; begin the list of what was not run."""
     config.addinivalue_line("markers", "needs(*programs): programs without which the test cannot run")
-    config.stash[NOT_RUN] = {}
+    config.addinivalue_line("markers", "alone: has the machine to itself: lab hosts, daemons of others, beats in time")
+    config.pluginmanager.register(NotRun())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Labs are told from each other by nothing but their time: a test with one runs alone."""
+    for item in items:
+        if {"session_lab", "make_lab"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("alone")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -52,38 +89,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Count a test whose lab cannot do what it asks for as not run, and keep the list."""
+    """Count a test whose lab cannot do what it asks for as not run."""
     report = yield
     if call.excinfo and isinstance(call.excinfo.value, LabCannot):
         path, line, _ = item.location
         report.outcome = "skipped"
         report.longrepr = (path, line or 0, str(call.excinfo.value))
-    if report.skipped and isinstance(report.longrepr, tuple):
-        item.config.stash[NOT_RUN][item.nodeid] = report.longrepr[2].removeprefix("Skipped: ")
     return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A module that is skipped as a whole was not run either."""
-    report = yield
-    if report.skipped and isinstance(report.longrepr, tuple):
-        collector.config.stash[NOT_RUN][collector.nodeid] = report.longrepr[2].removeprefix("Skipped: ")
-    return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what was not run, with what it would need."""
-    not_run = terminalreporter.config.stash[NOT_RUN]
-    if not_run:
-        terminalreporter.section("not run, and what it would need")
-        for name, need in not_run.items():
-            terminalreporter.line(f"{name}: {need}")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Where everything is expected to be there, nothing may be left out."""
-    if os.environ.get("CI") == "true" and session.config.stash[NOT_RUN] and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED

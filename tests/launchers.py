@@ -28,6 +28,7 @@ from rollbook.testing.lab.processes import living
 from rollbook.transports.base import Transport
 
 PLAN = Plan.of(catalogue.load())
+INTERVAL = 0.5
 AGENT = "binascii"  # in the command line of every agent
 PROGRAM = Path(__file__).parent / "data" / "mpi" / "allreduce.c"
 OPEN_MPI_5 = Path(sys.prefix) / "bin"  # from PyPI, compiler and all
@@ -51,9 +52,9 @@ class Heard:
     thinned: bool = False
 
     def gaps(self) -> int:
-        """Seconds between the first and the last beat in which there was none."""
-        seconds = {round(beat / 1e9) for beat in self.beats}
-        return max(seconds) - min(seconds) + 1 - len(seconds)
+        """How many beats are missing between the first and the last."""
+        numbers = {round(beat / INTERVAL / 1e9) for beat in self.beats}
+        return max(numbers) - min(numbers) + 1 - len(numbers)
 
 
 def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostRecord]:
@@ -63,24 +64,43 @@ def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict
 
 
 def record(
-    transport: Transport, names: Sequence[str], seconds: float, during: Callable[[], object] | None = None
+    transport: Transport,
+    names: Sequence[str],
+    seconds: float,
+    during: Callable[[], object] | None = None,
+    again: Sequence[str] = (),
 ) -> dict[str, Heard]:
-    """Record a series at 1 s for so long after all hosts are ready; halfway, something happens."""
+    """Record a series for so long after all hosts are ready; halfway, something happens.
+
+    The other half lasts until these hosts are back with a few beats, where some are named, but half a minute at most.
+    """
 
     async def main(raw: Path) -> None:
         hosts = [Host(name) for name in names]
         about = {"type": "record", "stamp": "", "argv": [], "args": {}}
-        async with Recorder(raw, hosts, lambda _: transport, PLAN, interval=1.0, about=about, timeout=30) as recorder:
+        recording = Recorder(raw, hosts, lambda _: transport, PLAN, interval=INTERVAL, about=about, timeout=30)
+        async with recording as recorder:
             await recorder.ready()
             await asyncio.sleep(seconds / 2)
+            happened = time.time_ns()
             if during is not None:
                 during()
-            await asyncio.sleep(seconds / 2)
+            await asyncio.sleep(0 if again else seconds / 2)
+            for _ in range(60 if again else 0):
+                if _back(heard(raw, names), again, happened):
+                    break
+                await asyncio.sleep(0.5)
             await recorder.end(facts=True)
 
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(main(Path(directory) / "raw"))
         return heard(Path(directory) / "raw", names)
+
+
+def _back(found: dict[str, Heard], again: Sequence[str], happened: int) -> bool:
+    """Whether these have been away since then, and have given beats after that."""
+    after = [[beat for beat in found[name].beats if beat > happened] for name in again]
+    return all(len(beats) >= 3 and found[name].lost for name, beats in zip(again, after, strict=True))
 
 
 def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:

@@ -18,6 +18,7 @@ import pytest
 from rollbook.testing import Lab, LabCannot, LabHost
 from rollbook.testing.lab.processes import process
 
+pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parent.parent
 
 

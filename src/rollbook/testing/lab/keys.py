@@ -39,7 +39,8 @@ def client_config(directory: Path, hosts: Iterable[tuple[str, str, int]]) -> str
         f"  UserKnownHostsFile {directory}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
     )
     blocks = [f"Host {name} {address}\n  HostName {address}\n  Port {port}\n" for name, address, port in hosts]
-    return "".join([*blocks, shared])
+    # What a host adds for itself comes first: of a setting that is given twice, the first counts.
+    return "".join([f"Include {directory}/hosts/*/client_config\n", *blocks, shared])
 
 
 def server_config(directory: str, address: str, port: int, max_startups: str, variables: dict[str, str]) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import signal
+import sys
 from pathlib import Path
 
+from rollbook.testing.lab import relay as relay_program
 from rollbook.testing.lab.core import Core
 from rollbook.testing.lab.errors import LabCannot
 from rollbook.testing.lab.keys import make_keys
@@ -74,6 +77,16 @@ class Logins(Core):
         endless = "while cat ~/noise.out; do :; done\nexit\n"
         (self._home / ".bashrc").write_text(print_all + (endless if forever else ""))
 
+    def delay(self, seconds: float) -> None:
+        """Let everything between a client and this host's sshd take so much longer, each way; for new connections."""
+        self._touched = True
+        relay = [sys.executable, "-I", "-S", relay_program.__file__, self.address, str(self._place.port), str(seconds)]
+        self._client.write_text(f"Host {self.name} {self.address}\n  ProxyCommand {shlex.join(relay)}\n")
+
+    @property
+    def _client(self) -> Path:
+        return self.directory / "client_config"
+
     @property
     def _home(self) -> Path:
         return self.directory / "home"
@@ -90,6 +103,7 @@ class Logins(Core):
             if first.exists():
                 first.replace(self.directory / name)
         (self.directory / "banner").unlink(missing_ok=True)
+        self._client.unlink(missing_ok=True)
         self._authorized.write_text(self._place.authorized_key)
         self._home.mkdir(exist_ok=True)
         for path in self._home.iterdir():
