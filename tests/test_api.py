@@ -8,12 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import rollbook
-from rollbook.errors import RecordError, UsageError
+from rollbook.cli import cli
+from rollbook.collect.recorder import Recorder
+from rollbook.errors import RecordError, RollbookError, UsageError
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -46,6 +50,62 @@ def test_intervals(tmp_path: Path, interval: float) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("kind", ["a/b", "../x", "", ".", "a b"])
+def test_kinds(tmp_path: Path, kind: str) -> None:
+    """They become names of files and directories, and never lead elsewhere."""
+    with pytest.raises(UsageError, match="cannot be a type of record"):
+        rollbook.record(results=tmp_path / "out", kind=kind)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rollbook.run([]), "a list of words"),
+        (lambda: rollbook.run("ls -l"), "a list of words"),
+        (lambda: rollbook.snapshot(timeout=float("nan")), "the time for a host"),
+        (lambda: rollbook.snapshot(timeout=0), "the time for a host"),
+        (lambda: rollbook.snapshot(via="slurm", slurm_args="'"), "slurm_args cannot be read"),
+        (lambda: rollbook.open_record("nowhere"), "is not a record"),
+        (lambda: rollbook.recover("nowhere"), "no journal|no raw|nowhere"),
+        (lambda: rollbook.record(sign="nowhere"), "cannot sign with nowhere"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    call: Callable[[], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one of our own errors, whatever it is."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RollbookError, match=message):
+        call()
+    assert not list(tmp_path.glob("results/*/*"))
+
+
+def test_a_recording_that_never_began_leaves_nothing(tmp_path: Path) -> None:
+    """One that is not entered has no place yet; one that cannot be is put away."""
+    waiting = rollbook.record(results=tmp_path)
+    with pytest.raises(UsageError, match="when the `with` block is entered"):
+        _ = waiting.path
+    with pytest.raises(UsageError, match="no transport"), rollbook.record(results=tmp_path, via="nope"):
+        pass
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is the command's, and what was recorded is made a record of."""
+    end = Recorder.end
+
+    async def fail(self: Recorder, *, facts: bool, seconds: float | None = None) -> None:
+        await end(self, facts=False, seconds=seconds)
+        if facts:
+            raise RecordError("the disk is gone")
+
+    monkeypatch.setattr(Recorder, "end", fail)
+    recording, code = rollbook.run(["sh", "-c", "exit 4"], results=tmp_path, interval=0.2, report=False)
+    assert (code, recording.broken, recording.unfinished) == (4, "the disk is gone", "")
+    assert recording.run.metadata["exit_code"] == 4
+
+
 def test_marks(tmp_path: Path) -> None:
     """From threads and from the loop; the time is that of the call. Outside of the block, and without a name, none."""
 
@@ -62,6 +122,8 @@ def test_marks(tmp_path: Path) -> None:
         marked = {phase.name: phase.start_ns for phase in recording.run.hosts.phases}
         assert list(marked) == ["from the loop", "from a thread"]
         assert before <= marked["from the loop"] <= after
+        with pytest.raises(UsageError, match="inside the `with` block"):
+            recording.mark("too late")
         return recording.run
 
     asyncio.run(main())
@@ -116,3 +178,23 @@ def test_forms_that_are_not_there(tmp_path: Path) -> None:
         rollbook.export(recording.path, tmp_path / "file", "csv")
     assert rollbook.export(recording.path, tmp_path / "out.json", "timeseries") == [tmp_path / "out.json"]
     assert rollbook.query(str(recording.path), "SELECT 1 AS one") == [{"one": 1}]
+    assert rollbook.open_record(str(recording.path)).path == recording.path
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT now()", "a time with a zone"),
+        ("SELECT 1 AS a, 2 AS a", "two columns are called a"),
+        ("SELECT host::INT FROM hosts", "Could not convert"),
+    ],
+)
+def test_rows_that_cannot_be_given(tmp_path: Path, sql: str, message: str) -> None:
+    """As on the command line, where JSON has the same rows."""
+    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+        pass
+    with pytest.raises(UsageError, match=message):
+        rollbook.query(recording.run, sql)
+    ran = CliRunner().invoke(cli, ["query", str(recording.path), sql, "--format", "json"])
+    assert isinstance(ran.exception, UsageError)
+    assert message in str(ran.exception)

@@ -77,6 +77,23 @@ def test_start_against_end(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == ["n1", "  thp.enabled: madvise -> always", f"only in start of {tmp_path}: n2"]
 
 
+def test_hosts_that_gave_nothing(tmp_path: Path) -> None:
+    """They are not called the same: alone they cannot be compared, among others they are named."""
+    gone = {"@status": "unreachable", "@reason": "no route"}
+    some = snapshot(tmp_path / "a.json", {"n1": FACTS, "n2": gone})
+    none = snapshot(tmp_path / "b.json", {"n[1-2]": gone})
+    for pair in ((f"{some}:n1", f"{some}:n2"), (f"{some}:n2", f"{some}:n2")):
+        with pytest.raises(UsageError, match="n2 gave nothing to compare: no route"):
+            diff(*pair)
+    with pytest.raises(UsageError, match="no host gave anything"):
+        diff(none, none)
+    result = diff(some, some)
+    assert result.exit_code == 0
+    assert "nothing to compare from n2" in result.stderr
+    assert json.loads(diff(some, some, "--json").stdout)["silent"] == ["n2"]
+    assert diff(some, none).exit_code == 1
+
+
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     """A snapshot has no end; a host must be in its record."""
     path = snapshot(tmp_path / "a.json", {"n1": FACTS})

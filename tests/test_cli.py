@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import json
 import os
 import re
@@ -17,11 +19,15 @@ import msgspec
 import pytest
 
 from rollbook import cli
+from rollbook.cli import live
+from rollbook.cli.output import ProgressView, failures
 from rollbook.cli.reach import Reach
 from rollbook.errors import EXIT_CODES, Refused
+from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read
-from rollbook.records.layout import Manifest
+from rollbook.records.hosts import HostRecord
+from rollbook.records.layout import Leaf, Manifest
 from rollbook.records.run import Run
 from rollbook.testing import Fake, FakeHost, linux
 from tests.schemas import differs, validate
@@ -97,6 +103,23 @@ def test_interrupted(rollbook: Rollbook, command: list[str]) -> None:
     assert statuses == {"a": ("complete", ""), "b": ("failed", "interrupted")}
 
 
+@pytest.mark.parametrize("command", [["hosts", "--check"], ["snapshot", *SOURCES]])
+def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is waited for, and nothing is printed but that it was so."""
+
+    async def patient(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(live, "gather", patient)
+    timers = [threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)) for seconds in (0.5, 0.8)]
+    for timer in timers:
+        timer.start()
+    result = rollbook(*command, hosts={"a": FINE})
+    for timer in timers:
+        timer.join()
+    assert (result.code, result.out) == (130, "")
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -110,6 +133,17 @@ def test_interrupted(rollbook: Rollbook, command: list[str]) -> None:
         (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),
         (["hosts", "--fanout", "0"], "--fanout"),
         (["hosts", "--timeout", "soon"], "--timeout"),
+        (["hosts", "--timeout", "nan"], "--timeout"),
+        (["hosts", "--timeout", "inf"], "--timeout"),
+        (["check", "--minimum-memory", "nan"], "--minimum-memory"),
+        (["watch", "--interval", "1e300"], "--interval"),
+        (["watch", "--interval", "nan"], "--interval"),
+        (["watch", "--speed", "inf"], "--speed"),
+        (["snapshot", "--via", "slurm", "--slurm-args", "'"], "slurm_args cannot be read: No closing quotation"),
+        (["snapshot", "--via", "mpi", "--mpi-args", '"'], "mpi_args cannot be read: No closing quotation"),
+        (["check", "/", "-w", "n1"], "name hosts or a record, not both"),
+        (["check", "/", "-x", "n1"], "name hosts or a record, not both"),
+        (["diff", "/x\x1b[2J:a", "/"], "/x?[2J does not exist"),
         (["frobnicate"], "No such command 'frobnicate'"),
         (["snapshot", "--source", "nosuch"], "no source is called 'nosuch'"),
         (["snapshot", "-o", "/proc/nowhere/x.json"], "cannot write to /proc/nowhere"),
@@ -124,6 +158,90 @@ def test_bad_input(rollbook: Rollbook, argv: list[str], message: str) -> None:
     assert message in result.err
     assert result.out == ""
     assert "\x1b" not in result.err
+
+
+def test_hosts_are_looked_up_where_they_are_needed(
+    rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A node list that cannot be read is no matter for what reads a record, or the code alone."""
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-")
+    path = tmp_path / "s.json"
+    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", [])))
+    for argv in (["check", "--list"], ["snapshot", "--list-sources"], ["check", str(path)]):
+        assert rollbook(*argv).code == 0, argv
+    assert rollbook("hosts").code == 2
+
+
+def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:
+    """What is said of a path can be copied, whatever is in its name."""
+    for number, name in enumerate(("job[b]", "a[/x]", "j:100:k")):
+        place = tmp_path / name
+        leaf = Leaf.make(place, "snapshot", dt.datetime(2026, 8, 1 + number, tzinfo=dt.UTC))
+        leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
+        result = rollbook("report", str(leaf.path), "-o", str(place / "page.html"))
+        assert result.code == 0
+        assert f"written to {place / 'page.html'} (" in result.err
+
+
+@pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/" + "x" * 250])
+def test_output_that_cannot_be_written(rollbook: Rollbook, tmp_path: Path, output: str) -> None:
+    """Said in a line."""
+    path = tmp_path / "s.json"
+    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", [])))
+    result = rollbook("describe", str(path), "-o", output.format(tmp=tmp_path))
+    assert result.code == 2
+    assert "cannot write" in result.err
+
+
+def test_a_mistake_of_ours_is_no_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows where it is, with a code of its own."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["hosts", "--json"], ["hosts"], ["snapshot", "--list-sources"]])
+def test_a_full_disk_below_stdout(argv: list[str]) -> None:
+    """What was to be read is not there: a message, and no code that means anything else."""
+    line = [sys.executable, "-c", "from rollbook.cli import main; main()", *argv]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "rollbook: cannot write: No space left on device\n")
+
+
+def test_progress_is_drawn_while_hosts_come_and_go() -> None:
+    """By another thread, which must not find them changed under its hands."""
+    view, failed, stop = ProgressView([]), list[RuntimeError](), threading.Event()
+
+    def draw() -> None:
+        while not stop.is_set():
+            try:
+                view._view()
+            except RuntimeError as error:
+                failed.append(error)
+                return
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        for _ in range(60):
+            for number in range(300):
+                view.begun(Host(f"n{number}"))
+            for number in range(300):
+                view.done(HostRecord(name=f"n{number}", status="complete"))
+    finally:
+        sys.setswitchinterval(before)
+        stop.set()
+        thread.join()
+    assert failed == []
 
 
 def test_a_directory_is_no_file_to_write(rollbook: Rollbook, tmp_path: Path) -> None:
@@ -238,6 +356,12 @@ def test_text_of_hosts_cannot_harm_the_terminal(rollbook: Rollbook) -> None:
         assert not set("\x1b\x07\u202e\u200f\u2066\x9b") & set(text)
         assert "6.1?[2J?]0;t???" in text
         assert "[red]" in text
+
+
+def test_names_of_hosts_cannot_harm_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of a record may be any text."""
+    failures([HostRecord(name="a\x1b[2J", status="failed", reason="gone\x07")])
+    assert capsys.readouterr().err == "failed  a?[2J: gone?\n"
 
 
 def test_a_reader_that_is_gone(tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from rollbook.checks import engine
 from rollbook.cli import cli
 from rollbook.collect.plan import Plan
 from rollbook.errors import RecordError
+from rollbook.records.metadata import snapshots
 from rollbook.records.run import Run
 from rollbook.series.finish import derive, unfinished
 from rollbook.series.journal import Journal
-from rollbook.testing.journals import begin_of, record_this_machine
+from rollbook.testing.journals import Script, begin_of, body_of, record_this_machine
+from tests.runs import host_records
 
 KEYS = """benchmark_type model command run_datetime num_processes accelerator result_dir parameters override_parameters
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
@@ -124,6 +126,19 @@ def test_the_raw_log_stays_when_a_table_is_not_right(
     assert not (record / "raw").exists()
 
 
+def test_the_raw_log_with_facts_that_no_parser_knows_stays(tmp_path: Path) -> None:
+    """Their text is nowhere else."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg", "uptime"])
+    script.connect()
+    for number, text in ((0, "1.5 0.1 0.2 1/2 3\n"), (1, "a new form\n")):
+        pages = body_of({("/proc/loadavg", "/proc/uptime")[number]: text})
+        script.frame("R", b"%d start - 5 \n" % number + pages, 10**18, 0)
+    script.close()
+    notes = finish(tmp_path, drop_raw=True, report=False).metadata["notes"]
+    assert notes[-1] == "raw: kept: facts that could not be read: 1"
+    assert (tmp_path / "raw" / "000001.seg").exists()
+
+
 @pytest.mark.parametrize(("end", "why"), [(-1, "damaged"), (-200, "the collector died")])
 def test_the_raw_log_of_a_death_stays(record: Path, end: int, why: str) -> None:
     """What is missing from a cut or damaged journal is to be seen there alone."""
@@ -154,6 +169,9 @@ def test_a_part_that_fails_costs_no_other(record: Path, monkeypatch: pytest.Monk
         ["export", "{record}", "-o", "{out}", "--table", "loadavg"],
         ["report", "{record}", "-o", "{out}"],
         ["recover", "{record}"],
+        ["check", "{record}"],
+        ["diff", "{record}", "{record}"],
+        ["describe", "{record}", "-o", "{out}"],
     ],
     ids=lambda argv: argv[0],
 )
@@ -183,6 +201,53 @@ def test_a_record_that_cannot_be_finished_says_why(tmp_path: Path) -> None:
         open_record(tmp_path / "raw")
 
 
+@pytest.mark.parametrize("text", ["[1]", "[" * 100_000, "{"])
+def test_metadata_that_are_none(tmp_path: Path, text: str) -> None:
+    """A record that is damaged says so."""
+    (tmp_path / "generic_metadata.json").write_text(text)
+    with pytest.raises(RecordError, match=r"generic_metadata\.json"):
+        Run.open(tmp_path)
+
+
+def test_what_was_asked_for_is_kept(tmp_path: Path) -> None:
+    """Slots and users are in the journal, also of hosts that gave nothing; one without them is read too."""
+    more: list[dict[str, Any]] = [{"slots": {"a": 8}, "users": {"b": "ada"}}, {}]
+    for number, said in enumerate(more):
+        begin = begin_of(["a", "b"], Plan(()), 0, stamp="20260101_000000", argv=[], **said)
+        with Journal(tmp_path / str(number) / "raw", begin) as journal:
+            journal.event({"event": "end"})
+    first, second = (finish(tmp_path / name, report=False).hosts.start for name in ("0", "1"))
+    assert [(host.user, host.slots) for host in first] == [(None, 8), ("ada", None)]
+    assert [(host.user, host.slots) for host in second] == [(None, None)] * 2
+
+
+def test_words_that_are_no_text_are_kept_as_far_as_they_go(tmp_path: Path) -> None:
+    """A path among the arguments may be any bytes; the record is finished all the same."""
+    begin = begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000", args={"hostfile": ["hosts\udcff"]})
+    with Journal(tmp_path / "raw", begin) as journal:
+        journal.event({"event": "end"})
+    assert finish(tmp_path, report=False).metadata["args"] == {"hostfile": ["hosts\ufffd"]}
+
+
+@pytest.mark.parametrize(("wanted", "told"), [(True, True), (False, False), (None, False)])
+def test_end_facts_that_were_wanted_and_are_not_there(tmp_path: Path, wanted: bool | None, told: bool) -> None:
+    """They make the host partial; those that nobody wanted are a note, and nothing where nobody says."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"], type="generic", stamp="20260101_000000")
+    script.connect()
+    script.frame("R", b"0 start ok 0 \n" + body_of({"/proc/loadavg": "0.5 0.4 0.3 2/100 7\n"}), 10**18, 1)
+    for second in range(3):
+        script.sample(10**18 + second * 10**9, {"loadavg": {"/proc/loadavg": "0.5 0.4 0.3 2/100 7\n"}})
+    if wanted is not None:
+        script.journal.event({"event": "end facts", "wanted": wanted})
+    script.close()
+    run = finish(tmp_path, report=False)
+    assert [host.status for host in run.hosts.end] == (["failed"] if told else [])
+    assert any("skipped" in note for note in run.metadata["notes"]) == (wanted is False)
+    assert [(host.status, host.reason[:11]) for host in run.outcome] == (
+        [("partial", "at the end:")] if told else [("complete", "")]
+    )
+
+
 def test_a_run_time_is_the_commands(tmp_path: Path) -> None:
     """Not that of the snapshots around it; and words are quoted so that a shell reads them again."""
     begin = begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000", argv=["sh", "-c", "exit 3"])
@@ -194,3 +259,19 @@ def test_a_run_time_is_the_commands(tmp_path: Path) -> None:
     assert metadata["executed_command"] == "sh -c 'exit 3'"
     assert metadata["exit_code"] == 3
     assert 0 < metadata["runtime"] < 5
+
+
+def test_a_command_whose_start_is_lost(tmp_path: Path) -> None:
+    """It ran since the recording began, as far as anybody knows."""
+    with Journal(tmp_path / "raw", begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000")) as journal:
+        journal.event({"event": "command", "state": "ended", "code": 3})
+        journal.event({"event": "end"})
+    metadata = finish(tmp_path, report=False).metadata
+    assert (metadata["exit_code"], 0 < metadata["runtime"] < 5) == (3, True)
+
+
+def test_each_way_is_named_once() -> None:
+    """Hosts that were reached in two ways at the start, and in one of them at the end."""
+    memory = {"meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}
+    start = host_records({"a": {**memory, "@method": "local"}, "b": {**memory, "@method": "ssh"}})
+    assert snapshots(start, start[:1])["collection_method"] == "local+ssh"

@@ -1,15 +1,23 @@
-"""The frame decoder: both carriers, noise around them, and streams cut or damaged anywhere."""
+"""The frame decoder: both carriers, noise around them, streams cut or damaged anywhere; and readings in frames."""
 
 from __future__ import annotations
 
 import subprocess
+import zlib
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.agent.wire import binary, text
-from rollbook.collect.frames import LARGEST, Decoder, Frame, cksum
+from rollbook.collect.frames import HEADER, LARGEST, MAGIC, MOST_TAGS, Decoder, Frame, cksum
+from rollbook.collect.plan import Plan
+from rollbook.collect.readings import parsed, read_frame
+from rollbook.errors import ProtocolError
+from rollbook.sources import catalogue
+from rollbook.sources.base import File
 
+PLAN = Plan((catalogue.source("loadavg"), catalogue.source("meminfo")))
 CARRIERS = {"binary": binary, "text": text("7")}
 payloads = st.lists(st.binary(max_size=3000), min_size=1, max_size=6)
 carriers = st.sampled_from(sorted(CARRIERS))
@@ -91,6 +99,90 @@ def test_memory_is_bounded_whatever_comes() -> None:
         for _ in range(40):
             decoder.feed(b"x" * (1 << 18))
         assert len(decoder._buffer) <= LARGEST + 100
+
+
+def test_frames_that_are_claimed_and_never_come_cost_little() -> None:
+    """Headers of large frames whose sums are wrong: after a few of them the rest is not looked at."""
+    header = HEADER.pack(MAGIC, LARGEST, 0, b"R", 1, 1, 1)
+    decoder = Decoder()
+    decoder.feed(header * ((LARGEST + (1 << 20)) // len(header)))
+    assert decoder.hopeless
+    assert decoder.damaged < 10
+
+
+def test_many_agents_on_one_channel_are_bounded() -> None:
+    """Lines of any number of agents that never end a frame: what is kept of all of them together is bounded."""
+    decoder = Decoder()
+    for tag in range(40):
+        for _ in range(600):
+            decoder.feed(b"@rb1 %d 0 %s\n" % (tag, b"x" * 900))
+    kept = sum(len(parts) for _, parts in decoder._parts.values())
+    assert kept == decoder._held <= 2 * LARGEST
+    for tag in range(MOST_TAGS + 50):
+        decoder.feed(text(str(tag))(b"B", 0, 1, 1, b""))
+    assert len(decoder._seen) == MOST_TAGS
+    assert not decoder.feed(text("a" * 11)(b"B", 0, 1, 1, b""))
+
+
+@pytest.mark.parametrize(
+    ("seq", "mono", "wall"), [(1 << 32, 1, 1), (9_999_999_999, 1, 1), (0, 10**20 - 1, 1), (0, 1, 1 << 62)]
+)
+def test_numbers_out_of_range_are_damage(seq: int, mono: int, wall: int) -> None:
+    """Numbers that no agent has and no journal can hold are not believed, however right their sum."""
+    decoder = Decoder()
+    assert not decoder.feed(text("7")(b"B", seq, mono, wall, b""))
+    if seq == 0 and mono == 1:
+        assert not decoder.feed(binary(b"B", seq, mono, wall, b""))
+    assert decoder.damaged
+    assert decoder.feed(text("7")(b"B", 1, 1, (1 << 62) - 1, b""))
+
+
+words = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([b"0", b"1", b"99", b"9" * 5000, "٣".encode(), b"now", b"ok", b"-", b"\n", b"ok 3 /x", b"abc"]),
+)
+
+
+@given(st.sampled_from("RZ"), st.lists(words, max_size=8), st.sampled_from([b" ", b"\n", b""]), st.booleans())
+def test_any_reading_is_one_or_none(kind: str, parts: list[bytes], between: bytes, honest: bool) -> None:
+    """Whatever a frame holds, it is a reading of the plan or a `ProtocolError`, and its text can be asked for."""
+    payload = (b"0 now - 12 \n" if honest else b"") + between.join(parts)
+    if kind == "Z" and honest:
+        payload = zlib.compress(payload)
+    try:
+        reading = read_frame(Frame(kind, 0, 1, 1, payload), PLAN)
+    except ProtocolError:
+        return
+    assert reading.source in PLAN.sources
+    reading.pages()
+    parsed(reading)
+
+
+def test_readings_are_no_longer_than_was_asked_for() -> None:
+    """A source's limit holds on our side, too; the names of pages come on top of it."""
+    limit = PLAN.sources[0].limit
+    for size, good in ((limit, True), (limit + (1 << 20) + 1, False)):
+        payload = b"0 now - 12 \n" + b"ok %d /proc/loadavg\n" % size + bytes(size)
+        frame = Frame("Z", 0, 1, 1, zlib.compress(payload))
+        if good:
+            assert read_frame(frame, PLAN).status == "ok"
+        else:
+            with pytest.raises(ProtocolError, match="more than was asked for"):
+                read_frame(frame, PLAN)
+    with pytest.raises(ProtocolError, match="header"):
+        read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 %s\nx" % bytes(9000)), PLAN)
+
+
+def test_a_parser_that_slips_costs_its_fact() -> None:
+    """Parsers of other packages may raise anything."""
+    source = File("/x", _slip, name="slip")
+    plan = Plan((source,))
+    reading = read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 /x\ny"), plan)
+    assert parsed(reading) == (None, "slip: the parser failed (TypeError('a slip'))")
+
+
+def _slip(_: str) -> str:
+    raise TypeError("a slip")
 
 
 @given(st.binary(max_size=300))

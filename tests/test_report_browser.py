@@ -140,6 +140,57 @@ def test_host_on_click_and_by_keys(page: Browser) -> None:
     assert page.script("return document.querySelector('.panel').hidden")
 
 
+POINT = """
+const [kind, x, button] = arguments;
+const area = document.querySelector(".timeline .plot");
+const box = area.getBoundingClientRect();
+area.setPointerCapture = () => {};
+const [clientX, clientY] = [box.left + x, box.top + 36];
+area.dispatchEvent(new PointerEvent(kind, { clientX, clientY, button, pointerId: 1, bubbles: true }));
+"""
+PLACE_OF = "const width = document.querySelector('.timeline .plot').clientWidth - 116; return 96 + width * arguments[0]"
+
+
+def test_the_time_line_takes_a_click_for_a_click(page: Browser) -> None:
+    """One that trembles opens the mark; the other button and a pointer that was taken away drag nothing."""
+    gap = page.script(PLACE_OF, 340 / 600)
+    before = text(page, ".timeline .range")
+
+    def quiet() -> str:
+        page.script(POINT, "pointerleave", gap, 0)
+        return text(page, ".timeline .range")
+
+    for kinds in (
+        (("pointerdown", 2), ("pointermove", 0)),
+        (("pointerdown", 0), ("pointercancel", 0), ("pointermove", 0)),
+    ):
+        for at, (kind, button) in enumerate(kinds):
+            page.script(POINT, kind, gap + 60 * at, button)
+        assert quiet() == before
+    page.script(POINT, "pointerdown", gap, 0)
+    page.script(POINT, "pointermove", gap + 2, 0)
+    page.script(POINT, "pointerup", gap + 2, 0)
+    page.wait("document.querySelector('.panel h2')")
+    assert text(page, ".panel h2") == "node05"
+    assert quiet() == "12:04:20–12:07:00 UTC · 2 min 40 s"
+
+
+def test_the_host_chosen_last_is_drawn_once(page: Browser) -> None:
+    """However often it was chosen, and left, while its charts were still being made."""
+    for key in ("j", "j", "k", "j", "k"):
+        page.press(key)
+    drawn = "document.querySelectorAll('.panel .lines').length"
+    page.wait(f"{drawn} >= 10")
+    page.script("document.querySelector('[aria-label=\"Light or dark\"]').click()")
+    page.script("document.querySelector('[aria-label=\"Light or dark\"]').click()")
+    page.wait(f"{drawn} >= 10")
+    titles = page.later(
+        "const done = arguments[0]; setTimeout(() => "
+        "done([...document.querySelectorAll('.panel h4')].map((e) => e.textContent)), 500)"
+    )
+    assert len(titles) == len(set(titles))
+
+
 def test_outlier_leads_to_its_place(page: Browser) -> None:
     """The sentence zooms to its time and opens its host."""
     page.click(".outliers .odd .link")
@@ -227,6 +278,13 @@ def test_paper(page: Browser) -> None:
     page.wait("document.querySelectorAll('.chart').length === document.querySelectorAll('.chart .uplot').length")
     assert page.pdf().startswith(b"%PDF")
     page.wait(dark)
+    pictures = "[...document.querySelectorAll('.timeline canvas, .ramp')].map((one) => one.toDataURL())"
+    before, printed, after = page.script(
+        f"const before = {pictures}; dispatchEvent(new Event('beforeprint')); const printed = {pictures};"
+        f"dispatchEvent(new Event('afterprint')); return [before, printed, {pictures}];"
+    )
+    assert all(one != other for one, other in zip(before, printed, strict=True)), "legends are light with their maps"
+    assert before == after
 
 
 def test_phases(window: Browser, tmp_path: Path) -> None:
@@ -272,7 +330,9 @@ def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp
     start = report_runs.START_NS + 60 * 10**9
     when = {"start_ns": start, "end_ns": start + 30 * 10**9, "resets": 4}
     late = Finding(message="the link was reset", hosts=["node2"], severity="fail", evidence=when, advice="Look at it.")
-    silenced = Finding(message="known", severity="fail", silenced=Silenced("planned", date(2030, 1, 1)))
+    silenced = Finding(
+        message="known", hosts=["node2"], severity="fail", silenced=Silenced("planned", date(2030, 1, 1))
+    )
     results = [RuleResult(id="odd", outcome="fail", findings=[late, silenced])]
     run = report_runs.run(tmp_path, 8, 240, findings=Findings.of("now", [], results))
     path = tmp_path / "report.html"
@@ -294,6 +354,9 @@ def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp
     assert "resets4" in shown
     assert "start_ns" not in shown
     assert "Look at it." in shown
+    window.click("#finding-0 p:nth-of-type(1) .link")
+    assert "fail the link was reset" in text(window, ".panel .remarks")
+    assert "silenced known" in text(window, ".panel .remarks")
     window.click("#finding-0 p:nth-of-type(2) .link")
     assert not window.script("return document.querySelector('.timeline .quiet').hidden")
     assert "the link was reset, 12:01:00–12:01:30 UTC" in text(window, ".moments")
@@ -316,6 +379,9 @@ def test_text_of_a_hostile_host_stays_text(window: Browser, tmp_path: Path) -> N
         .replace("\u2028", "\ufffd")
     )
     assert text(window, ".panel h2") == shown
+    assert window.script("return document.querySelector('.panel').getAttribute('aria-label')") == f"Host {shown}"
+    window.script(POINT, "pointermove", window.script(PLACE_OF, 205 / 240), 0)
+    assert window.script("return document.querySelector('.timeline .plot').title").startswith(f"{shown}: ")
     assert f"Linux version 6.1.0{shown}" in text(window, ".panel dl")
     assert f"/scratch{shown}: nfs4" in text(window, ".panel dl")
     assert shown in text(window, "#findings .finding")
@@ -331,4 +397,6 @@ def test_a_page_without_series(window: Browser, tmp_path: Path) -> None:
     window.open(path)
     assert window.wait("document.querySelectorAll('#hosts tbody tr').length") == 3
     assert window.script("return document.querySelectorAll('.chart, .timeline').length") == 0
+    assert text(window, "#stands-out p").startswith("No series was taken")
+    assert window.script("return document.querySelector('#findings p').className") == "small", "unchecked is not calm"
     assert window.console() == []

@@ -16,7 +16,10 @@ from click.testing import CliRunner
 from rollbook.checks.model import Finding, Findings, RuleResult
 from rollbook.cli.report import command
 from rollbook.records.document import encode
+from rollbook.records.hosts import ReadingStatus
+from rollbook.records.run import Phase
 from rollbook.report.build import build
+from rollbook.report.facts import compared
 from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, PageData
 from rollbook.report.page import html, write_report
 from rollbook.report.tables import Tables
@@ -27,6 +30,7 @@ from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.thp import HugePages
 from rollbook.sources.version import Version
 from tests import report_runs
+from tests.runs import host_records
 
 EVIL = "</script><script>alert(1)</script>\"'&lt;\u202eedoc\u2066\x1b[31m\u2028=1+1"
 
@@ -226,11 +230,60 @@ def test_facts_differing_shared_and_changed(tmp_path: Path) -> None:
     ]
 
 
+def _swap(priority: int) -> dict[str, Any]:
+    row = {"filename": "/dev/sda2", "kind": "partition", "size_kib": 100, "used_kib": 0, "priority": priority}
+    return {"swaps": [row]}
+
+
+def test_shared_is_what_all_who_told_have() -> None:
+    """Not what they differ on under another name, what one has alone, or what one could not tell."""
+    _, equal, _ = compared(host_records({"n[1-2]": _swap(-2), "n3": _swap(10)}))
+    assert {fact.field for fact in equal if fact.source == "swaps"} == set()
+    bonds = [{"bond": name, "mode": "802.3ad"} for name in ("bond0", "bond1")]
+    _, equal, _ = compared(host_records({"n1": {"bonding": bonds}, "n[2-3]": {"bonding": bonds[:1]}}))
+    assert {(fact.row, fact.values[0][1]) for fact in equal if fact.source == "bonding"} == {("bond0", "n[1-3]")}
+    hosts = host_records({"n[1-3]": {"thp": {"enabled": "madvise"}}})
+    del hosts[2].facts["thp"]
+    hosts[2].readings["thp"] = ReadingStatus("denied", 0.0)
+    _, equal, _ = compared(hosts)
+    assert [fact.values for fact in equal if fact.source == "thp"] == [[("madvise", "n[1-2]")]]
+
+
+def test_phases_of_the_command_may_be_called_as_ours(tmp_path: Path) -> None:
+    """The command ends with the last phase `after`, and shows those it set itself; one without an end has none."""
+    run = report_runs.run(tmp_path, 3, 100)
+    at = [report_runs.START_NS + second * 10**9 for second in (0, 10, 20, 90, 100)]
+    names = ("command", "after", "command", "after")
+    run.hosts.phases = [Phase(*phase) for phase in zip(names, at[:-1], at[1:], strict=True)]
+    page = build(run, None)
+    assert page.command is not None
+    assert (page.command.start, page.command.end) == (at[0] / 1e6, at[3] / 1e6)
+    marked = [(mark.kind, mark.text, mark.start) for mark in page.marks]
+    assert marked == [
+        ("command", "command", at[0] / 1e6),
+        ("phase", "after", at[1] / 1e6),
+        ("phase", "command", at[2] / 1e6),
+    ]
+    run.metadata["exit_code"] = None
+    page = build(run, None)
+    assert page.command is not None
+    assert page.command.end == at[4] / 1e6
+    del run.metadata["executed_command"]
+    assert [mark.text for mark in build(run, None).marks] == list(names)
+
+
+@pytest.mark.parametrize(("hosts", "said"), [(4, "Too few hosts"), (5, "No host stands out")])
+def test_few_hosts_cannot_stand_out(tmp_path: Path, hosts: int, said: str) -> None:
+    """The page does not call calm what it cannot judge."""
+    assert build(report_runs.run(tmp_path, hosts, 60), tables(hosts, 60)).no_outliers.startswith(said)
+
+
 def test_record_without_a_series(tmp_path: Path) -> None:
     """A snapshot has a page too."""
     page = build(report_runs.run(tmp_path, 3, 60), None)
     assert page.charts == []
     assert any("no series" in note for note in page.notes)
+    assert page.no_outliers.startswith("No series was taken")
     assert "<script" in html(page)
 
 
@@ -259,7 +312,7 @@ REFUSED = [HostShown(name=f"g{number}", status="refused", reason=why) for number
 FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
 WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
-ODD = OutlierShown(2, "", "cpu_busy", "n2 CPU busy 3 ×", 0, 1)
+ODD = OutlierShown(2, "cpu_busy", "n2 CPU busy 3 ×", 0, 1)
 VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "all well": ([None, HOSTS, [], [], None], "good", "All well: 4 hosts complete, nothing stands out"),
     "silenced": ([None, HOSTS, [SILENT], [], None], "good", "All well: 4 hosts complete, nothing stands out"),
@@ -274,6 +327,11 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
         [None, [*HOSTS, *REFUSED], [], [], None],
         "warn",
         "Worth a look: 3 hosts gave nothing: g[0-2] (a; and others)",
+    ),
+    "killed": (
+        [CommandShown("x", None), HOSTS, [], [], None],
+        "warn",
+        "Worth a look: how the command ended is not known",
     ),
     "all lost": ([None, [LOST], [], [], None], "bad", "Not well: no host gave data"),
     "odd": ([None, HOSTS, [], [ODD, ODD], None], "warn", "Worth a look: 1 host stands out: n2"),

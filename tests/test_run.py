@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 import rollbook
+from rollbook.checks.verify import verify
 from rollbook.records.document import encode
 from rollbook.records.run import Run
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
+DEAF = ["-w", "nowhere", "--timeout", "2", "--ssh-option", "ProxyCommand=false"]
 MARK = f"{sys.executable} -c 'from rollbook.cli import main; main()' mark"
 
 
@@ -74,6 +76,18 @@ def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int) -
     record = only_record(tmp_path)
     assert record.metadata["metrics"]["exit_code"] == record.metadata["exit_code"] == code
     assert all((host.cpu_share or 0) < 1 for host in record.hosts.series)
+
+
+def test_what_a_command_says_and_leaves_costs_it_nothing(tmp_path: Path) -> None:
+    """Names like the marks of a terminal library, or that are no text; and hosts are asked for with their slots."""
+    script = 'touch "$ROLLBOOK_RECORD/$(printf "\\377")"; exit 7'
+    argv = ["sh", "-c", script, "sh", "--output=d[/x]/o.json"]
+    done = run(tmp_path, *argv, options=[*QUICK, "--type", "fio", "-w", "localhost:4"])
+    assert done.returncode == 7
+    assert "d[/x]/o.json is not there" in done.stderr
+    record = only_record(tmp_path)
+    assert [host.slots for host in record.hosts.start] == [4]
+    assert verify(record.path).problems == []
 
 
 def test_stdin_passes_through(tmp_path: Path) -> None:
@@ -138,6 +152,8 @@ BAD = [
     ),
     ([*QUICK, "--max-timeseries-samples", "-1"], ["touch", "ran"], "--max-timeseries-samples"),
     ([*QUICK, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
+    ([*QUICK, "--timeout", "nan"], ["touch", "ran"], "--timeout"),
+    ([*QUICK, "--sign", "script"], ["touch", "ran"], "cannot sign with script"),
     ([*QUICK, "--cluster-collection-timeout", "nan"], ["touch", "ran"], "--cluster-collection-timeout"),
 ]
 
@@ -159,14 +175,17 @@ def test_usage_errors_come_before_anything_runs(
 
 
 def test_any_name_will_do(tmp_path: Path) -> None:
-    """A results directory with blanks, quotes and letters of other scripts; words that are no UTF-8."""
-    place = 'ein Ört\'chen/日本 "x"'
-    options = ["--results-dir", place, "--timeseries-interval", "0.2"]
+    """A results directory with blanks, quotes, marks and letters of other scripts; words that are no UTF-8."""
+    place = 'ein Ört\'chen/日本 "x"[/b]:100:'
+    (tmp_path / "hosts\udcff").write_text("localhost\n")
+    options = ["--results-dir", place, "--timeseries-interval", "0.2", "--hostfile", "hosts\udcff"]
     done = run(tmp_path, "sh", "-c", "sleep 0.5", "a\udcffb", options=options)
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / place / "generic").iterdir()
     record = Run.open(path)
     assert record.metadata["notes"] == []
+    assert f"record in {path}, page: {path / 'report.html'}\n" in done.stderr
+    assert record.metadata["args"]["hostfile"] == ["hosts\ufffd"]
     assert (path / "report.html").exists()
     assert record.metadata["result_dir"] == str(path)
     assert record.metadata["args"]["results_dir"] == place
@@ -187,12 +206,105 @@ def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
     assert sorted("inner" in found for found in names) == [False, False, True]
 
 
+KILLER = """
+import os, sys, time
+time.sleep(1.5)
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        words = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\\0")
+        parent = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]
+    except OSError:
+        continue
+    if int(parent) == os.getppid() and b"-I" in words:
+        os.kill(int(pid), 9)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(6, "without samples: connection lost"), (0, "at the end: ")])
+def test_a_host_that_fails_in_mid_run_is_not_complete(tmp_path: Path, seconds: int, reason: str) -> None:
+    """It is partial in what is said and, with --strict, in the exit code; also where it did not come back."""
+    series = ["--timeseries-interval", "0.5"] if seconds else ["--skip-timeseries"]
+    options = ["--results-dir", "out", "--no-report", "--strict", *series]
+    done = run(tmp_path, sys.executable, "-c", KILLER, str(seconds), options=options)
+    assert done.returncode == 3, done.stderr
+    assert "0 of 1 host complete, 1 partial" in done.stderr
+    assert reason in done.stderr
+
+
+def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None:
+    """Nor of a command that failed itself."""
+    options = ["--results-dir", "out", "--no-report", "--strict", "--skip-timeseries"]
+    assert run(tmp_path, "true", options=options).returncode == 0
+    assert run(tmp_path, "sh", "-c", "exit 7", options=[*options, "--via", "ssh", *DEAF]).returncode == 7
+    assert run(tmp_path, "true", options=[*options, "--via", "ssh", *DEAF]).returncode == 4
+
+
+def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
+    """The record is finished, and only its signature is said to be missing."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    options = ["--results-dir", "out", "--no-report", "--skip-timeseries", "--strict", "--sign", "key"]
+    done = run(tmp_path, "rm", "key", "key.pub", options=options)
+    assert done.returncode == 2
+    assert "the record is not signed: cannot sign with key" in done.stderr
+    assert "1 of 1 host complete" in done.stderr
+    assert "recover" not in done.stderr
+    assert verify(only_record(tmp_path).path).problems == []
+
+
+def test_the_time_of_a_host_is_what_was_said(tmp_path: Path) -> None:
+    """By --timeout, or for the facts alone by the other option; neither cuts the other short."""
+    code = "import sys; from rollbook.cli import run; from rollbook.cli import main\n"
+    code += "def told(settings, argv): print(settings.options.timeout); sys.exit(9)\n"
+    code += "run.run_command = told; main()"
+    for options, seconds in (
+        ([], "60.0"),
+        (["--timeout", "300"], "300.0"),
+        (["--cluster-collection-timeout", "90"], "90.0"),
+        (["--timeout", "300", "--cluster-collection-timeout", "90"], "90.0"),
+    ):
+        argv = [sys.executable, "-c", code, "run", *options, "--", "true"]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (9, f"{seconds}\n"), done.stderr
+
+
+def test_a_temporary_directory_with_a_long_name(tmp_path: Path) -> None:
+    """Marks come through all the same."""
+    place = tmp_path / ("x" * 100)
+    place.mkdir()
+    done = run(tmp_path, "sh", "-c", f"{MARK} second", env={**os.environ, "TMPDIR": str(place)})
+    assert done.returncode == 0, done.stderr
+    assert "second" in [phase.name for phase in only_record(tmp_path).hosts.phases]
+
+
+def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
+    """The command runs, and its exit code is its own."""
+    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", "touch ran; exit 7"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(argv, cwd=tmp_path, stderr=full, check=False).returncode == 7
+    assert (tmp_path / "ran").exists()
+    assert only_record(tmp_path).metadata["exit_code"] == 7
+
+
 def test_record_for_a_while(tmp_path: Path) -> None:
     """A series without a command."""
     argv = [*ROLLBOOK, "record", *QUICK, "--duration", "1.2"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert only_record(tmp_path).hosts.series[0].samples >= 5
+
+
+def test_ctrl_c_while_the_record_is_made(tmp_path: Path) -> None:
+    """It is said so, with the code of an interruption; what was recorded can be finished."""
+    code = "from rollbook.api import finish; from rollbook.cli import main\n"
+    code += "def interrupted(*_, **__): raise KeyboardInterrupt\n"
+    code += "finish.finish = interrupted; main()"
+    argv = [sys.executable, "-c", code, "record", *QUICK, "--duration", "0.5"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "the record is not finished: interrupted" in done.stderr
+    [path] = (tmp_path / "out" / "record").iterdir()
+    assert rollbook.recover(str(path)).hosts.start[0].status == "complete"
 
 
 def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:

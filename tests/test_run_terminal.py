@@ -102,6 +102,18 @@ def test_signals_reach_the_command(tmp_path: Path, name: str, key: bytes | None)
     assert only_record(tmp_path).hosts.end[0].status == "complete"
 
 
+def test_ctrl_c_comes_once_where_stdin_is_no_terminal(tmp_path: Path) -> None:
+    """The kernel has given it to the command already; mpirun takes a second one for an order to abort."""
+    code = "import signal,time; signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True)); "
+    code += "print('ready', flush=True); [time.sleep(0.1) for _ in range(30)]"
+    line = " ".join(["exec", *(f"'{word}'" for word in RUN), "--", sys.executable, "-c", f'"{code}"', "</dev/null"])
+    terminal = Terminal(tmp_path, ["sh", "-c", line])
+    terminal.until(b"ready")
+    terminal.type(CTRL_C)
+    assert terminal.end() == 0
+    assert terminal.text.count(b"heard") == 1
+
+
 def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
     """The record is whole but for that, and the agent had the time to say what it cost."""
     script = "trap : INT; echo ready; i=0; while [ $i -lt 30 ]; do sleep 0.1; i=$((i+1)); done; exit 6"
@@ -113,6 +125,7 @@ def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
     assert terminal.end() == 6
     record = only_record(tmp_path)
     assert record.hosts.end == []
+    assert any("the end facts were skipped" in note for note in record.metadata["notes"])
     assert (record.hosts.series[0].status, record.hosts.series[0].reason) == ("complete", "")
     assert record.hosts.series[0].cost is not None
 

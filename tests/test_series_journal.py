@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -166,3 +167,16 @@ def test_no_more_room(tmp_path: Path) -> None:
     assert "recording ends here" in first
     written = [one.arrived_ns for one in read(tmp_path) if one.frame]
     assert written == list(range(47))
+
+
+def test_a_next_segment_that_cannot_be_made(tmp_path: Path) -> None:
+    """The journal ends there, and closing it closes nothing that is not its own."""
+    journal = Journal(tmp_path / "raw", BEGIN, segment_bytes=1)
+    (tmp_path / "raw" / "000002.seg").mkdir()
+    with pytest.raises(RecordError, match="recording ends here"):
+        journal.flush()
+    ours, theirs = os.pipe()  # gets the number that the first segment had
+    journal.close()
+    os.close(ours)
+    os.close(theirs)
+    assert not recording(tmp_path / "raw")

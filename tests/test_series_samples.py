@@ -9,7 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rollbook.collect.frames import Frame
+from rollbook.records.hosts import HostRecord
+from rollbook.records.run import ClockJump
 from rollbook.series.clocks import Timeline
+from rollbook.series.history import clock_notes, series_of
 from rollbook.series.journal import Journal
 from rollbook.series.samples import HostSamples, Sample, Segments
 from rollbook.series.survey import survey
@@ -172,9 +175,8 @@ def test_clocks_that_drift(drift: int) -> None:
     assert all(abs(ts - START - second * SECOND) < 2000 for second, ts in enumerate(times))
 
 
-def test_a_clock_that_is_set(tmp_path: Path) -> None:
+def test_a_clock_that_is_set() -> None:
     """A step of the host's clock in the middle of two measurements moves no sample."""
-    del tmp_path
     timeline, walls = Timeline(), []
     timeline.connect()
     for second in range(61):
@@ -184,7 +186,7 @@ def test_a_clock_that_is_set(tmp_path: Path) -> None:
         if second in (0, 30, 60):
             timeline.measured(true, offset)
     times = timeline.times(walls, [0])
-    assert timeline.steps == [-9 * SECOND]
+    assert timeline.steps == [(START + 17 * SECOND + 300_000, -9 * SECOND)]
     assert all(abs(ts - START - second * SECOND) < 2000 for second, ts in enumerate(times))
 
 
@@ -198,7 +200,87 @@ def test_a_host_that_was_suspended() -> None:
         walls.append(timeline.steady(mono, START + second * SECOND, START + second * SECOND + 200_000))
     timeline.measured(START + 602 * SECOND, 0)
     assert [(ts - START) // SECOND for ts in timeline.times(walls, [0])] == [0, 1, 2, 600, 601]
-    assert (timeline.steps, timeline.suspends) == ([], 1)
+    assert timeline.steps == []
+    assert timeline.suspends == [(START + 600 * SECOND + 200_000, 597 * SECOND)]
+
+
+def test_an_agent_held_up_between_its_clocks() -> None:
+    """One frame whose clocks were read apart is neither a sleep of the host nor a clock that was set."""
+    timeline = Timeline()
+    timeline.connect()
+    for second in range(5):
+        late = SECOND // 5 if second == 2 else 0
+        at = START + second * SECOND + late
+        assert timeline.steady(second * SECOND, at, at) == at
+    assert (timeline.steps, timeline.suspends) == ([], [])
+
+
+def test_clocks_that_no_host_has(tmp_path: Path) -> None:
+    """A host may say of its clocks what it likes: its times fit, and those of others are their own."""
+    script = Script(tmp_path, ["evil", "past", "fine"], ["loadavg"], started_ns=START)
+    for host in range(3):
+        script.connect(host)
+    far = 1 << 61
+    for number, (mono, wall) in enumerate(((0, 0), (far, far), (0, far), (far, 0)) * 10):
+        script.frame("S", b"", wall, mono, host=0, arrived=START + number)
+    for offset in (-(1 << 64), 1 << 62, -far - 1):
+        clock = {"event": "clock", "offset_ns": offset, "bound_ns": 1, "round_trip_ns": 1}
+        script.journal.event(clock, host=0)
+    for number in range(10):
+        # The second's clock stands in 1970, and nobody measured it.
+        script.frame("S", b"", number * SECOND, number * SECOND, host=1, arrived=START + number * SECOND)
+        script.sample(START + number * SECOND, load(number), host=2)
+    script.close()
+    found = survey(tmp_path)
+    evil, _, fine = found.hosts
+    assert len(evil.times()) == 40
+    assert list(fine.times()) == [START + number * SECOND for number in range(10)]
+    assert [series_of(found, host, HostRecord(name=host.name, status="complete")).status for host in found.hosts] == [
+        "partial",
+        "partial",
+        "complete",
+    ]
+
+
+def test_what_became_of_clocks_is_told(tmp_path: Path) -> None:
+    """A clock that was set, and a host that slept, are in the record and in its notes."""
+    script = Script(tmp_path, ["a", "b"], ["loadavg"], started_ns=START)
+    script.connect(0)
+    script.connect(1)
+    for second in (0, 1, 2, 60, 61):
+        at, woken = START + second * SECOND, second > 2
+        script.frame("B", b"", at + woken * 5 * SECOND, second * SECOND, host=0, arrived=at)
+        script.sample(at, load(second), mono=(second - woken * 55) * SECOND, host=1)
+    script.close()
+    found = survey(tmp_path)
+    series = [series_of(found, host, HostRecord(name=host.name, status="complete")) for host in found.hosts]
+    assert series[0].clock_steps == [ClockJump(START + 60 * SECOND, 5 * SECOND)]
+    assert series[1].suspends == [ClockJump(START + 60 * SECOND, 55 * SECOND)]
+    assert [gap.why for gap in series[1].gaps] == ["the host was suspended"]
+    assert clock_notes(series) == [
+        "clock set during the run, by up to 5.000 s, on a",
+        "suspended during the run, for up to 55.0 s: b",
+    ]
+
+
+def test_a_lost_sample_before_another_frame(tmp_path: Path) -> None:
+    """The loss is noticed although the next frame is no sample: what follows waits for a key beat."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    script.connect()
+    beats = Beats(key_beats=4)
+    for number in range(8):
+        payload = beats.payload({0: body_of(load(number)["loadavg"])})
+        at = START + number * SECOND
+        if number == 1:
+            script._seq[0] += 1
+            script.frame("B", b"", at, number)
+        else:
+            script.frame("S", payload, at, number)
+    script.close()
+    samples, reader = samples_of(tmp_path)
+    assert [(sample.ts - START) // SECOND for sample in samples] == [0, 4, 5, 6, 7]
+    assert reader.lost == 2
+    assert survey(tmp_path).hosts[0].lost_frames == 1
 
 
 def test_clocks_of_connections() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
-from rollbook.errors import HostListError
+from rollbook.errors import HostListError, UsageError
 from rollbook.hosts import Host, parse_hosts
 from rollbook.records.hosts import HostRecord
-from rollbook.transports import Options, route
+from rollbook.transports import Options, fallback, reason, route
 from rollbook.transports.ssh import MEANINGS
 
 CASES = sorted((Path(__file__).parent / "data" / "ssh").glob("*.json"))
@@ -156,3 +156,37 @@ def test_ssh_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PATH", str(tmp_path))
     record = reach(Host("node1"), Options(via="ssh"))
     assert (record.status, record.reason) == ("failed", "cannot run ssh: No such file or directory")
+
+
+@pytest.mark.parametrize("code", [1, 255])
+def test_long_last_words_are_cut(stub: Path, code: int) -> None:
+    """A reason is for people: of a line that does not end it has the beginning."""
+    (stub / "said").write_bytes(
+        msgspec.json.encode(Said("a shell", "sh: syntax error near " + "x" * 10_000, code=code))
+    )
+    reason = reach(Host("node1"), Options(via="ssh")).reason
+    assert "syntax error near xxx" in reason
+    assert reason.endswith("…")
+    assert len(reason) < 400
+
+
+@pytest.mark.parametrize("via", ["ssh", "local", "auto"])
+@pytest.mark.parametrize("python", ["py'thon", "python3; id", "/opt/my python", "$(id)", "a\nb", ""])
+def test_a_python_that_a_shell_would_change(via: str, python: str) -> None:
+    """It is refused before anything is started."""
+    with pytest.raises(UsageError, match="--python"):
+        route(Options(via=via, python=python))
+
+
+def test_the_way_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One host is a host."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert "ssh for 1 host (" in reason(Options(), [Host("node1")])
+    assert "ssh for 2 hosts (" in reason(Options(), [Host("node1"), Host("node2")])
+
+
+@pytest.mark.parametrize("way", ["slurm", "mpi"])
+def test_a_fallback_is_for_single_hosts(way: str) -> None:
+    """A launcher starts all of its hosts at once."""
+    with pytest.raises(UsageError, match="fallback"):
+        fallback(Options(fallback=way))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import pty
 import select
@@ -18,23 +19,26 @@ from click.testing import CliRunner, Result
 from textual.widgets import Static
 
 from rollbook.cli import cli
-from rollbook.errors import Refused
+from rollbook.cli.watch import _record
+from rollbook.errors import Refused, UsageError
 from rollbook.hosts import Host
 from rollbook.records.run import Run
 from rollbook.report.build import build
+from rollbook.report.charts import _times
+from rollbook.report.grid import Axis, Row
 from rollbook.report.tables import open_tables
 from rollbook.series import store
 from rollbook.series.finish import derive
 from rollbook.sources import catalogue
 from rollbook.testing import Fake, FakeHost, Lab, linux
 from rollbook.testing.journals import Script, record_this_machine
-from rollbook.watch.board import Board
+from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
 from rollbook.watch.rates import COLUMNS, FACTS, RARE, SAMPLED, HostRates, Values
 from rollbook.watch.replay import Replay
 from rollbook.watch.screen import Details, WatchApp
-from rollbook.watch.table import HostTable
-from rollbook.watch.words import details
+from rollbook.watch.table import WIDTHS, HostTable
+from rollbook.watch.words import cells, details
 from tests.test_series_store import TRUTH, net
 
 SECOND = 10**9
@@ -250,6 +254,99 @@ def test_the_screen() -> None:
     asyncio.run(main())
 
 
+def test_what_is_held_stays() -> None:
+    """Whatever live hosts do meanwhile, and however it is looked at; a column that appears harms nothing."""
+    feed = Scripted(["n1", "n2", "n3"])
+
+    def of(name: str, app: WatchApp) -> str:
+        return next(line for line in lines_of(app) if line.startswith(name))
+
+    async def main() -> None:
+        app = WatchApp(feed)
+        async with app.run_test(size=(200, 24)) as pilot:
+            feed.beat({"n1": 10.0})
+            await pilot.pause(0.6)
+            feed.board.beat("n1", START + 2 * SECOND, {"cpu_busy": 11.0, "nfs_read": 5.0})
+            await pilot.press("down")
+            assert "NFS read" in lines_of(app)[0]
+            await pilot.press("space")
+            held = of("n1", app)
+            assert "11 %" in held
+            feed.board.lost("n2", "timed-out", "silent", START)
+            feed.board.beat("n1", START + 3 * SECOND, {"cpu_busy": 77.0, "rdma_rx": 5.0})
+            for _ in range(3):
+                feed.beat({"n1": 88.0}, but="n2")
+            await pilot.press("down", "up")
+            await pilot.pause(0.6)
+            assert of("n1", app) == held
+            await pilot.press("s", "u")
+            assert of("n1", app) == held
+            assert "RDMA" not in lines_of(app)[0]
+            assert "live" in of("n2", app)
+            app.query_one(HostTable).cursor = names_of(app).index("n1")
+            await pilot.press("enter")
+            await pilot.pause()
+            assert "11 %" in details_of(app)
+            await pilot.press("escape", "space")
+            assert "88 %" in of("n1", app)
+            assert "lost" in of("n2", app)
+
+    asyncio.run(main())
+
+
+def test_hosts_without_a_value_come_last() -> None:
+    """Greatest first and least first."""
+    board = Board(["a", "b", "c"], 1.0)
+    board.lost("a", "refused", "no", START)
+    filled(board, START, {"b": 1.0, "c": 2.0}, but="a")
+    assert [host.name for host in board.ordered("cpu_busy")] == ["c", "b", "a"]
+    assert [host.name for host in board.ordered("cpu_busy", reverse=True)] == ["b", "c", "a"]
+
+
+def test_nobody_stays_unusual_among_a_few() -> None:
+    """Who was odd among six is so no more when two have gone."""
+    board = Board([f"n{number}" for number in range(6)], 1.0)
+    for beat in range(6):
+        filled(board, START + beat * SECOND, {"n0": 95.0})
+    assert board.hosts["n0"].unusual > 4
+    for name in ("n4", "n5"):
+        board.lost(name, "failed", "gone", START + 6 * SECOND)
+    for name in ("n0", "n1", "n2", "n3"):
+        board.beat(name, START + 6 * SECOND, {"cpu_busy": 95.0 if name == "n0" else 50.0})
+    board.tick(START + 6 * SECOND)
+    assert board.hosts["n0"].unusual == 0
+    assert board.oddest == "cpu_busy"
+    assert "×" not in " ".join(cells(board, board.hosts["n0"]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(7, "silent 7 s"), (119, "silent 119 s"), (7199, "silent 120 min"), (12345, "silent 3 h"), (9e5, "silent 10 d")],
+)
+def test_a_long_silence_fits_its_column(seconds: float, shown: str) -> None:
+    """A number that is cut would be another number."""
+    board = Board(["a"], 1.0)
+    board.hosts["a"] = HostView("a", state="silent", since_ns=START)
+    board.now_ns = START + round(seconds * SECOND)
+    assert cells(board, board.hosts["a"])[1] == shown
+    assert len(shown) <= WIDTHS["state"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (HostView("x", state="live", beats=2), "complete"),
+        (HostView("x", state="live", beats=1), "timed-out"),
+        (HostView("x", state="silent", beats=9), "timed-out"),
+        (HostView("x", beats=0), "timed-out"),
+        (HostView("x", state="lost", status="refused", beats=9), "refused"),
+    ],
+)
+def test_once_is_complete_for_hosts_that_have_rates(host: HostView, status: str) -> None:
+    """And for no others: one that fell silent is missing."""
+    assert _record(host).status == status
+
+
 def test_names_that_would_be_orders_are_text() -> None:
     """Escapes, direction marks and markup in a host's name move nothing and colour nothing."""
     feed = Scripted([ODD, "b"])
@@ -443,6 +540,62 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
     assert "GPU" not in CliRunner().invoke(cli, ["watch", "--once", "--interval", "0.2"]).stdout
 
 
+@pytest.mark.parametrize("merged", [2, 3])
+@pytest.mark.parametrize("first", [0, 1])
+def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int) -> None:
+    """Replay and page have every host in every beat, jitter or not, and nothing is missing that was recorded."""
+    start, beats = START + first * SECOND, 24
+    script = Script(tmp_path / "raw", ["a", "b", "c"], ["loadavg"], started_ns=start, max_samples=beats // merged + 1)
+    for host in range(3):
+        script.connect(host)
+    for beat in range(beats):
+        for host in range(3):
+            jitter = (beat * 7 + host * 5) % 9 - 4 if beat else host
+            page = {"/proc/loadavg": f"{beat}.00 1 1 1/2 3\n"}
+            script.sample(start + beat * SECOND + jitter * SECOND // 1000, {"loadavg": page}, host=host)
+    script.close()
+    derive(tmp_path)
+    (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
+    run = Run.open(tmp_path)
+    assert run.hosts.merged == merged
+    replay = Replay(run)
+
+    async def main() -> None:
+        async with replay.running():
+            replay.hold(held=True)
+            for beat in range(replay.place[1]):
+                replay.seek(beat)
+                shown = [host.values["load_1min"] for host in replay.board.hosts.values()]
+                assert len(set(shown)) == 1, (beat, shown)
+                assert abs(replay.board.now_ns - replay.board.hosts["a"].beat_ns) < SECOND
+
+    asyncio.run(main())
+    times = _times(run.hosts)
+    assert times is not None
+    with open_tables(run) as tables:
+        assert tables is not None
+        grids = tables.grids("task_total", ["load_1min"], Axis.of(*times, 3), [Row(name) for name in "abc"])
+    lines = [list(line) for line in grids["load_1min"].mean]
+    assert lines[0] == lines[1] == lines[2]
+    assert not any(math.isnan(value) for value in lines[0])
+
+
+def test_a_host_that_is_lost_has_no_devices(record: Path) -> None:
+    """What it did at its last beat is past."""
+    replay = Replay(Run.open(record))
+
+    async def main() -> None:
+        async with replay.running():
+            replay.hold(held=True)
+            replay.seek(5)
+            assert replay.devices(ODD)
+            replay.seek(11)
+            assert replay.board.hosts[ODD].state == "lost"
+            assert replay.devices(ODD) == {}
+
+    asyncio.run(main())
+
+
 def test_once_of_a_record(record: Path) -> None:
     """The table of its last beats."""
     result = CliRunner().invoke(cli, ["watch", "--once", str(record)])
@@ -452,8 +605,9 @@ def test_once_of_a_record(record: Path) -> None:
     assert "1000 B/s" in rows["a"]
     assert "2 KiB/s" in rows["n?[31m?[red]<script>"] or "1.95 KiB/s" in rows["n?[31m?[red]<script>"]
     assert rows["c"].split()[1] == "lost"
-    both = CliRunner().invoke(cli, ["watch", str(record), "-w", "n1"])
-    assert both.exit_code != 0
+    for option in ("-w", "-x", "--hostfile"):
+        both = CliRunner().invoke(cli, ["watch", str(record), option, "n1"])
+        assert isinstance(both.exception, UsageError), option
 
 
 def test_once_over_ssh(lab: Lab) -> None:

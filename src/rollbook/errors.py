@@ -43,6 +43,7 @@ EXIT_CODES = {
     2: "usage or configuration",
     3: "some hosts failed",
     4: "no host reached",
+    70: "a mistake in Rollbook itself",
     130: "interrupted",
 }
 """What the command line returns. `run` returns the wrapped command's own code instead."""

@@ -22,15 +22,13 @@ export function outliers(view: View): HTMLElement {
     all.forEach((item) => (item.hidden = false));
     more.remove();
   });
-  const none =
-    view.page.charts.length === 0
-      ? "No series was taken, so no host can stand out."
-      : "No host stands out from its peers.";
   return h(
     "section",
     { id: "stands-out", "aria-labelledby": "outliers-title" },
     h("h2", { id: "outliers-title" }, "Stands out"),
-    all.length ? list : h("p", { class: view.page.verdict.level === "good" ? "calm" : "small" }, none),
+    all.length
+      ? list
+      : h("p", { class: view.page.verdict.level === "good" ? "calm" : "small" }, view.page.no_outliers),
     all.length > SHOWN && more,
   );
 }
@@ -93,7 +91,7 @@ export function findings(view: View): HTMLElement {
           "rule",
         )}: ${left}.`,
       ),
-    findings.length ? list : h("p", { class: "calm" }, none),
+    findings.length ? list : h("p", { class: checks === null ? "small" : "calm" }, none),
   );
 }
 

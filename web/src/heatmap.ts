@@ -86,7 +86,7 @@ export class HeatMap {
     });
   }
 
-  /** The cell under the cursor: its host's row, or null. */
+  /** The row of a host's cells; null where it has none. */
   rowOf(host: number): number | null {
     return this.place.get(host) ?? null;
   }

@@ -2,7 +2,8 @@
 
 import { cellsOf, lineOf, timesOf } from "./chart.ts";
 import { lineColours } from "./colour.ts";
-import { add, button, h } from "./dom.ts";
+import type { Cells } from "./decode.ts";
+import { add, button, h, visible } from "./dom.ts";
 import { amount, clock, count, local, number } from "./format.ts";
 import { Lines, type Line } from "./lines.ts";
 import type { Chart, Devices, Host } from "./model.ts";
@@ -16,6 +17,8 @@ export class HostPanel {
   private readonly view: View;
   private drawn: Lines[] = [];
   private opener: Element | null = null;
+  /** How often a host was shown: what is still drawn for an earlier time is not wanted any more. */
+  private times = 0;
 
   constructor(view: View) {
     this.view = view;
@@ -29,6 +32,7 @@ export class HostPanel {
   private async show(): Promise<void> {
     const { view } = this;
     const at = view.selected;
+    const time = ++this.times;
     if (at !== null && this.element.hidden) this.opener = document.activeElement;
     this.element.hidden = at === null;
     document.body.classList.toggle("with-panel", at !== null);
@@ -40,14 +44,14 @@ export class HostPanel {
     }
     const host = view.page.hosts[at]!;
     const charts = h("div", { class: "minis" });
-    this.element.setAttribute("aria-label", `Host ${host.name}`);
+    this.element.setAttribute("aria-label", visible(`Host ${host.name}`));
     this.element.replaceChildren(this.heading(host), this.facts(host), this.remarks(at), charts);
     this.element.scrollTop = 0;
     for (const chart of view.page.charts) {
       const row = chart.hosts.indexOf(at);
       if (row < 0) continue;
       const cells = await cellsOf(chart);
-      if (view.selected !== at) return; // another host was chosen meanwhile
+      if (this.times !== time) return; // another host was chosen meanwhile, or another theme
       const { median, p95, min } = bands(
         cells,
         chart.hosts.map((_, place) => place),
@@ -59,7 +63,10 @@ export class HostPanel {
         { values: lineOf(cells.mean, cells, row), colour: "accent", width: 1.75 },
       ];
       this.add(charts, chart, chart.title, timesOf(chart), lines, true);
-      if (chart.devices) await this.devices(charts, chart, chart.devices, at);
+      if (!chart.devices) continue;
+      const devices = await cellsOf(chart.devices);
+      if (this.times !== time) return;
+      this.devices(charts, chart, chart.devices, devices, at);
     }
   }
 
@@ -77,9 +84,7 @@ export class HostPanel {
     this.drawn.push(drawn);
   }
 
-  private async devices(charts: HTMLElement, chart: Chart, devices: Devices, host: number): Promise<void> {
-    const cells = await cellsOf(devices);
-    if (this.view.selected !== host) return;
+  private devices(charts: HTMLElement, chart: Chart, devices: Devices, cells: Cells, host: number): void {
     const colours = lineColours();
     const rows = devices.hosts.map((_, row) => row).filter((row) => devices.hosts[row] === host);
     const most = (row: number): number =>
@@ -142,10 +147,8 @@ export class HostPanel {
       add(list, h("li", {}, outlier.text.startsWith(name) ? outlier.text.slice(name.length) : outlier.text));
     }
     for (const finding of this.view.page.findings.filter((one) => one.hosts.includes(at))) {
-      add(
-        list,
-        h("li", {}, h("b", { class: `word ${finding.severity}` }, finding.severity), ` ${finding.message}`),
-      );
+      const severity = finding.silenced ? "silenced" : finding.severity;
+      add(list, h("li", {}, h("b", { class: `word ${severity}` }, severity), ` ${finding.message}`));
     }
     for (const gap of this.view.page.hosts[at]!.gaps) {
       add(

@@ -7,7 +7,8 @@ import type { View } from "./view.ts";
 export const LEFT = 96;
 export const RIGHT = 20;
 
-const CLICK = 4; // pixels: a pointer that moved less was not dragged
+/** Pixels: a pointer that moved less was not dragged. */
+export const CLICK = 4;
 
 export function plotWidth(area: HTMLElement): number {
   return Math.max(1, area.clientWidth - LEFT - RIGHT);

@@ -164,7 +164,8 @@ function paper(view: View, cards: ChartCard[]): void {
     const dark = isDark();
     setDark(false);
     document.querySelectorAll<HTMLDetailsElement>("details.finding").forEach((one) => (one.open = true));
-    cards.forEach((card) => card.repaint());
+    view.tell("theme");
+    cards.forEach((card) => card.repaint()); // those out of sight too
     addEventListener(
       "afterprint",
       () => {

@@ -30,7 +30,6 @@ export interface Host {
   clock_offset_ms: number | null;
   clock_bound_ms: number | null;
   cpu_share: number | null;
-  cpu_seconds: number | null;
   memory_bytes: number | null;
   sent_bytes: number | null;
   about: [term: string, text: string][];
@@ -52,7 +51,6 @@ export interface Finding {
 
 export interface Outlier {
   host: number;
-  device: string;
   metric: string;
   text: string;
   start: number;
@@ -97,7 +95,6 @@ export interface Chart {
   id: string;
   title: string;
   unit: string;
-  group: string;
   about: string;
   scarce: boolean;
   ceiling: number | null;
@@ -149,6 +146,7 @@ export interface Page {
   findings: Finding[];
   checks: Record<string, number> | null;
   outliers: Outlier[];
+  no_outliers: string;
   cost: Cost | null;
   marks: Mark[];
   charts: Chart[];

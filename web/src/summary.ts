@@ -97,9 +97,7 @@ function findings(page: Page): HTMLElement {
     "Findings",
     counted.length ? line : none,
     passed,
-    odd
-      ? `${count(odd, "host")} ${odd === 1 ? "stands" : "stand"} out in the series`
-      : "no host stands out in the series",
+    odd ? `${count(odd, "host")} ${odd === 1 ? "stands" : "stand"} out in the series` : page.no_outliers,
   );
 }
 

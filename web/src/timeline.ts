@@ -1,9 +1,9 @@
 // The whole run on one line: phases, who stood out when, where data is missing; and which part the charts show.
 
 import { theme } from "./colour.ts";
-import { add, button, h } from "./dom.ts";
+import { add, button, h, visible } from "./dom.ts";
 import { clock, count, duration, local, moment } from "./format.ts";
-import { LEFT, plotWidth, RIGHT, timeAt, xOf } from "./interact.ts";
+import { CLICK, LEFT, plotWidth, RIGHT, timeAt, xOf } from "./interact.ts";
 import type { Mark } from "./model.ts";
 import type { View } from "./view.ts";
 
@@ -42,28 +42,30 @@ export class TimeLine {
 
   private listen(): void {
     let from: number | null = null;
-    const time = (event: PointerEvent): number =>
-      timeAt(event.clientX - this.area.getBoundingClientRect().left, this.view.whole, plotWidth(this.area));
+    const x = (event: PointerEvent): number => event.clientX - this.area.getBoundingClientRect().left;
+    const time = (at: number): number => timeAt(at, this.view.whole, plotWidth(this.area));
     this.area.addEventListener("pointerdown", (event) => {
-      from = time(event);
+      if (event.button !== 0) return;
+      from = x(event);
       this.area.setPointerCapture(event.pointerId);
     });
     this.area.addEventListener("pointermove", (event) => {
-      this.view.point({ time: time(event), host: null });
+      this.view.point({ time: time(x(event)), host: null });
       const near = this.near(event);
       this.area.title = near
         .map((mark) => this.inWords(mark))
         .slice(0, 8)
         .join("\n");
-      if (from !== null && Math.abs(time(event) - from) > 0)
-        this.view.zoom(from < time(event) ? [from, time(event)] : [time(event), from]);
+      if (from !== null && Math.abs(x(event) - from) >= CLICK)
+        this.view.zoom([time(Math.min(from, x(event))), time(Math.max(from, x(event)))]);
     });
     this.area.addEventListener("pointerup", (event) => {
-      const start = from;
+      const clicked = from !== null && Math.abs(x(event) - from) < CLICK;
       from = null;
       const mark = this.near(event)[0];
-      if (start === time(event) && mark) this.go(mark);
+      if (clicked && mark) this.go(mark);
     });
+    this.area.addEventListener("pointercancel", () => (from = null));
     this.area.addEventListener("pointerleave", () => this.view.point(null));
     this.area.addEventListener("dblclick", () => this.view.zoom(this.view.whole));
   }
@@ -94,7 +96,7 @@ export class TimeLine {
     const host = mark.host === null ? "" : `${this.view.page.hosts[mark.host]!.name}: `;
     const when =
       mark.end > mark.start ? `${clock(mark.start)}–${clock(mark.end)} UTC` : `${clock(mark.start)} UTC`;
-    return `${mark.kind === "outlier" ? "" : host}${mark.text}, ${when}`;
+    return visible(`${mark.kind === "outlier" ? "" : host}${mark.text}, ${when}`);
   }
 
   /** All marks as text, to read and to jump to. */
@@ -186,7 +188,7 @@ export class TimeLine {
     draw.clip();
     draw.textAlign = "left";
     draw.fillStyle = theme("ink");
-    draw.fillText(mark.text, left + 4, lane.top + lane.height / 2);
+    draw.fillText(visible(mark.text), left + 4, lane.top + lane.height / 2);
     draw.restore();
   }
 }

@@ -23,7 +23,8 @@ from rollbook.records.document import encode
 from rollbook.records.layout import Leaf, write_file
 from rollbook.records.metadata import metadata
 from rollbook.records.run import Run
-from rollbook.series.finish import derive
+from rollbook.series.finish import derive, unfinished
+from rollbook.series.history import clock_notes
 from rollbook.series.seal import Sealed
 from rollbook.series.survey import Survey
 
@@ -32,18 +33,17 @@ __all__ = ["finish", "open_record"]
 MOST_SAMPLES = 20_000  # in all, that are still written as the seeds' JSON beside the tables
 
 
-def open_record(path: Path) -> Run:
+def open_record(path: Path | str) -> Run:
     """A record for reading; one that nobody finished is finished first."""
-    from rollbook.series.finish import unfinished  # noqa: PLC0415 - see `finish`
-
-    return finish(path) if unfinished(path) else Run.open(path)
+    return finish(path) if unfinished(Path(path)) else Run.open(Path(path))
 
 
-def finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Path | None = None) -> Run:
+def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Run:
     """Make tables, hosts, metadata, findings, page and manifest of the record at `path`; sign it if a key is given.
 
     With `drop_raw` the journal is removed once the tables are proven to hold all of it (`series.proof`).
     """
+    path = Path(path)
     found, sealed, hosts = derive(path)
     begin = found.begin
     kind, stamp = str(begin.get("type", "record")), str(begin.get("stamp", path.name))
@@ -52,16 +52,19 @@ def finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pat
     if outcome.phases:
         hosts.phases = sorted([*hosts.phases, *outcome.phases], key=lambda phase: phase.start_ns)
         write_file(path / "hosts.json", encode(hosts))
-    leaf, args = Leaf(path, kind, stamp), dict(begin.get("args", {}))
+    leaf, args = Leaf(path, kind, stamp), _storable(begin.get("args", {}))
     document = metadata(
         stamp=stamp, result_dir=str(path), argv=argv, args=args, hosts=hosts, outcome=outcome, command=found.command
     )
     memory = args.get("client_host_memory_in_gb")
     each = int(float(memory) * 1024**3) if memory else None
-    cluster = ClusterInformation.of(hosts.start, each) if hosts.start else declared(args)
+    cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)
     document["system_info"] = document["cluster_information"] = cluster
     leaf.write("cluster_info.json", cluster)
     run, notes = Run(path, json.loads(encode(document)), hosts), document["notes"]
+    if found.end_facts is False:
+        notes.append("the end facts were skipped: nobody wanted to wait for them")
+    notes += clock_notes(hosts.series)
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
@@ -79,8 +82,14 @@ def finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pat
     leaf.write("metadata.json", document)
     leaf.write_manifest()
     if sign is not None:
-        signing.sign(path / "manifest.json", sign)
+        signing.sign(path / "manifest.json", Path(sign))
     return Run(path, json.loads(encode(document)), hosts)
+
+
+def _storable(args: dict[str, Any]) -> dict[str, Any]:
+    """What the user said, as text that can be stored: a path may be no UTF-8."""
+    storable: dict[str, Any] = json.loads(shown(json.dumps(args, ensure_ascii=False)))
+    return storable
 
 
 @contextlib.contextmanager
@@ -92,7 +101,7 @@ def _step(what: str, notes: list[str]) -> Iterator[None]:
         notes.append(f"{what}: {str(error) or repr(error)}")
 
 
-def declared(args: dict[str, Any]) -> ClusterInformation:
+def _declared(args: dict[str, Any]) -> ClusterInformation:
     """The cluster as the arguments say it is: nobody was asked."""
     count = int(args.get("num_client_hosts") or len(args.get("hosts", [])) or 1)
     memory = int(float(args.get("client_host_memory_in_gb") or 0) * 1024**3)

@@ -21,11 +21,12 @@ FORMS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
 
 
 def query(record: Run | Path | str, sql: str) -> list[dict[str, Any]]:
-    """The rows that one SELECT over a record gives; tables and views are those of `rollbook query`."""
+    """The rows that one SELECT over a record gives; tables and views are those of `rollbook query`.
+
+    Columns must have different names.
+    """
     with store.connect(_run(record)) as connection:
-        found = store.query(connection, sql)
-        names = [column[0] for column in found.description or []]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return list(store.dicts(store.query(connection, sql)))
 
 
 def export(
@@ -52,4 +53,4 @@ def export(
 
 
 def _run(record: Run | Path | str) -> Run:
-    return record if isinstance(record, Run) else open_record(Path(record))
+    return record if isinstance(record, Run) else open_record(record)

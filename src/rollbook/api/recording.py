@@ -7,17 +7,20 @@ import contextlib
 import dataclasses
 import datetime as dt
 import os
+import re
 import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from rollbook.api.asked import hosts_of, ways
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
-from rollbook.errors import UsageError
-from rollbook.hosts import Host, parse_hosts
+from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.hosts import Host
+from rollbook.records import signing
 from rollbook.records.layout import Leaf
 from rollbook.records.run import Run
 from rollbook.sources import catalogue
@@ -29,7 +32,7 @@ ROOM = 64 << 20  # bytes that must be free before a recording starts
 SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a recording needs to know.
 
@@ -38,7 +41,7 @@ class Settings:
     it is.
     """
 
-    hosts: list[Host]
+    hosts: list[Host] = dataclasses.field(default_factory=list)
     options: Options = dataclasses.field(default_factory=Options)
     fanout: int = 64
     results: Path = Path("results")
@@ -57,28 +60,28 @@ class Recording:
 
     Entering waits until every host has given its start facts or failed to. Leaving takes the end facts, then makes
     tables, page and manifest; `run` is the finished record. `path` is where it lies, `broken` says why recording
-    ended early, if it did, `unfinished` why the record could not be made of what was recorded.
+    ended early, if it did, `unfinished` why the record could not be made of what was recorded, `unsigned` why it could
+    not be signed.
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None) -> None:
-        self.settings = settings
         _preflight(settings)
-        leaf = Leaf.make(settings.results.absolute(), settings.kind, dt.datetime.now(dt.UTC), settings.parts)
-        self.path = leaf.path
-        self.socket = self.unfinished = ""
-        self._about = {
-            "type": settings.kind,
-            "stamp": leaf.stamp,
-            "argv": argv or [],
-            "cwd": str(Path.cwd()),
-            "args": settings.args,
-            "max_samples": settings.max_samples,
-        }
+        self.settings, self.argv = settings, argv or []
+        self.socket = self.unfinished = self.unsigned = ""
+        self._leaf: Leaf | None = None
         self._recorder: Recorder | None = None
+        self._open, self._broken = False, ""
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._run: Run | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where the record lies; once the block is entered."""
+        if self._leaf is None:
+            raise UsageError("the record is begun when the `with` block is entered")
+        return self._leaf.path
 
     @property
     def run(self) -> Run:
@@ -90,29 +93,42 @@ class Recording:
     @property
     def broken(self) -> str:
         """Why recording ended early, empty if it did not."""
-        return self._recorder.broken if self._recorder else ""
+        return self._broken or (self._recorder.broken if self._recorder else "")
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
+        settings, self._loop = self.settings, asyncio.get_running_loop()
+        leaf = Leaf.make(settings.results.absolute(), settings.kind, dt.datetime.now(dt.UTC), settings.parts)
+        self._leaf = leaf
+        about = {
+            "type": settings.kind,
+            "stamp": leaf.stamp,
+            "argv": self.argv,
+            "cwd": str(Path.cwd()),
+            "args": settings.args,
+            "max_samples": settings.max_samples,
+        }
         try:
             self._recorder = await self._stack.enter_async_context(
                 Recorder(
-                    self.path / "raw",
-                    self.settings.hosts,
-                    route(self.settings.options),
+                    leaf.path / "raw",
+                    settings.hosts,
+                    route(settings.options),
                     Plan.of(catalogue.load()),
-                    interval=self.settings.interval,
-                    about=self._about,
-                    timeout=self.settings.options.timeout,
-                    fanout=self.settings.fanout,
-                    fallback=fallback(self.settings.options),
+                    interval=settings.interval,
+                    about=about,
+                    timeout=settings.options.timeout,
+                    fanout=settings.fanout,
+                    fallback=fallback(settings.options),
                 )
             )
             self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))
             await self._recorder.ready()
-        except BaseException:
+        except BaseException as error:
             await self._stack.aclose()
+            if isinstance(error, RollbookError):  # it never began: failures of hosts are not raised
+                self.discard()
             raise
+        self._open = True
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -122,36 +138,50 @@ class Recording:
     async def end(self, *, facts: bool = True, seconds: float | None = None) -> None:
         """Stop recording, with fresh end facts if wanted; the record is not finished yet.
 
-        Each host has `seconds`, or as long as it had for its start facts.
+        Each host has `seconds`, or as long as it had for its start facts. A journal that fails meanwhile is no error:
+        `broken` says so, and what was written stays.
         """
-        if self._recorder is not None:
-            await self._recorder.end(facts=facts, seconds=seconds)
-        await self._stack.aclose()
+        self._open = False
+        try:
+            if self._recorder is not None:
+                self._recorder.event("end facts", wanted=facts)
+                await self._recorder.end(facts=facts, seconds=seconds)
+        except RecordError as error:
+            self._broken = str(error)
+        with contextlib.suppress(RecordError):
+            await self._stack.aclose()
 
     def discard(self) -> None:
         """Remove what there is: nothing happened that would be worth a record."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self._leaf is not None:
+            shutil.rmtree(self._leaf.path, ignore_errors=True)
 
     def finish(self) -> None:
-        """Make the record of what was recorded."""
+        """Make the record of what was recorded, and sign it."""
         from rollbook.api.finish import finish  # noqa: PLC0415 - DuckDB is not needed while hosts are recorded
 
         settings = self.settings
-        self._run = finish(self.path, drop_raw=settings.drop_raw, report=settings.report, sign=settings.sign)
+        self._run = finish(self.path, drop_raw=settings.drop_raw, report=settings.report)
+        if settings.sign is not None:
+            signing.sign(self.path / "manifest.json", settings.sign)
 
     def finish_or_say(self) -> None:
-        """Make the record; where that fails `unfinished` says why, and what was recorded stays."""
+        """Make the record; where that fails `unfinished` or `unsigned` says why, and what was recorded stays."""
         try:
             self.finish()
-        except KeyboardInterrupt:
-            self.unfinished = "interrupted"
-        except Exception as error:  # noqa: BLE001 - whatever it is, the command's exit code is worth more
-            self.unfinished = str(error) or repr(error)
+        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the command's exit code is worth more
+            why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or repr(error)
+            if self._run is None:
+                self.unfinished = why
+            else:
+                self.unsigned = why
 
     def mark(self, name: str) -> None:
         """Start a phase, from any thread: noted, and sampled at once on every host."""
-        if self._recorder is None or self._loop is None or self._loop.is_closed():
+        if not self._open:
             raise UsageError("a phase can be marked inside the `with` block only")
+        assert self._recorder is not None
+        assert self._loop is not None
         marked = asyncio.run_coroutine_threadsafe(self._recorder.mark(mark_name(name)), self._loop)
         if self._thread is not None:
             marked.result(10.0)
@@ -201,7 +231,7 @@ def record(
     max_samples: int = 3600,
     drop_raw: bool = False,
     report: bool = True,
-    sign: Path | None = None,
+    sign: Path | str | None = None,
     fanout: int = 64,
     **options: Any,
 ) -> Recording:
@@ -212,10 +242,19 @@ def record(
     kept of a host (0: all), `drop_raw` whether the raw log goes once the tables are verified, `sign` an ssh key for the
     manifest; `options` are the fields of `rollbook.transports.Options`.
     """
-    asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
-    return Recording(
-        Settings(asked, Options(**options), fanout, Path(results), kind, interval, max_samples, drop_raw, report, sign)
+    settings = Settings(
+        hosts=hosts_of(hosts),
+        options=ways(**options),
+        fanout=fanout,
+        results=Path(results),
+        kind=kind,
+        interval=interval,
+        max_samples=max_samples,
+        drop_raw=drop_raw,
+        report=report,
+        sign=Path(sign) if sign else None,
     )
+    return Recording(settings)
 
 
 async def _others_done() -> None:
@@ -225,8 +264,10 @@ async def _others_done() -> None:
 
 
 def _preflight(settings: Settings) -> None:
-    """The interval makes sense, the results directory can be written and has room; said before anything starts."""
+    """Numbers and names make sense, the results directory has room, the key signs; said before anything starts."""
     results, interval = settings.results, settings.interval
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.kind):
+        raise UsageError(f"{settings.kind!r} cannot be a type of record: only letters, digits, '.', '_' and '-'")
     if interval and not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"the time between samples is {SHORTEST} s to {LONGEST:.0f} s, or 0 for facts alone")
     try:
@@ -242,3 +283,5 @@ def _preflight(settings: Settings) -> None:
         raise UsageError(f"cannot write to {results}")
     if free < ROOM:
         raise UsageError(f"{results} has only {free >> 20} MiB free; a recording needs at least {ROOM >> 20} MiB")
+    if settings.sign is not None:
+        signing.try_key(settings.sign)

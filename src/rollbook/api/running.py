@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.adapters import load
+from rollbook.api.asked import hosts_of, ways
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect.command import Command
 from rollbook.collect.marks import VARIABLE
-from rollbook.errors import RollbookError, UsageError
-from rollbook.hosts import parse_hosts
-from rollbook.transports import Options
+from rollbook.errors import UsageError
 
 __all__ = ["record_for", "run", "run_command"]
 
@@ -37,7 +36,7 @@ def run(
     max_samples: int = 3600,
     drop_raw: bool = False,
     report: bool = True,
-    sign: Path | None = None,
+    sign: Path | str | None = None,
     fanout: int = 64,
     **options: Any,
 ) -> tuple[Recording, int]:
@@ -47,27 +46,33 @@ def run(
     as for `rollbook.record`. `kind` names the benchmark: its adapter finds parameters and metrics.
     """
     load(kind)
-    asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
     settings = Settings(
-        asked, Options(**options), fanout, Path(results), kind, interval, max_samples, drop_raw, report, sign
+        hosts=hosts_of(hosts),
+        options=ways(**options),
+        fanout=fanout,
+        results=Path(results),
+        kind=kind,
+        interval=interval,
+        max_samples=max_samples,
+        drop_raw=drop_raw,
+        report=report,
+        sign=Path(sign) if sign else None,
     )
-    return run_command(settings, list(argv))
+    return run_command(settings, argv)
 
 
-def run_command(settings: Settings, argv: list[str]) -> tuple[Recording, int]:
+def run_command(settings: Settings, argv: Sequence[str]) -> tuple[Recording, int]:
     """Run a command with a record around it. Gives the recording and the command's own exit code.
 
     Once the command has started nothing of ours changes that code: where the record cannot be finished,
     `Recording.unfinished` says why.
     """
+    if isinstance(argv, str) or not argv:
+        raise UsageError("a command is a list of words, its program first")
     if shutil.which(argv[0]) is None:
         raise UsageError(f"cannot run {argv[0]}: no such program")
-    recording = Recording(settings, argv)
-    try:
-        code = asyncio.run(_around(recording, argv))
-    except RollbookError:
-        recording.discard()
-        raise
+    recording = Recording(settings, list(argv))
+    code = asyncio.run(_around(recording))
     if code is None:
         recording.discard()
         raise KeyboardInterrupt
@@ -78,17 +83,14 @@ def run_command(settings: Settings, argv: list[str]) -> tuple[Recording, int]:
 def record_for(settings: Settings, seconds: float | None) -> Recording:
     """Record without a command, for so long or until SIGINT or SIGTERM."""
     recording = Recording(settings)
-    try:
-        asyncio.run(_alone(recording, seconds))
-    except RollbookError:
-        recording.discard()
-        raise
+    asyncio.run(_alone(recording, seconds))
     recording.finish_or_say()
     return recording
 
 
-async def _around(recording: Recording, argv: list[str]) -> int | None:
+async def _around(recording: Recording) -> int | None:
     """The command's exit code; None where the user asked to stop before it was started."""
+    argv = recording.argv
     commands: list[Command] = []
 
     def interrupt(number: int) -> None:
@@ -109,6 +111,7 @@ async def _around(recording: Recording, argv: list[str]) -> int | None:
             command = Command(argv, logs, {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)})
         except UsageError:
             await recording.end(facts=False, seconds=HURRIED)
+            recording.discard()
             raise
         commands.append(command)
         code = await command.wait()

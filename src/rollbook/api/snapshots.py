@@ -7,12 +7,12 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+from rollbook.api.asked import hosts_of, ways
 from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
-from rollbook.hosts import parse_hosts
 from rollbook.records.document import Snapshot
 from rollbook.sources import catalogue
-from rollbook.transports import Options, fallback, route
+from rollbook.transports import fallback, route
 
 __all__ = ["snapshot", "snapshot_async"]
 
@@ -23,11 +23,11 @@ async def snapshot_async(
     """The facts of every host, now; without hosts, of this machine.
 
     `hosts` is a nodeset or several, `sources` names those to read (all by default), `options` are the fields of
-    `rollbook.transports.Options`: `via`, `timeout`, `ssh_user`, `ssh_config`, `ssh_options`, `python`.
+    `rollbook.transports.Options`.
     """
-    asked = parse_hosts([hosts] if isinstance(hosts, str) else hosts)
+    asked = hosts_of(hosts)
     plan = Plan.of([catalogue.source(name) for name in sources] or catalogue.load())
-    way = Options(**options)
+    way = ways(**options)
     created = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=fanout, fallback=fallback(way))
     return Snapshot.of(created, records)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -53,7 +55,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _mute()
             sys.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -69,20 +71,49 @@ def cli() -> None:
     """Rollbook keeps the record of every host in a cluster.
 
     Exit codes: 0 all well, 1 findings, 2 usage or configuration, 3 some hosts failed, 4 no host reached,
-    130 interrupted.
+    70 a mistake in Rollbook itself, 130 interrupted.
     """
 
 
 def main() -> None:
     """Run the command line; every error of ours is a message and an exit code, never a traceback."""
     try:
-        code = cli.main(prog_name="rollbook", standalone_mode=False)
+        code = _run()
+        sys.stdout.flush()
+    except OSError as error:  # most of all a full disk below stdout: what was to be read is not there
+        _mute()
+        _say(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}")
+        code = RollbookError.exit_code
+    except Exception:  # noqa: BLE001 - a traceback alone would end with 1, which means findings
+        traceback.print_exc()
+        code = 70
+    sys.exit(code)
+
+
+def _run() -> Any:
+    """The exit code of the command that was typed."""
+    try:
+        return cli.main(prog_name="rollbook", standalone_mode=False)
+    except SystemExit as ended:
+        return ended.code
     except click.exceptions.Abort:
-        code = 130
+        return 130
     except click.ClickException as error:
         error.show()
-        code = error.exit_code
+        return error.exit_code
     except RollbookError as error:
-        click.echo(f"rollbook: {error}", err=True)
-        code = error.exit_code
-    sys.exit(code)
+        _say(str(error))
+        return error.exit_code
+
+
+def _say(message: str) -> None:
+    """A message on stderr; it may quote a host, and that nobody can read it changes no exit code."""
+    from rollbook.clean import clean  # noqa: PLC0415 - most commands end well
+
+    with contextlib.suppress(OSError):
+        click.echo("\n".join(map(clean, f"rollbook: {message}".split("\n"))), err=True)
+
+
+def _mute() -> None:
+    """Let nothing more be written to stdout: what waits to be would fail again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

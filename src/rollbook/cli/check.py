@@ -16,10 +16,13 @@ from rollbook.checks.model import Finding, Findings, Severity
 from rollbook.checks.rule import Rule
 from rollbook.checks.shown import change_text, difference_text
 from rollbook.checks.silence import read_silences
-from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject, open_subject
+from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
+from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.output import clean, coverage_line, failures, stderr
+from rollbook.cli.options import Number
+from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.subject import subject_of
 from rollbook.collect.plan import Plan
 from rollbook.hosts import fold
 from rollbook.records.document import encode
@@ -50,7 +53,7 @@ MOST_LINES = 12  # fields shown of one finding; the document has all
 @click.option("--description", type=FILE, metavar="FILE", help="System description to check the run against (YAML).")
 @click.option(
     "--minimum-memory",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=MINIMUM_HOST_MEMORY_GB,
     show_default=True,
     metavar="GB",
@@ -86,14 +89,15 @@ def command(
     silences = read_silences(silence, [one.id for one in engine.rules()]) if silence else []
     options = {
         "named": named_groups(groups),
-        "baseline": open_subject(baseline) if baseline else None,
+        "baseline": subject_of(baseline) if baseline else None,
         "expectations": read_expectations(expect) if expect else (),
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
     }
     interrupted, coverage = False, None
     if record is not None:
-        run = open_subject(record, **options)
+        reach.refuse_hosts()
+        run = subject_of(record, **options)
     else:
         run, interrupted = _live(reach, options)
         coverage = Coverage.of(run.start)
@@ -132,8 +136,7 @@ def _show(findings: Findings) -> None:
     for result in findings.rules:
         for finding in result.findings:
             _show_finding(result.id, finding)
-    told = [result for result in findings.rules if result.outcome == "could-not-tell"]
-    for result in told:
+    for result in (result for result in findings.rules if result.left_open):
         console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
     for note in findings.notes:
         console.print(Text(clean(note), "dim"), soft_wrap=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from rollbook import __version__
-from rollbook.checks.subject import open_subject
-from rollbook.cli.output import clean, stderr
+from rollbook.clean import clean
+from rollbook.cli.output import stderr
+from rollbook.cli.subject import subject_of
 from rollbook.mlpstorage.describe import completed, draft, to_do
 from rollbook.mlpstorage.yaml_text import yaml_text
 from rollbook.records.layout import write_file
@@ -42,7 +43,7 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
 
     What a person must fill in is listed on stderr. Exits with 1 where an existing FILE disagrees with the record.
     """
-    tree = draft(open_subject(record), open_subject(product) if product else None)
+    tree = draft(subject_of(record), subject_of(product) if product else None)
     lines: list[str] = []
     if output is not None and output.exists():
         tree, lines = completed(read_yaml(output), tree)
@@ -54,9 +55,9 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
         write_file(output, text.encode())
     console = stderr()
     for line in lines:
-        console.print(f"differs  {clean(line)}", soft_wrap=True, markup=False)
+        console.print(f"differs  {clean(line)}", soft_wrap=True)
     for line in to_do(tree):
-        console.print(f"to do    {clean(line)}", soft_wrap=True, markup=False)
+        console.print(f"to do    {clean(line)}", soft_wrap=True)
     if output is not None:
-        console.print(f"written to {output}")
+        console.print(f"written to {clean(output)}", soft_wrap=True)
     sys.exit(1 if lines else 0)

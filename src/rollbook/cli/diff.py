@@ -12,8 +12,10 @@ import msgspec
 from rollbook.checks.changes import changes
 from rollbook.checks.model import Change
 from rollbook.checks.shown import change_text
-from rollbook.checks.subject import Subject, open_subject
-from rollbook.cli.output import clean, stderr
+from rollbook.checks.subject import Subject
+from rollbook.clean import clean
+from rollbook.cli.output import stderr
+from rollbook.cli.subject import subject_of
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 from rollbook.records.document import encode
@@ -23,13 +25,14 @@ __all__ = ["command"]
 
 
 class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.diff/1"):
-    """Differences by host, the hosts that are on one side only, and what was compared."""
+    """Differences by host, the hosts that gave data on one side only or on neither, and what was compared."""
 
     before: str
     after: str
     hosts: dict[str, list[Change]]
     only_before: list[str] = []
     only_after: list[str] = []
+    silent: list[str] = []
 
 
 @click.command("diff")
@@ -64,23 +67,27 @@ def _diff(before: str, after: str | None, *, volatile: bool) -> Diff:
             return Diff(before=before, after=after, hosts={f"{one} -> {two}": found})
         sides, names = (_picked(old.start, one), _picked(new.start, two)), (before, after)
     lefts, rights = ({host.name: host for host in side if host.gave_data} for side in sides)
+    if not lefts and not rights:
+        raise UsageError(f"no host gave anything to compare, neither in {names[0]} nor in {names[1]}")
+    asked = dict.fromkeys(host.name for side in sides for host in side)
     return Diff(
         before=names[0],
         after=names[1],
         hosts={name: list(changes(lefts[name], rights[name], volatile=volatile)) for name in lefts if name in rights},
         only_before=[name for name in lefts if name not in rights],
         only_after=[name for name in rights if name not in lefts],
+        silent=[name for name in asked if name not in lefts and name not in rights],
     )
 
 
 def _open(text: str) -> tuple[Subject, str | None]:
     """A record, and the host in it if one is named; a directory's own name may hold a colon."""
     if Path(text).exists():
-        return open_subject(Path(text)), None
+        return subject_of(Path(text)), None
     path, colon, host = text.rpartition(":")
     if not colon:
         raise UsageError(f"{text} does not exist")
-    return open_subject(Path(path)), host
+    return subject_of(Path(path)), host
 
 
 def _picked(hosts: Sequence[HostRecord], name: str | None) -> list[HostRecord]:
@@ -89,6 +96,8 @@ def _picked(hosts: Sequence[HostRecord], name: str | None) -> list[HostRecord]:
     found = [host for host in hosts if host.name == name]
     if not found:
         raise UsageError(f"there is no host {name} among {fold(host.name for host in hosts)}")
+    if not found[0].gave_data:
+        raise UsageError(f"{name} gave nothing to compare: {found[0].reason or found[0].status}")
     return found
 
 
@@ -105,5 +114,7 @@ def _show(diff: Diff) -> None:
     for side, names in ((diff.before, diff.only_before), (diff.after, diff.only_after)):
         if names:
             click.echo(clean(f"only in {side}: {fold(names)}"))
+    if diff.silent:
+        stderr().print(clean(f"nothing to compare from {fold(diff.silent)}"), soft_wrap=True)
     same = [name for name, found in diff.hosts.items() if not found]
-    stderr().print(f"{len(same)} of {len(diff.hosts)} hosts the same", highlight=False)
+    stderr().print(f"{len(same)} of {len(diff.hosts)} hosts the same")

@@ -39,7 +39,10 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostRecord], bool]:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, interrupt)
-        records.extend(await task)
+        try:
+            records.extend(await task)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
         return stop.is_set()
 
     records: list[HostRecord] = []

@@ -1,13 +1,9 @@
-"""What commands print: tables for people, one JSON document for programs, progress on stderr.
-
-Everything that came from a host is untrusted: `clean` keeps it from moving the cursor or hiding text.
-"""
+"""What commands print: tables for people, one JSON document for programs, progress on stderr."""
 
 from __future__ import annotations
 
 import sys
 import time
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
@@ -18,21 +14,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rollbook.clean import clean
 from rollbook.hosts import Host, fold
 from rollbook.records.hosts import Coverage, HostRecord
 
-__all__ = ["ProgressView", "clean", "coverage_line", "failures", "size", "stderr", "table"]
+__all__ = ["ProgressView", "coverage_line", "failures", "size", "stderr", "table"]
 
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are shown once under a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
-
-
-def clean(text: object) -> str:
-    """Text that is safe in a terminal: controls, invisible marks and direction overrides are shown as `?`."""
-    return "".join(
-        c if c.isprintable() and unicodedata.category(c) not in ("Cf", "Cc", "Co", "Cs", "Cn") else "?"
-        for c in str(text)
-    )
 
 
 def size(count: float) -> str:
@@ -46,7 +35,7 @@ def size(count: float) -> str:
 
 def stderr() -> Console:
     """Where people read along."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
@@ -74,7 +63,7 @@ def failures(hosts: Sequence[HostRecord]) -> None:
         if host.status != "complete":
             reasons.setdefault((host.status, host.reason), []).append(host.name)
     for (status, reason), names in reasons.items():
-        line = Text.assemble((status, COLOURS.get(status, "red")), f"  {fold(names)}: {clean(reason)}")
+        line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
         stderr().print(line, soft_wrap=True)
 
 
@@ -114,9 +103,10 @@ class ProgressView:
         self._done[record.status] += 1
 
     def _view(self) -> Text:
-        counts = "  ".join(f"{count} {status}" for status, count in self._done.items())
-        text = Text(f"{sum(self._done.values())} of {self._asked} hosts  {counts}")
-        slow = [name for name, since in self._under_way.items() if time.monotonic() - since > 2]
+        done, under_way = dict(self._done), dict(self._under_way)  # copied at once: this is drawn by another thread
+        counts = "  ".join(f"{count} {status}" for status, count in done.items())
+        text = Text(f"{sum(done.values())} of {self._asked} hosts  {counts}")
+        slow = [name for name, since in under_way.items() if time.monotonic() - since > 2]
         if slow:
             text.append(f"\nwaiting for {fold(slow)}", "dim")
         return text

@@ -9,22 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import click
-import duckdb
 import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rollbook.api.finish import open_record
-from rollbook.cli.output import clean, stderr
-from rollbook.errors import UsageError
+from rollbook.clean import clean
+from rollbook.cli.output import stderr
 from rollbook.series import store
 from rollbook.series.export import safe
 
 __all__ = ["command"]
 
 SHOWN = 1000  # rows of a table for people
-CHUNK = 1000
 
 
 @click.command("query")
@@ -49,27 +47,16 @@ def command(record: Path, sql: str, form: str) -> None:
     with store.connect(open_record(record)) as connection:
         found = store.query(connection, sql)
         names = [column[0] for column in found.description or []]
-        rows = _rows(found)
         if form == "json":
-            for row in rows:
-                click.echo(msgspec.json.encode(dict(zip(names, row, strict=True)), enc_hook=str))
+            for row in store.dicts(found):
+                click.echo(msgspec.json.encode(row, enc_hook=str))
         elif form == "csv":
             writer = csv.writer(sys.stdout)
             writer.writerow([safe(name) for name in names])
+            rows = store.rows(found)
             writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
         else:
-            _table(names, rows)
-
-
-def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
-    """Rows as they come: what is wrong with some values is only known then."""
-    try:
-        while rows := found.fetchmany(CHUNK):
-            yield from rows
-    except duckdb.Error as error:
-        if "pytz" in str(error):  # which DuckDB needs for such values
-            raise UsageError("a time with a zone cannot be shown: cast it to TIMESTAMP") from error
-        raise UsageError(str(error)) from error
+            _table(names, store.rows(found))
 
 
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:

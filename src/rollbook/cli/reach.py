@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -10,6 +11,9 @@ from typing import Any
 
 import click
 
+from rollbook.api.asked import ways
+from rollbook.cli.options import Number
+from rollbook.errors import UsageError
 from rollbook.hosts import Host, from_slurm, node_lists, parse_hosts
 from rollbook.transports import NAMES, Options, fallback, reason, route
 from rollbook.transports.base import Transport
@@ -19,16 +23,36 @@ __all__ = ["Reach", "reach_options"]
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """The hosts asked for, and the way to each."""
+    """The hosts asked for (by -w, --hostfile and -x), and the way to each."""
 
-    hosts: list[Host]
+    asked: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     options: Options
     fanout: int
 
+    @functools.cached_property
+    def hosts(self) -> list[Host]:
+        """The hosts named; with none named, those of the Slurm allocation we are in, else this machine.
+
+        They are looked up when they are needed: what reads a record does not depend on any.
+        """
+        hosts, files, exclude = self.asked
+        if not hosts and not files and node_lists(os.environ):
+            hosts = tuple(host.name for host in from_slurm(os.environ))
+        return parse_hosts(hosts, files, exclude)
+
+    def refuse_hosts(self) -> None:
+        """For a command that was given a record: it has its own hosts, and others cannot be named."""
+        if any(self.asked):
+            raise UsageError("a record has its own hosts; name hosts or a record, not both")
+
     def explain(self) -> None:
-        """Say on stderr why hosts are reached the way they are, where it was not the user's choice."""
+        """Say on stderr why hosts are reached the way they are, where it was not the user's choice.
+
+        That nobody can read it stops nothing.
+        """
         if why := reason(self.options, self.hosts):
-            click.echo(why, err=True)
+            with contextlib.suppress(OSError):
+                click.echo(why, err=True)
 
     def route(self) -> Callable[[Host], Transport]:
         """The transport for each host, explained."""
@@ -51,7 +75,7 @@ OPTIONS = (
     click.option("--fallback", type=click.Choice(["ssh"]), help="Way to hosts that the first way gave nothing of."),
     click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
                  help="Hosts under way at once."),
-    click.option("--timeout", type=click.FloatRange(0.1), default=60.0, show_default=True, metavar="SECONDS",
+    click.option("--timeout", type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
                  help="Time for each host, from its turn on."),
     click.option("--ssh-user", "--ssh-username", metavar="USER", help="User to log in as."),
     click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
@@ -84,18 +108,11 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **rest: Any,
     ) -> Any:
         names = {field.name for field in dataclasses.fields(Options)}
-        options = Options(**{name: rest.pop(name) for name in names})
+        options = ways(**{name: rest.pop(name) for name in names})
         if options.via not in NAMES:
             route(options)  # a word that nobody knows is said before anything else
-        return command(reach=Reach(_asked(hosts, hostfile, exclude), options, fanout), **rest)
+        return command(reach=Reach((hosts, hostfile, exclude), options, fanout), **rest)
 
     for option in reversed(OPTIONS):
         with_reach = option(with_reach)
     return with_reach
-
-
-def _asked(hosts: tuple[str, ...], hostfile: tuple[str, ...], exclude: tuple[str, ...]) -> list[Host]:
-    """The hosts named; with none named, those of the Slurm allocation we are in, else this machine."""
-    if not hosts and not hostfile and node_lists(os.environ):
-        hosts = tuple(host.name for host in from_slurm(os.environ))
-    return parse_hosts(hosts, hostfile, exclude)

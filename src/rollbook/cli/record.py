@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from pathlib import Path
 
 import click
 
@@ -21,34 +21,16 @@ __all__ = ["command"]
 @recording_options
 @click.option("--duration", type=Number(0.1), metavar="SECONDS", help="End after so long.")
 @reach_options
-def command(
-    reach: Reach,
-    *,
-    results: Path,
-    interval: float,
-    max_samples: int,
-    drop_raw: bool,
-    report: bool,
-    sign: Path | None,
-    duration: float | None,
-) -> None:
+def command(reach: Reach, *, settings: Settings, duration: float | None) -> None:
     """Record all hosts until Ctrl-C or for --duration: start snapshot, series, end snapshot, tables."""
-    settings = Settings(
-        reach.hosts,
-        reach.options,
-        reach.fanout,
-        results,
-        "record",
-        interval,
-        max_samples,
-        drop_raw,
-        report,
-        sign,
-        args=said(reach.hosts),
+    settings = dataclasses.replace(
+        settings, hosts=reach.hosts, options=reach.options, fanout=reach.fanout, args=said(reach.hosts)
     )
     reach.explain()
     if duration is None:
         stderr().print("recording; Ctrl-C ends it")
     ended = record_for(settings, duration)
     show_end(ended)
-    sys.exit(2 if ended.unfinished else ended.run.coverage.exit_code)
+    if ended.unfinished == "interrupted":
+        sys.exit(130)
+    sys.exit(2 if ended.unfinished or ended.unsigned else ended.run.coverage.exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -12,9 +13,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from rollbook.api.recording import LONGEST, SHORTEST, Recording
+from rollbook.api.recording import LONGEST, SHORTEST, Recording, Settings
+from rollbook.clean import clean
 from rollbook.cli.options import Number, sign_option
-from rollbook.cli.output import clean, coverage_line, failures, size, stderr
+from rollbook.cli.output import coverage_line, failures, size, stderr
 from rollbook.hosts import Host
 
 __all__ = ["recording_options", "said", "show_end"]
@@ -33,10 +35,32 @@ OPTIONS = (
 
 
 def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
+    """Add the options to a command; it gets them as `settings` that know no hosts yet."""
+
+    @functools.wraps(command)
+    def with_settings(
+        *,
+        results: Path,
+        interval: float,
+        max_samples: int,
+        drop_raw: bool,
+        report: bool,
+        sign: Path | None,
+        **rest: Any,
+    ) -> Any:
+        settings = Settings(
+            results=results,
+            interval=interval,
+            max_samples=max_samples,
+            drop_raw=drop_raw,
+            report=report,
+            sign=sign,
+        )
+        return command(settings=settings, **rest)
+
     for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+        with_settings = option(with_settings)
+    return with_settings
 
 
 def said(hosts: Sequence[Host]) -> dict[str, Any]:
@@ -64,11 +88,14 @@ def show_end(ended: Recording) -> None:
 
 def _show_end(ended: Recording, console: Console) -> None:
     if ended.broken:
-        console.print(f"recording ended early: {ended.broken}", style="red", soft_wrap=True)
+        console.print(f"recording ended early: {clean(ended.broken)}", style="red", soft_wrap=True)
     if ended.unfinished:
         console.print(f"the record is not finished: {clean(ended.unfinished)}", style="red", soft_wrap=True)
         console.print(f"what was recorded is kept: rollbook recover {shlex.quote(str(ended.path))}", soft_wrap=True)
         return
+    if ended.unsigned:
+        console.print(f"the record is not signed: {clean(ended.unsigned)}", style="red", soft_wrap=True)
+        console.print(f"it can be later: rollbook verify --sign KEY {shlex.quote(str(ended.path))}", soft_wrap=True)
     hosts = ended.run.hosts
     failures(ended.run.outcome)
     costs = [host.cost for host in hosts.series if host.cost is not None]

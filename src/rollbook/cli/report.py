@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 from rollbook.cli.output import size, stderr
+from rollbook.errors import UsageError
+from rollbook.records.layout import relist
+from rollbook.records.signing import signature_file
 
 __all__ = ["command"]
 
@@ -23,11 +26,18 @@ __all__ = ["command"]
 def command(record: Path, output: Path | None) -> None:
     """Write the page of RECORD: one HTML file that opens anywhere, without a network.
 
-    Works for any record, also one that is partial or was recovered: what is missing is shown as missing.
+    Works for any record, also one that is partial or was recovered: what is missing is shown as missing. The page of a
+    record that is signed cannot be replaced, only written elsewhere.
     """
     from rollbook.api.finish import open_record  # noqa: PLC0415 - DuckDB takes its time to import
     from rollbook.report import write_report  # noqa: PLC0415
 
-    path = output or record / "report.html"
-    write_report(open_record(record), path)
+    run, own, manifest = open_record(record), record / "report.html", record / "manifest.json"
+    path = output or own
+    listed = path.resolve() == own.resolve() and manifest.exists()
+    if listed and signature_file(manifest).exists():
+        raise UsageError(f"{record} is signed, and a new page would be none of what was signed: write it with -o")
+    write_report(run, path)
+    if listed:
+        relist(record, own.name)
     stderr().print(f"written to {path} ({size(path.stat().st_size)})", soft_wrap=True)

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -39,7 +38,11 @@ __all__ = ["command"]
     show_default=True,
     help="Directories of the record: results/type, or those of MLPerf Storage's tools.",
 )
-@click.option("--strict", is_flag=True, help="Exit with 3 or 4 when the command was fine but hosts were missing.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 3 or 4 when the command was fine but hosts were missing, with 2 when the record is not whole.",
+)
 @click.option("--skip-timeseries", is_flag=True, help="Take snapshots only, no series.")
 @click.option(
     "--collect-cluster-info/--skip-cluster-collection",
@@ -50,10 +53,8 @@ __all__ = ["command"]
 @click.option(
     "--cluster-collection-timeout",
     type=Number(0.1),
-    default=60.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Time for each host to log in and give its facts.",
+    help="Time for each host to log in and give its facts [default: that of --timeout].",
 )
 @click.option("--client-host-memory-in-gb", type=Number(0), metavar="GB", help="Declared memory of each client host.")
 @click.option("--num-client-hosts", type=click.IntRange(1), metavar="N", help="Declared number of client hosts.")
@@ -63,19 +64,14 @@ __all__ = ["command"]
 def command(
     reach: Reach,
     *,
+    settings: Settings,
     argv: tuple[str, ...],
-    results: Path,
-    interval: float,
-    max_samples: int,
-    drop_raw: bool,
-    report: bool,
-    sign: Path | None,
     layout: str,
     kind: str,
     strict: bool,
     skip_timeseries: bool,
     collect: bool,
-    cluster_collection_timeout: float,
+    cluster_collection_timeout: float | None,
     **_declared: Any,
 ) -> None:
     """Run COMMAND with a record of all hosts: snapshot, series, command, snapshot, tables, page.
@@ -84,26 +80,23 @@ def command(
     command first, then the record is finished; a second Ctrl-C skips the end snapshot.
     """
     load(kind)
-    settings = Settings(
-        reach.hosts if collect else [],
-        dataclasses.replace(reach.options, timeout=min(reach.options.timeout, cluster_collection_timeout)),
-        reach.fanout,
-        results,
-        kind,
-        0.0 if skip_timeseries else interval,
-        max_samples,
-        drop_raw,
-        report,
-        sign,
-        _parts(layout, kind, argv),
-        said(reach.hosts),
+    timeout = cluster_collection_timeout or reach.options.timeout
+    settings = dataclasses.replace(
+        settings,
+        hosts=reach.hosts if collect else [],
+        options=dataclasses.replace(reach.options, timeout=timeout),
+        fanout=reach.fanout,
+        kind=kind,
+        interval=0.0 if skip_timeseries else settings.interval,
+        parts=_parts(layout, kind, argv),
+        args=said(reach.hosts),
     )
     if collect:
         reach.explain()
-    recording, code = run_command(settings, list(argv))
+    recording, code = run_command(settings, argv)
     show_end(recording)
     if strict and code == 0:
-        code = 4 if recording.unfinished else recording.run.coverage.exit_code
+        code = 2 if recording.unfinished or recording.unsigned else recording.run.coverage.exit_code
     sys.exit(code)
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
+from rollbook.clean import clean
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import sign_option
-from rollbook.cli.output import clean, coverage_line, failures, size, table
+from rollbook.cli.output import coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.collect.plan import Plan
 from rollbook.errors import UsageError
@@ -19,6 +20,7 @@ from rollbook.records.document import Snapshot, encode
 from rollbook.records.hosts import HostRecord
 from rollbook.records.layout import Leaf, write_file
 from rollbook.records.signing import sign as sign_manifest
+from rollbook.records.signing import try_key
 from rollbook.sources import catalogue
 from rollbook.sources.block import Block
 from rollbook.sources.identity import Identity
@@ -56,6 +58,8 @@ def command(
     sources = [catalogue.source(name) for name in names] or catalogue.load()
     if sign is not None and (output is None or output.suffix == ".json"):
         raise UsageError("only a record can be signed: --sign needs -o with a results directory")
+    if sign is not None:
+        try_key(sign)
     if output is not None:
         _must_be_writable(output)
     now = dt.datetime.now(dt.UTC)

@@ -1,4 +1,4 @@
-"""`rollbook verify`: manifest, hashes and signature of a record or bundle."""
+"""`rollbook verify`: manifest, hashes and signature of a record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from rollbook.checks.verify import Verified, verify
-from rollbook.cli.output import clean, size, stderr
+from rollbook.clean import clean
+from rollbook.cli.output import size, stderr
 from rollbook.records.document import encode
 from rollbook.records.signing import sign
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 
 from rollbook.api.finish import open_record
+from rollbook.api.recording import LONGEST, SHORTEST
+from rollbook.cli.options import Number
 from rollbook.cli.output import failures, stderr, table
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.errors import UsageError
@@ -25,16 +27,20 @@ __all__ = ["command"]
 @click.argument("record", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1),
+    type=Number(SHORTEST, LONGEST),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
     help="Time between two looks at live hosts.",
 )
-@click.option("--once", is_flag=True, help="Print one table and end; so it is where stdout is no terminal.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Print one table of two looks, too few for RDMA and NFS, and end; so it is where stdout is no terminal.",
+)
 @click.option(
     "--speed",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=10.0,
     show_default=True,
     metavar="N",
@@ -49,9 +55,7 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
     brackets a tenth of it, Home and End to its ends.
     """
     if record is not None:
-        given = click.get_current_context().params
-        if given["hosts"] or given["hostfile"]:
-            raise UsageError("a record is played with the hosts it has; name hosts or a record, not both")
+        reach.refuse_hosts()
         feed: Live | Replay = Replay(open_record(record), speed)
     else:
         feed = Live(
@@ -87,13 +91,17 @@ async def _full_screen(feed: Live | Replay) -> None:
 def _print(board: Board) -> None:
     titles = headings(board)
     shown = [at for at, column in enumerate(titles) if column != "trend"]  # of one or two beats there is none
-    rows = [[cells(board, host)[at] for at in shown] for host in board.ordered()]
-    table([list(titles.values())[at].upper() for at in shown], [(name, rest) for name, *rest in rows])
+    rows = [cells(board, host) for host in board.ordered()]
+    chosen = [[row[at] for at in shown] for row in rows]
+    table([list(titles.values())[at].upper() for at in shown], [(name, rest) for name, *rest in chosen])
     stderr().print(status_line(board, "unusual"), soft_wrap=True)
 
 
 def _record(host: HostView) -> HostRecord:
     """What became of a host, as other commands tell it."""
-    if host.state == "connecting":
-        return HostRecord(name=host.name, status="timed-out", reason="no two samples came in time")
-    return HostRecord(name=host.name, status=host.status if host.state == "lost" else "complete", reason=host.reason)
+    if host.state == "lost":
+        return HostRecord(name=host.name, status=host.status, reason=host.reason)
+    if host.state == "silent" or host.beats < 2:
+        reason = "no more samples came" if host.state == "silent" else "no two samples came in time"
+        return HostRecord(name=host.name, status="timed-out", reason=reason)
+    return HostRecord(name=host.name, status="complete")

@@ -15,6 +15,7 @@ import tty
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rollbook.collect import descriptors
 from rollbook.errors import UsageError
 
 __all__ = ["Command"]
@@ -35,7 +36,11 @@ class Command:
         ends = [self._channel(stream) for stream in (1, 2)]
         try:
             self._process = subprocess.Popen(
-                argv, stdout=ends[0][1], stderr=ends[1][1], env={**os.environ, **environment}
+                argv,
+                stdout=ends[0][1],
+                stderr=ends[1][1],
+                env={**os.environ, **environment},
+                preexec_fn=descriptors.given_back if descriptors.raised() else None,  # noqa: PLW1509 - one system call
             )
         except OSError as error:
             for ours, _ in ends:
@@ -54,13 +59,17 @@ class Command:
         return code if code >= 0 else 128 - code
 
     async def drained(self) -> None:
-        """Wait until all output is shown and logged; a child left in the background is not waited for once quiet."""
+        """Wait until all output is shown and logged; a child left in the background is not waited for once quiet.
+
+        What such a child writes later is shown, but the logs stay as they are: the record has their hashes.
+        """
         for copy in self._copies:
             while copy.is_alive():
                 before = copy.copied
                 await asyncio.to_thread(copy.join, QUIET)
                 if copy.reading and copy.copied == before:
                     break
+            copy.logging = False
 
     def interrupt(self, number: int) -> None:
         """Pass a signal on; one typed at our terminal has reached the program already, as part of our group."""
@@ -90,11 +99,17 @@ class Command:
 
 
 def _at_terminal() -> bool:
-    """Whether keys typed at our stdin become signals of our own process group."""
+    """Whether keys typed at our terminal, be it our stdin or not, become signals of our own process group."""
     try:
-        return os.tcgetpgrp(0) == os.getpgrp()
+        terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:
         return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # it was closed meanwhile
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _size(stream: int, terminal: int) -> None:
@@ -111,6 +126,7 @@ class _Copy(threading.Thread):
         self._source, self._shown, self._log = source, shown, log
         self.copied = 0
         self.reading = False
+        self.logging = True
 
     def run(self) -> None:
         """The thread itself."""
@@ -120,6 +136,8 @@ class _Copy(threading.Thread):
             with contextlib.suppress(OSError):
                 outputs.insert(0, stack.enter_context(self._log.open("ab", buffering=0)).fileno())
             while data := self._read():
+                if not self.logging:
+                    outputs = [output for output in outputs if output == self._shown]
                 outputs = [output for output in outputs if _written(output, data)]
                 self.copied += len(data)
 

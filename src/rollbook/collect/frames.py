@@ -10,26 +10,32 @@ with the checksum of POSIX `cksum` (`p`).
 from __future__ import annotations
 
 import binascii
-import dataclasses
 import re
 import struct
 import zlib
 
+import msgspec
+
 from rollbook.agent import NEED_SHELL
 
-__all__ = ["Decoder", "Frame", "cksum"]
+__all__ = ["LATEST", "Decoder", "Frame", "cksum"]
 
 MAGIC = b"\xffRB1"
 HEADER = struct.Struct(">4sIIcIQQ")
 LARGEST = 4 << 20
 MARKER = re.compile(rb"\xffRB1|@rb1 ")
+LINE = re.compile(rb"@rb1 ([^ ]{1,10}) (\d{1,10}) (.*)", re.DOTALL)  # a tag is a rank or a process number
 LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zp])([0-9a-f]{1,10}) ?([0-9A-Za-z+/=]*)")
 LONGEST_LINE = 2000
+MOST_TAGS = 4096  # an agent has one, its stand-in two
+MOST_SEQ = (1 << 32) - 1  # a binary frame holds no more
+LATEST = (1 << 62) - 1  # ns; no honest clock is past it, and sums with offsets still fit
 MISSING = 4096  # numbers of lost frames that are remembered
+MOST_NOISE = 1 << 20  # what a login may print
+MOST_WASTED = 4 * LARGEST  # summing that much takes a few hundredths of a second
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """One message of an agent: type letter, number, both clocks of the host in nanoseconds, content."""
 
     kind: str
@@ -44,25 +50,38 @@ class Decoder:
     """Bytes in, frames out. Memory is bounded by the largest frame whatever the host sends.
 
     `noise` counts bytes that belonged to no frame, `head` keeps the first of them for error messages, `damaged`
-    counts frames that began but were cut or changed, and `lost` the numbers missing between good frames.
-    `needs_shell` is set when the host said that it has no Python.
+    counts frames that began but were cut or changed, `wasted` the bytes that were summed up for them beyond those of
+    good ones, and `lost` the numbers missing between good frames. `needs_shell` is set when the host said that it has
+    no Python.
     """
 
     def __init__(self) -> None:
         self.needs_shell = False
-        self.noise = self.damaged = self.lost = 0
+        self.noise = self.damaged = self.wasted = self.lost = 0
         self.head = b""
         self._buffer = bytearray()
         self._parts: dict[bytes, tuple[bytes, bytearray]] = {}
+        self._held = 0  # bytes in all parts
         self._seen: dict[str, int] = {}
         self._missing: set[tuple[str, int]] = set()
         self._ready: list[Frame] = []
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether so much was no frame that the host is not worth listening to."""
+        return self.noise > MOST_NOISE or self.wasted > MOST_WASTED
+
     def feed(self, data: bytes, *, end: bool = False) -> list[Frame]:
-        """Take bytes as they come; give the frames that are complete. `end` says that no more will come."""
+        """Take bytes as they come; give the frames that are complete. `end` says that no more will come.
+
+        A host may claim large frames that are none faster than they can be summed: then the rest is left unread.
+        """
         self._buffer += data
         self._ready = []
         while (found := MARKER.search(self._buffer)) is not None:
+            if self.wasted > MOST_WASTED:
+                self._buffer.clear()
+                break
             self._drop(found.start())
             used = self._binary(end=end) if self._buffer[0] == MAGIC[0] else self._line(end=end)
             if used is None:
@@ -87,21 +106,24 @@ class Decoder:
 
         An agent on a shared channel sends some frames once more at the end: what was missing is then given late.
         """
+        self.wasted = max(0, self.wasted - len(frame.payload))
         before, missing = self._seen.get(frame.tag, -1), self._missing
-        if frame.seq > before:
+        if frame.mono | frame.wall > LATEST or (before < 0 and len(self._seen) >= MOST_TAGS):
+            self._damage()
+        elif frame.seq > before:
             self.lost += frame.seq - before - 1
             self._seen[frame.tag] = frame.seq
             if frame.tag and len(missing) < MISSING:
                 missing.update((frame.tag, seq) for seq in range(before + 1, min(frame.seq, before + MISSING)))
+            self._ready.append(frame)
         elif (frame.tag, frame.seq) in missing:
             missing.remove((frame.tag, frame.seq))
             self.lost -= 1
-        else:
-            return
-        self._ready.append(frame)
+            self._ready.append(frame)
 
-    def _damage(self) -> int:
+    def _damage(self, summed: int = 0) -> int:
         self.damaged += 1
+        self.wasted += summed
         return 0
 
     def _binary(self, *, end: bool) -> int | None:
@@ -110,12 +132,14 @@ class Decoder:
             return self._damage() if end else None
         _, length, crc, kind, seq, mono, wall = HEADER.unpack_from(self._buffer)
         size: int = HEADER.size + length
-        if length <= LARGEST and len(self._buffer) < size and not end:
-            return None
+        if length > LARGEST or not kind.isalpha():
+            return self._damage()
+        if len(self._buffer) < size:
+            return self._damage() if end else None
         payload = bytes(self._buffer[HEADER.size : size])
         rest = bytes(self._buffer[12 : HEADER.size])
-        if len(payload) != length or zlib.crc32(payload, zlib.crc32(rest)) != crc or not kind.isalpha():
-            return self._damage()
+        if zlib.crc32(payload, zlib.crc32(rest)) != crc:
+            return self._damage(length)
         self._give(Frame(kind.decode(), seq, mono, wall, payload))
         return size
 
@@ -128,25 +152,27 @@ class Decoder:
         if line == NEED_SHELL:
             self.needs_shell = True
             return newline + 1
-        words = line.split(b" ", 3)
+        found = LINE.fullmatch(line)
         # Where a launcher cut a line, the next one may begin inside it: this one is lost, that one is not.
-        if len(words) != 4 or b"@rb1" in words[3] or not re.fullmatch(rb"\d{1,10}", words[2]):
+        if found is None or b"@rb1" in found[3] or int(found[2]) > MOST_SEQ:
             return self._damage()
-        _, tag, seq, data = words
+        tag, seq, data = found.groups()
         last = LAST.fullmatch(data)
         # An agent ends one frame before it begins the next: lines of an earlier one have lost their last.
         begun, parts = self._parts.pop(tag, (seq, bytearray()))
+        self._held -= len(parts)
         parts = parts if begun == seq else bytearray()
         if last is None:
-            if len(self._parts) < 4096 and len(parts) <= 2 * LARGEST:
-                parts += data
+            parts += data
+            if len(self._parts) < MOST_TAGS and self._held + len(parts) <= 2 * LARGEST:
+                self._held += len(parts)
                 self._parts[tag] = seq, parts
             return newline + 1
         kind, mono, wall, code, total, data = last.groups()
         data = bytes(parts) + data
         payload = _payload(code, total, b"%s %s %s %s" % (kind, seq, mono, wall), data)
         if payload is None:
-            return self._damage()
+            return self._damage(len(data))
         self._give(Frame(kind.decode(), int(seq), int(mono), int(wall), payload, tag.decode("ascii", "replace")))
         return newline + 1
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rollbook.collect.descriptors import make_room
 from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
+from rollbook.collect.visit import Visit
+from rollbook.collect.waits import growing
 from rollbook.errors import HostStatus, TransportError
 from rollbook.hosts import Host
 from rollbook.records.hosts import HostRecord
@@ -60,6 +62,7 @@ async def gather(
     """
     progress = progress or _Quiet()
     turns = asyncio.Semaphore(fanout)
+    make_room(min(fanout, len(hosts)))
     stop = stop or asyncio.Event()
 
     async def one(host: Host) -> HostRecord:
@@ -75,18 +78,18 @@ async def gather(
         attempts: list[str] = []
         refused: HostRecord | None = None
         deadline: float | None = None
-        wait = FIRST_WAIT
+        pauses = growing(FIRST_WAIT, LONGEST_WAIT)
         while True:
             async with turns:
                 if stop.is_set():
-                    return HostRecord(name=host.name, status="failed", reason="interrupted before its turn")
+                    return Visit(host, plan).record("now", "failed", "interrupted before its turn")
                 if deadline is None:
                     deadline = time.monotonic() + timeout
                     progress.begun(host)
                 record, busy = await look_at(host, way(host), plan, deadline - time.monotonic(), stop)
             if refused and record.status == "timed-out" and not record.agent:
                 record = refused  # too little time was left for this try: the answer before it stands
-            pause = wait * random.uniform(0.5, 1.5)  # noqa: S311 - spreads logins, guards nothing
+            pause = next(pauses)
             if not busy or time.monotonic() + pause > deadline:
                 record.attempts = attempts
                 return record
@@ -94,7 +97,6 @@ async def gather(
             refused = record
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause)
-            wait = min(2 * wait, LONGEST_WAIT)
 
     script = plan.orders() + (b"go\tnow\nthen\n" if plan.sources else b"") + b"stop\n"
     async with launching(hosts, route, script):
@@ -135,6 +137,8 @@ async def look_at(
             work.result()
     except TransportError as error:
         status, reason, busy = error.status, str(error), isinstance(error, Busy)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's and costs no other
+        status, reason = "failed", f"unexpected: {error!r}"
     finally:
         stopped.cancel()
         work.cancel()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +16,7 @@ __all__ = ["VARIABLE", "listen", "mark_name", "send_mark"]
 
 VARIABLE = "ROLLBOOK_SOCKET"
 LONGEST = 200
+LONGEST_PLACE = 80  # bytes; the name of a socket has 107 in all
 
 
 def mark_name(name: str) -> str:
@@ -38,15 +38,19 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
             await writer.drain()
         writer.close()
 
-    # In a directory of its own: a record's path may be longer than a socket's name can be.
-    directory = tempfile.mkdtemp(prefix="rollbook-")
-    path = str(Path(directory) / "marks")
-    server = await asyncio.start_unix_server(take, path, limit=4096)
-    try:
+    # In a directory of its own: a record's path may be longer than a socket's name can be, and a job's TMPDIR too.
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) > LONGEST_PLACE:
+        place = "/tmp"  # noqa: S108 - only this user can enter what is made there
+    with contextlib.ExitStack() as stack:
+        try:
+            directory = stack.enter_context(tempfile.TemporaryDirectory("", "rollbook-", place))
+            path = str(Path(directory) / "marks")
+            server = await asyncio.start_unix_server(take, path, limit=4096)
+        except OSError as error:
+            raise UsageError(f"cannot take marks in {place}: {error.strerror or error}") from error
+        stack.callback(server.close)
         yield path
-    finally:
-        server.close()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def send_mark(name: str) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from rollbook.sources.base import Source
 
-__all__ = ["Plan"]
+__all__ = ["LARGEST", "Plan"]
+
+LARGEST = 16 << 20
+"""The most bytes of any reading."""
+ROOM = 1 << 20  # for the names of pages, which a source's limit does not count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,3 +34,16 @@ class Plan:
             lines.append(("source", *limits))
             lines.extend((ask.op, *ask.args) for ask in source.asks)
         return "".join("\t".join(line) + "\n" for line in lines).encode()
+
+    @functools.cached_property
+    def rooms(self) -> tuple[int, ...]:
+        """The most bytes that a reading of each source has if the agent keeps to its orders.
+
+        The limit is for all files of a source together, but for each of its programs.
+        """
+        return tuple(
+            LARGEST
+            if any(ask.op in ("each", "space") for ask in source.asks)
+            else min(LARGEST, source.limit * (1 + sum(ask.op == "run" for ask in source.asks)) + ROOM)
+            for source in self.sources
+        )

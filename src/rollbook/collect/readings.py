@@ -9,7 +9,7 @@ import zlib
 from typing import Any, Literal, get_args
 
 from rollbook.collect.frames import Frame
-from rollbook.collect.plan import Plan
+from rollbook.collect.plan import LARGEST, Plan
 from rollbook.errors import ParseError, ProtocolError
 from rollbook.records.sharing import shared
 from rollbook.sources.base import Source
@@ -21,7 +21,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 KNOWN: dict[bytes, Status] = {status.encode(): status for status in STATUSES}
 READABLE: tuple[Status, ...] = ("ok", "truncated")
 """Pages of these statuses have text."""
-LARGEST = 16 << 20
+LONGEST_NUMBER = 15  # digits; int() of thousands of them is an error
+LONGEST_HEAD, LONGEST_NOTE = 8192, 500
 # What a reading is called when its pages differ: an honest defect first, then what there is.
 WORST: tuple[Status, ...] = ("timed-out", "truncated", "ok", "failed", "denied", "skipped", "absent")
 
@@ -52,25 +53,31 @@ def read_frame(frame: Frame, plan: Plan) -> Reading:
     """The reading in an `R` or `Z` frame; raises `ProtocolError` for content that is none."""
     payload = _inflated(frame.payload) if frame.kind == "Z" else frame.payload
     head, newline, body = payload.partition(b"\n")
-    words = head.decode("utf-8", "backslashreplace").split(" ", 4)
-    if not newline or len(words) < 4 or not words[0].isdecimal() or not words[3].isdecimal():
+    words = head[:LONGEST_HEAD].decode("utf-8", "backslashreplace").split(" ", 4)
+    if not newline or len(words) < 4 or not _is_number(words[0]) or not _is_number(words[3]):
         raise ProtocolError("a reading without a header")
-    number, phase, said, micros = words[:4]
-    if int(number) >= len(plan.sources):
-        raise ProtocolError(f"a reading of source {number[:20]}, which was not asked for")
+    number, phase, said, micros = int(words[0]), *words[1:4]
+    if number >= len(plan.sources):
+        raise ProtocolError(f"a reading of source {number}, which was not asked for")
+    if len(body) > plan.rooms[number]:
+        raise ProtocolError(f"a reading of {len(body)} bytes, more than was asked for")
     found = {status for _, status, _ in split_pages(body)}
     status = said if said in STATUSES else next((worst for worst in WORST if worst in found), "absent")
-    note = words[4].strip() if len(words) > 4 else ""
+    note = words[4].strip()[:LONGEST_NOTE] if len(words) > 4 else ""
     return Reading(
-        plan.sources[int(number)],
+        plan.sources[number],
         phase,
         status,  # type: ignore[arg-type] # one of STATUSES by now
         note,
         frame.mono,
         frame.wall,
-        int(micros[:15]) / 1e6,
+        int(micros) / 1e6,
         body,
     )
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and len(word) <= LONGEST_NUMBER
 
 
 def _inflated(data: bytes) -> bytes:
@@ -90,7 +97,7 @@ def split_pages(body: bytes) -> list[tuple[str, Status, bytes]]:
     at = 0
     while at < len(body):
         end = body.find(b"\n", at)
-        path, status, length = _head(body[at:end] if end >= 0 else b"")
+        path, status, length = _head(body[at:end] if 0 <= end - at < LONGEST_HEAD else b"")
         at = end + 1 + length
         if at > len(body):
             raise ProtocolError("a page that is cut")
@@ -123,6 +130,8 @@ def _parsed(source: Source, raw: bytes) -> tuple[Any, str]:
         return (shared(source.parse(pages)) if pages else None), ""
     except ParseError as error:
         return None, str(error)
+    except Exception as error:  # noqa: BLE001 - whatever a parser does, it costs its own fact and no other
+        return None, f"{source.name}: the parser failed ({error!r})"
 
 
 def _texts(raw: bytes) -> dict[str, str]:

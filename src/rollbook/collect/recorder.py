@@ -45,6 +45,8 @@ class Recorder:
         begin = {
             "event": "begin",
             "hosts": [host.name for host in hosts],
+            "slots": {host.name: host.slots for host in hosts if host.slots is not None},
+            "users": {host.name: host.user for host in hosts if host.user is not None},
             "sources": [source.name for source in plan.sources],
             "interval_ns": round(interval * 1e9),
             "started_ns": time.time_ns(),
@@ -71,16 +73,19 @@ class Recorder:
 
     async def __aexit__(self, *exc: object) -> None:
         assert self._writer is not None
-        await self.end(facts=False, seconds=0.0)
-        await self._streams.__aexit__(None, None, None)
-        self._writer.cancel()
-        await asyncio.wait([self._writer])
-        with contextlib.suppress(RecordError):
-            self.journal.close()
+        try:
+            await self.end(facts=False, seconds=0.0)
+            await self._streams.__aexit__(None, None, None)
+        finally:  # who is in a hurry must not find the journal locked
+            self._writer.cancel()
+            await asyncio.wait([self._writer])
+            with contextlib.suppress(RecordError):
+                self.journal.close()
 
     async def ready(self) -> None:
         """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
         await self._streams.ready()
+        self.event("ready")
 
     def mark(self, name: str) -> Coroutine[Any, Any, None]:
         """Start a phase: noted in the journal as it is called, from any thread; awaited, every host is sampled."""

@@ -9,20 +9,20 @@ from typing import Self
 
 from rollbook import agent
 from rollbook.collect.frames import Decoder, Frame
-from rollbook.collect.plan import Plan
+from rollbook.collect.plan import LARGEST, Plan
 from rollbook.collect.readings import read_frame
-from rollbook.collect.visit import Visit, said
-from rollbook.errors import AgentFailed, ProtocolError
+from rollbook.collect.visit import PHASES, Phase, Visit, said
+from rollbook.errors import AgentFailed, ProtocolError, RollbookError
 from rollbook.hosts import Host
 from rollbook.records.hosts import Clock
-from rollbook.transports.base import Channel, Transport
+from rollbook.transports.base import Channel, Transport, last_line
 from rollbook.transports.pipe import Ending
 
 __all__ = ["Listener", "Session"]
 
 Listener = Callable[[int, Frame], None]
 
-MOST_NOISE = 1 << 20  # what a login may print before the agent speaks
+FINISHED = frozenset(phase.encode() for phase in PHASES)
 
 
 class Session:
@@ -41,8 +41,9 @@ class Session:
         self._channel: Channel | None = None
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._phases: set[str] = set()
-        self._pongs: dict[bytes, tuple[int, int]] = {}
+        self._phases: set[bytes] = set()
+        self._ping = b""
+        self._pong: tuple[int, int] | None = None
         self._pings = 0
         self._sent_shell = False
         self._closing = asyncio.Lock()
@@ -61,10 +62,10 @@ class Session:
         await self._send(self.plan.orders())
         await self._until(lambda: bool(self.visit.hello))
 
-    async def read_all(self, phase: str) -> None:
-        """Have every source of the plan read once; the readings are in `readings`."""
-        await self._send(f"go\t{phase}\n".encode())
-        await self._until(lambda: phase in self._phases)
+    async def read_all(self, phase: Phase) -> None:
+        """Have every source of the plan read once; the readings are in the visit."""
+        await self._send(b"go\t%s\n" % phase.encode())
+        await self._until(lambda: phase.encode() in self._phases)
 
     async def measure_clock(self, count: int) -> Clock | None:
         """The host's clock against ours: the round trip that took least time bounds the error best.
@@ -76,15 +77,20 @@ class Session:
             return None
         for _ in range(count):
             self._pings += 1
-            name = str(self._pings).encode()
+            self._ping, self._pong = b"%d" % self._pings, None
             sent = time.time_ns()
-            await self._send(b"ping\t%s\n" % name)
-            await self._until(lambda name=name: name in self._pongs)  # type: ignore[misc]
-            arrived, wall = self._pongs.pop(name)
+            await self._send(b"ping\t%s\n" % self._ping)
+            arrived, wall = await self._answer()
             trip = arrived - sent
             if best is None or trip < best.round_trip_ns:
                 best = self.visit.clock = Clock((sent + arrived) // 2 - wall, trip // 2 + 1, trip)
         return best
+
+    async def _answer(self) -> tuple[int, int]:
+        """When the pong that is waited for arrived, and the host's clock in it."""
+        await self._until(lambda: self._pong is not None)
+        assert self._pong is not None
+        return self._pong
 
     async def sample(self, interval_ns: int) -> None:
         """Have the sampled sources read on every beat from now on, on our clock as far as it is known."""
@@ -135,15 +141,19 @@ class Session:
         assert self._pump is not None
         if self._pump.cancelled():
             raise AgentFailed("the session was closed")
-        self._pump.result()  # an error of our own making, such as too much noise
+        error = self._pump.exception()
+        if isinstance(error, RollbookError):  # of our own making, such as too much noise
+            raise error
+        if error is not None:
+            raise AgentFailed(f"what the host sent could not be dealt with: {error!r}") from error
         await self._close(grace=2.0)
         assert self._ending is not None
         if not self.visit.hello:
             raise self.transport.explain(self.host, self._ending, self.decoder.head)
-        said = self._ending.stderr.strip().splitlines()
+        words = last_line(self._ending.stderr)
         read, asked = len(self.visit.readings), len(self.plan.sources)
         halfway = f"the agent ended halfway, after {read} of {asked} sources" if read < asked else "the agent is gone"
-        raise AgentFailed(halfway + (f": {said[-1]}" if said else " (killed, or the connection broke)"))
+        raise AgentFailed(f"{halfway}: {words}" if words else f"{halfway} (killed, or the connection broke)")
 
     async def _receive(self, channel: Channel) -> None:
         try:
@@ -161,7 +171,7 @@ class Session:
         if self.decoder.needs_shell and not self._sent_shell:
             self._sent_shell = True
             await self._send(agent.stand_in() + self.plan.orders())
-        if self.decoder.noise > MOST_NOISE:
+        if self.decoder.hopeless:
             raise AgentFailed(
                 f"the host sends {'garbage' if self.visit.hello else 'garbage instead of a greeting'}; "
                 "look at what its login files print for sessions without a terminal"
@@ -177,10 +187,19 @@ class Session:
             elif frame.kind == "E":
                 self.visit.goodbye = said(frame.payload) or {"sent": ""}
             elif frame.kind == "P":
-                self._pongs.setdefault(frame.payload, (arrived, frame.wall))
+                if frame.payload == self._ping and self._pong is None:
+                    self._pong = arrived, frame.wall
             elif frame.kind == "D":
-                self._phases.add(frame.payload.decode("ascii", "replace"))
+                if frame.payload in FINISHED:
+                    self._phases.add(frame.payload)
             elif frame.kind in "RZ":
-                self.visit.keep(read_frame(frame, self.plan))
+                self._read(frame)
         except ProtocolError:
             self.decoder.damaged += 1
+            self.decoder.wasted += LARGEST if frame.kind == "Z" else 0
+
+    def _read(self, frame: Frame) -> None:
+        reading = read_frame(frame, self.plan)
+        if not self.visit.keep(reading):
+            # Nobody asked for it, and to inflate it may have been much work for a few bytes.
+            self.decoder.wasted += max(0, len(reading.raw) - len(frame.payload))

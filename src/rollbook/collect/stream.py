@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
@@ -13,15 +12,19 @@ from typing import Any, Protocol
 from rollbook.collect.frames import Frame
 from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
-from rollbook.errors import RecordError, TimedOut, TransportError
+from rollbook.collect.waits import growing
+from rollbook.errors import AgentFailed, RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.base import Transport
+from rollbook.transports.ssh import Busy
 
 __all__ = ["HostStream", "Share", "Sink"]
 
-SILENCE = 30.0  # an agent says something every 5 s; one that does not is lost, unless its machine is just busy
+SILENCE = 30.0  # an agent says something every 5 s, its stand-in when asked; one that does not is lost
+LOOK_EVERY = 1.0
 CLOCK_EVERY, CLOCK_PINGS = 30.0, 4
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+FIRST_BUSY, LONGEST_BUSY = 0.25, 8.0  # while the start facts are waited for
 
 
 class Sink(Protocol):
@@ -49,8 +52,8 @@ class Share:
 class HostStream:
     """Keeps one host's frames flowing into the sink until `end`.
 
-    `ready` is set when the start facts are in or the host could not give them; `state` is what a person would say
-    of it now: connecting, sampling, lost (with `reason`), ended.
+    `ready` is set when the start facts are in or the host could not give them within its time; a host that comes later
+    gives them then. `state` is what a person would say of it now: connecting, sampling, lost (with `reason`), ended.
     """
 
     def __init__(self, share: Share, host: Host, ways: Sequence[Callable[[Host], Transport]]) -> None:
@@ -58,7 +61,8 @@ class HostStream:
         self._ways = [way(host) for way in ways]
         self.state, self.reason = "connecting", ""
         self.ready = asyncio.Event()
-        self._leaving = False
+        self._leaving = self._asked = False
+        self._deadline: float | None = None
         self._session: Session | None = None
         self._task = asyncio.create_task(self._keep())
 
@@ -71,7 +75,7 @@ class HostStream:
         """Read the end facts, let the agent go, and stop; whatever the host does, within the time given."""
         session, self._leaving = self._session, True
         if session is not None:
-            with contextlib.suppress(TransportError, TimeoutError):
+            with contextlib.suppress(TransportError, RecordError, TimeoutError):
                 async with asyncio.timeout(seconds):
                     if facts:
                         await session.read_all("end")
@@ -82,33 +86,54 @@ class HostStream:
 
     async def _keep(self) -> None:
         """Visit the host again and again, waiting longer after each failure in a row."""
-        wait = FIRST_WAIT
+        waits = growing(FIRST_WAIT, LONGEST_WAIT)
         while True:
             began = time.monotonic()
             try:
                 await self._by_some_way()
-            except TransportError as error:
+            except RecordError:  # nobody is there to keep what the host says; the recorder says so
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's and costs no other
                 if self._leaving:
                     return
-                self._lost(error)
+                self._lost(error if isinstance(error, TransportError) else AgentFailed(f"unexpected: {error!r}"))
             finally:
                 self._session = None
                 self.ready.set()
             if time.monotonic() - began > LONGEST_WAIT:
-                wait = FIRST_WAIT
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - spreads logins, guards nothing
-            wait = min(2 * wait, LONGEST_WAIT)
+                waits = growing(FIRST_WAIT, LONGEST_WAIT)
+            await asyncio.sleep(next(waits))
 
     async def _by_some_way(self) -> None:
         """Visit by the first way that brings the start facts; it stays the way. Raises why it ended."""
         while True:
+            self._deadline = None
             try:
-                return await self._visit()
+                return await self._insistent()
             except TransportError as error:
                 if self.ready.is_set() or self._leaving or len(self._ways) == 1:
                     raise
                 self._lost(error)
                 del self._ways[0]
+                self._asked = False
+
+    async def _insistent(self) -> None:
+        """Visit; one that a busy sshd turns away at the start is tried again while there is time."""
+        pauses, refused = growing(FIRST_BUSY, LONGEST_BUSY), None
+        while True:
+            try:
+                return await self._visit()
+            except Busy as error:
+                pause = next(pauses)
+                if self.ready.is_set() or self._leaving or time.monotonic() + pause > self._until:
+                    raise
+                refused = error
+                self._event("busy", reason=str(error))
+            except TimedOut:
+                if refused is None or self._asked:
+                    raise
+                raise refused from None  # too little time was left for this try: the answer before it stands
+            await asyncio.sleep(pause)
 
     def _lost(self, error: TransportError) -> None:
         self.state, self.reason = "lost", str(error)
@@ -118,14 +143,16 @@ class HostStream:
         """One connection, from login to loss. Raises why it ended."""
         transport = self._ways[0]
         session = Session(self.host, transport, self.share.plan, self._heard)
+        within = f"within {self.share.timeout:.0f} s"
         async with contextlib.AsyncExitStack() as stack:
-            async with self.share.logins, _limit(self.share.timeout, "no answer"):
+            async with self.share.logins, _limit(self._until, f"no answer {within}"):
                 await stack.enter_async_context(session)
                 await session.greet()
             self._event("connected", hello=session.visit.hello, method=transport.name)
-            async with _limit(self.share.timeout, "the start facts were not finished"):
+            async with _limit(self._until, f"the start facts were not finished {within}"):
                 await self._clock(session, 2 * CLOCK_PINGS)
-                if not self.ready.is_set():
+                if not self._asked:
+                    self._asked = True  # once: a source that hangs must not keep the host from being sampled
                     await session.read_all("start")
             if self.share.interval_ns:
                 await session.sample(self.share.interval_ns)
@@ -139,20 +166,28 @@ class HostStream:
             for task in done:
                 task.result()
 
+    @property
+    def _until(self) -> float:
+        """When the time of login and start facts together is up; it begins to run when it is first asked for."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self.share.timeout
+        return self._deadline
+
     async def _watch(self, session: Session) -> None:
-        """Notice silence; measure the clock from time to time."""
+        """Notice silence, after a last ping; measure the clock from time to time."""
         silence = SILENCE + 2 * self.share.interval_ns / 1e9
         measured = time.monotonic()
         while True:
             before = time.monotonic()
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(LOOK_EVERY)
             if time.monotonic() - before > silence / 2:
                 session.heard = time.monotonic()  # we were stopped ourselves; what the host said still waits
-            if time.monotonic() - session.heard > silence:
+            now = time.monotonic()
+            if now - session.heard > silence:
                 raise TimedOut(f"silent for {silence:.0f} s")
-            if time.monotonic() - measured > CLOCK_EVERY:
-                measured = time.monotonic()
-                async with _limit(silence, "no answer to pings"):
+            if now - measured > CLOCK_EVERY or now - max(measured, session.heard) > silence / 2:
+                measured = now
+                async with _limit(session.heard + silence, f"no answer to pings within {silence:.0f} s"):
                     await self._clock(session, CLOCK_PINGS)
 
     async def _clock(self, session: Session, pings: int) -> None:
@@ -171,10 +206,10 @@ class HostStream:
 
 
 @contextlib.asynccontextmanager
-async def _limit(seconds: float, what: str) -> AsyncIterator[None]:
-    """A time limit whose excess is the host's failure."""
+async def _limit(until: float, why: str) -> AsyncIterator[None]:
+    """A time limit, by the monotonic clock, whose excess is the host's failure."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout_at(until):
             yield
     except TimeoutError:
-        raise TimedOut(f"{what} within {seconds:.0f} s") from None
+        raise TimedOut(why) from None

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from rollbook.collect.descriptors import make_room
 from rollbook.collect.plan import Plan
 from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
@@ -43,6 +44,7 @@ class Streams:
         self._launching = launching(hosts, route, script)
 
     async def __aenter__(self) -> Self:
+        make_room(len(self.hosts))
         await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
         self.streams = [
@@ -52,8 +54,10 @@ class Streams:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.end(facts=False, seconds=0.0)
-        await self._launching.__aexit__(None, None, None)
+        try:
+            await self.end(facts=False, seconds=0.0)
+        finally:
+            await self._launching.__aexit__(None, None, None)
 
     async def ready(self) -> None:
         """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""

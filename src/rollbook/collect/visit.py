@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, get_args
 
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import Reading, parsed
@@ -11,8 +12,11 @@ from rollbook.hosts import Host
 from rollbook.records.hosts import Clock, Cost, HostRecord, ReadingStatus
 from rollbook.sources.base import Source
 
-__all__ = ["Visit", "cost_of", "said"]
+__all__ = ["PHASES", "Phase", "Visit", "cost_of", "said", "whole"]
 
+Phase = Literal["now", "start", "end"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""When all of a plan is read: by a snapshot, at the start and at the end of a recording."""
 DEFECTS = ("timed-out", "truncated", "failed")  # of a reading: what was asked for is not there as it should be
 
 
@@ -33,13 +37,15 @@ class Visit:
     lost: int = 0
     _kept: set[tuple[Source, str]] = dataclasses.field(default_factory=set)
 
-    def keep(self, reading: Reading) -> None:
-        """Add a reading; a host that repeats itself must not fill our memory."""
-        if (reading.source, reading.phase) not in self._kept:
+    def keep(self, reading: Reading) -> bool:
+        """Add a reading that was asked for; a host that repeats itself must not fill our memory."""
+        wanted = reading.phase in PHASES and (reading.source, reading.phase) not in self._kept
+        if wanted:
             self._kept.add((reading.source, reading.phase))
             self.readings.append(reading)
+        return wanted
 
-    def record(self, phase: str, status: HostStatus = "complete", reason: str = "") -> HostRecord:
+    def record(self, phase: Phase, status: HostStatus = "complete", reason: str = "") -> HostRecord:
         """The host's record of one phase. A visit that went well so far may still turn out partial."""
         hello = self.hello
         record = HostRecord(name=self.host.name, status=status, user=self.host.user, slots=self.host.slots)
@@ -49,7 +55,7 @@ class Visit:
             record.hostname = hello.get("hostname") or None
             record.machine_id = hello.get("machine_id") or None
             record.boot_id = hello.get("boot_id") or None
-            record.uid = _whole(hello.get("uid"))
+            record.uid = whole(hello.get("uid"))
         record.clock, record.lost_frames = self.clock, self.lost
         record.cost = cost_of(self.goodbye) if self.goodbye else None
         readings = [reading for reading in self.readings if reading.phase == phase]
@@ -66,12 +72,12 @@ def said(payload: bytes) -> dict[str, str]:
 
 def cost_of(goodbye: dict[str, str]) -> Cost:
     """What the agent said it cost."""
-    peak, cpu = _whole(goodbye.get("peak_kib")), goodbye.get("cpu", "")
+    peak, cpu = whole(goodbye.get("peak_kib")), goodbye.get("cpu", "")
     return Cost(
         float(cpu) if cpu.replace(".", "", 1).isdecimal() and len(cpu) < 19 else None,
         peak * 1024 if peak is not None else None,
-        _whole(goodbye.get("sent")),
-        _whole(goodbye.get("stuck")),
+        whole(goodbye.get("sent")),
+        whole(goodbye.get("stuck")),
     )
 
 
@@ -100,5 +106,6 @@ def _verdict(record: HostRecord, status: HostStatus, reason: str, bad: list[str]
     return "partial", f"{len(bad) + missing} of {asked} sources missing: {named}"
 
 
-def _whole(text: str | None) -> int | None:
+def whole(text: str | None) -> int | None:
+    """The number that an agent said, None where it is none that an honest one says."""
     return int(text) if text and text.isdecimal() and len(text) < 19 else None

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rollbook.checks.model import Findings
 from rollbook.checks.shown import change_text, difference_text
 from rollbook.hosts import fold
 from rollbook.records.document import read
-from rollbook.records.run import Run
+from rollbook.records.run import Phase, Run
 from rollbook.report.charts import Drawn, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
-from rollbook.report.model import CommandShown, FindingShown, Mark, PageData
+from rollbook.report.model import MS, CommandShown, FindingShown, Mark, PageData
+from rollbook.report.outliers import FEWEST_ROWS
 from rollbook.report.phases import phases
 from rollbook.report.tables import Tables
 from rollbook.report.verdict import verdict
 
 __all__ = ["build"]
 
-MS = 1e6
 WHEN = ("start_ns", "end_ns")
 """Evidence that says when something was, on the collector's clock."""
 
@@ -56,6 +56,7 @@ def build(run: Run, tables: Tables | None) -> PageData:
         findings=found,
         checks=checked.outcomes if checked else None,
         outliers=drawn.outliers,
+        no_outliers=_no_outliers(run, drawn),
         cost=cost(hosts),
         marks=[*times, *marks(run.hosts, hosts), *_finding_marks(found), *drawn.marks],
         charts=drawn.charts,
@@ -72,6 +73,15 @@ def _drawn(run: Run, tables: Tables | None, place: Mapping[str, int]) -> Drawn:
     if tables is None:
         return Drawn([], [], [], ["The record has no series: there is nothing to draw."])
     return draw(tables, run.hosts, place)
+
+
+def _no_outliers(run: Run, drawn: Drawn) -> str:
+    """What can be said where no host stands out; of a few hosts, nothing."""
+    if not drawn.charts:
+        return "No series was taken, so no host can stand out."
+    if sum(host.samples > 0 for host in run.hosts.series) < FEWEST_ROWS:
+        return f"Too few hosts to tell who stands out among them: {FEWEST_ROWS} are needed."
+    return "No host stands out from its peers."
 
 
 def _checked(run: Run) -> Findings | None:
@@ -114,15 +124,19 @@ def _finding_marks(found: Sequence[FindingShown]) -> Iterator[Mark]:
 
 
 def _command(run: Run) -> tuple[CommandShown | None, list[Mark]]:
-    """The command and its mark: from the phase `command` to the phase `after`, with the phases it set between."""
-    text = run.metadata.get("executed_command")
-    if not text:
-        return None, []
-    start = next((phase.start_ns for phase in run.hosts.phases if phase.name == "command"), None)
-    after = next((phase.start_ns for phase in run.hosts.phases if phase.name == "after"), None)
-    end = after or (run.hosts.phases[-1].end_ns if run.hosts.phases else None)
-    code = run.metadata.get("exit_code")
-    shown = CommandShown(str(text), code, start / MS if start else None, end / MS if start and end else None)
-    if shown.start is None or shown.end is None:
-        return shown, []
-    return shown, [Mark("command", shown.start, shown.end, "command")]
+    """The command, and the marks of it and of the phases that it set.
+
+    It ran from our first phase `command` to our last, `after`; phases of its own may have the same names.
+    """
+    text, code, phases = run.metadata.get("executed_command"), run.metadata.get("exit_code"), run.hosts.phases
+    begun = next((phase for phase in phases if phase.name == "command"), None)
+    if not text or begun is None:
+        return CommandShown(str(text), code) if text else None, _phase_marks(phases)
+    after = next((phase for phase in reversed(phases) if phase.name == "after"), None) if code is not None else None
+    start, end = begun.start_ns / MS, (after.start_ns if after else phases[-1].end_ns) / MS
+    inside = _phase_marks(phase for phase in phases if phase is not begun and phase is not after)
+    return CommandShown(str(text), code, start, end), [Mark("command", start, end, "command"), *inside]
+
+
+def _phase_marks(phases: Iterable[Phase]) -> list[Mark]:
+    return [Mark("phase", phase.start_ns / MS, phase.end_ns / MS, phase.name) for phase in phases]

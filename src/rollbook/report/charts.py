@@ -11,7 +11,7 @@ from rollbook.hosts import natural
 from rollbook.records.run import RunHosts
 from rollbook.report.grid import Axis, Grid, Row
 from rollbook.report.metrics import METRICS, Metric
-from rollbook.report.model import Chart, Devices, Mark, OutlierShown
+from rollbook.report.model import MS, Chart, Devices, Mark, OutlierShown
 from rollbook.report.outliers import FEWEST_ROWS, Stretch, against_peers, over_time
 from rollbook.report.pack import pack
 from rollbook.report.tables import Tables
@@ -21,7 +21,6 @@ from rollbook.series.views import PARTS
 
 __all__ = ["Drawn", "draw"]
 
-MS = 1e6
 MOST_OUTLIERS = 60
 MOST_DEVICES = 600
 """Rows of devices in one chart; more would make the page too large, then only hosts that stand out have theirs."""
@@ -77,8 +76,10 @@ def _times(run: RunHosts) -> tuple[int, int, int] | None:
     ends = [time for host in run.series for time in (host.first_ns, host.last_ns) if time is not None]
     if not ends or not run.interval_seconds:
         return None
-    step = round(run.interval_seconds * run.merged * 1e9)
-    first = max(min(ends), run.started_ns - step)
+    beat = round(run.interval_seconds * 1e9)
+    step = beat * run.merged
+    # Merged samples have the time of their last beat: cells begin half a beat before the first, as their groups do.
+    first = max(min(ends), run.started_ns - step) + (step - beat) // 2
     return first, max(first, min(max(ends), run.ended_ns + step)), step
 
 
@@ -162,7 +163,6 @@ def _without_echoes(odd: Sequence[_Odd], devices: Mapping[Metric, Grid]) -> list
 def _shown(one: _Odd, place: Mapping[str, int]) -> OutlierShown:
     return OutlierShown(
         host=place[one.row.host],
-        device=one.row.device,
         metric=one.metric.column,
         text=outlier_text(one.row, one.metric, one.stretch, one.axis),
         start=one.axis.at(one.stretch.first) / MS,
@@ -175,7 +175,6 @@ def _chart(metric: Metric, grid: Grid, devices: Grid | None, place: Mapping[str,
         id=metric.column,
         title=metric.title,
         unit=metric.unit,
-        group=metric.group,
         about=metric.about,
         scarce=metric.scarce,
         ceiling=metric.ceiling,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rollbook.checks.changes import changes
-from rollbook.checks.compare import differences, key_of
+from rollbook.checks.compare import differences, named_rows, shared_value
 from rollbook.checks.groups import Group, form
 from rollbook.checks.shown import value_text
-from rollbook.checks.views import View, views
+from rollbook.checks.views import View, status_of, views
 from rollbook.hosts import fold
 from rollbook.records.hosts import HostRecord
 from rollbook.report.model import ChangeShown, FactShown
@@ -41,17 +41,19 @@ def _in_words(groups: Sequence[Group]) -> str:
 
 
 def _shared(view: View, group: Group) -> Iterator[FactShown]:
-    """What the first host of the group that knows has; the same as all others where nothing differs."""
-    host = next((host for host in group.hosts if host.facts.get(view.source)), None)
-    fact = view.fact(host) if host else None
-    if not fact:
+    """What the hosts of the group that could tell have in common; they are named."""
+    telling = [host for host in group.hosts if status_of(host, view.source) == "ok"]
+    known = {host.name: fact for host in telling if (fact := view.fact(host))}
+    if not known:
         return
-    where = fold(host.name for host in group.hosts)
-    for row in fact if view.declared.table else [fact]:
-        name = key_of(view, row) if view.declared.table else ""
+    where = fold(known)
+    first, *others = (named_rows(view, fact) for fact in known.values())
+    for name, rows in first.items():
+        if any(name not in other for other in others):
+            continue
         for field, how in view.compared.items():
-            value = getattr(row, field)
-            for column, one in value.items() if how.columns else [("", value)]:
+            value = shared_value(rows, field)
+            for column, one in value.items() if how.columns and isinstance(value, dict) else [("", value)]:
                 if one not in (None, "", []):
                     yield FactShown(
                         view.name, name, f"{field}.{column}".rstrip("."), [(value_text(one, how.unit), where)]

@@ -7,18 +7,15 @@ from collections.abc import Iterable
 
 from rollbook.hosts import natural
 from rollbook.records.cluster import HostInfo, HostSystemInfo
-from rollbook.records.hosts import Cost, HostRecord, HostStatus
+from rollbook.records.hosts import GAVE_DATA, Cost, HostRecord, HostStatus
 from rollbook.records.run import RunHosts, SeriesHost
-from rollbook.report.model import CostShown, GapShown, HostShown, Mark
+from rollbook.report.model import MS, CostShown, GapShown, HostShown, Mark
 from rollbook.report.words import amount
 from rollbook.sources.mountinfo import MountInfo
 
 __all__ = ["cost", "hosts_shown", "marks"]
 
-MS = 1e6
 MOST_MOUNTS = 12
-AROUND = ("command", "after")
-"""Phases that every run of a command has; the command itself is marked."""
 WORST_FIRST: tuple[HostStatus, ...] = ("failed", "refused", "unreachable", "timed-out", "partial", "complete")
 
 
@@ -37,7 +34,7 @@ def hosts_shown(run: RunHosts) -> list[HostShown]:
 def _host(name: str, start: HostRecord | None, series: SeriesHost | None, end: HostRecord | None) -> HostShown:
     known = [part for part in (start, series, end) if part is not None]
     worst = min(known, key=lambda part: WORST_FIRST.index(part.status))
-    gave = any(part.status in ("complete", "partial") for part in known)
+    gave = any(part.status in GAVE_DATA for part in known)
     clock = series.clocks[-1].clock if series and series.clocks else start.clock if start else None
     spent = (series.cost if series else None) or (start.cost if start else None) or Cost()
     return HostShown(
@@ -54,7 +51,6 @@ def _host(name: str, start: HostRecord | None, series: SeriesHost | None, end: H
         clock_offset_ms=clock.offset_ns / MS if clock else None,
         clock_bound_ms=clock.bound_ns / MS if clock else None,
         cpu_share=series.cpu_share if series else None,
-        cpu_seconds=spent.cpu_seconds,
         memory_bytes=spent.peak_memory_bytes,
         sent_bytes=spent.sent_bytes,
         about=_about(start) if start else [],
@@ -103,9 +99,8 @@ def _median(values: Iterable[int | None]) -> float | None:
 
 
 def marks(run: RunHosts, hosts: list[HostShown]) -> list[Mark]:
-    """The phases that the command set, then gaps of single hosts and where their samples come again."""
-    set_inside = (phase for phase in run.phases if phase.name not in AROUND)
-    found = [Mark("phase", phase.start_ns / MS, phase.end_ns / MS, phase.name) for phase in set_inside]
+    """Gaps of single hosts, and where their samples come again."""
+    found = []
     last = {series.name: (series.last_ns or 0) / MS for series in run.series}
     for at, host in enumerate(hosts):
         for gap in host.gaps:

@@ -13,6 +13,7 @@ from rollbook import __version__
 from rollbook.report.pack import Packed
 
 __all__ = [
+    "MS",
     "ChangeShown",
     "Chart",
     "CommandShown",
@@ -30,6 +31,8 @@ __all__ = [
     "Verdict",
 ]
 
+MS = 1e6
+"""Nanoseconds in one, for times that come from a record."""
 Level = Literal["good", "warn", "bad"]
 
 
@@ -73,7 +76,6 @@ class HostShown(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_ms: float | None = None
     clock_bound_ms: float | None = None
     cpu_share: float | None = None
-    cpu_seconds: float | None = None
     memory_bytes: int | None = None
     sent_bytes: int | None = None
     about: list[tuple[str, str]] = []
@@ -102,7 +104,6 @@ class OutlierShown(msgspec.Struct, frozen=True):
     """One host or device that stood out, in words, and where to look."""
 
     host: int
-    device: str
     metric: str
     text: str
     start: float
@@ -157,7 +158,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     title: str
     unit: str
-    group: str
     about: str
     scarce: bool
     ceiling: float | None
@@ -202,7 +202,7 @@ class CostShown(msgspec.Struct, frozen=True):
 
 
 class PageData(msgspec.Struct, kw_only=True):
-    """Everything on the page."""
+    """Everything on the page; `no_outliers` is what to say of hosts where none stands out."""
 
     schema: str = "rollbook.page/1"
     rollbook: str = __version__
@@ -218,6 +218,7 @@ class PageData(msgspec.Struct, kw_only=True):
     findings: list[FindingShown]
     checks: dict[str, int] | None
     outliers: list[OutlierShown]
+    no_outliers: str
     cost: CostShown | None
     marks: list[Mark]
     charts: list[Chart]

@@ -16,9 +16,9 @@ from typing import Literal
 
 from rollbook.report.grid import ABSENT, median, present
 
-__all__ = ["FEWEST_ROWS", "Judge", "Stretch", "against_peers", "over_time"]
+__all__ = ["DEVIATIONS", "FEWEST_ROWS", "Judge", "Stretch", "against_peers", "middle_and_scale", "over_time"]
 
-Direction = Literal["high", "low", "both"]
+Direction = Literal["high", "both"]
 
 FEWEST_ROWS = 5
 """With fewer rows there is no telling who is the odd one."""
@@ -87,10 +87,15 @@ def over_time(row: int, line: Sequence[float], judge: Judge) -> list[Stretch]:
     known = sorted(present(line))
     if len(known) < 4 * WINDOW:
         return []
-    middle, noise = _middle_and_noise(known)
-    scale = max(noise, judge.floor, RELATIVE * abs(middle))
+    middle, scale = middle_and_scale(known, judge)
     offs = [(value - middle) / scale for value in line]
     return _Line(row, line, [middle] * len(line), offs, 0).strongest(judge.direction)
+
+
+def middle_and_scale(known: Sequence[float], judge: Judge) -> tuple[float, float]:
+    """The median of sorted numbers, and how much one deviation from it is."""
+    middle, noise = _middle_and_noise(known)
+    return middle, max(noise, judge.floor, RELATIVE * abs(middle))
 
 
 def _across(lines: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
@@ -117,9 +122,7 @@ class _Line:
 
     def strongest(self, direction: Direction) -> list[Stretch]:
         """The one stretch to tell of, if there is any."""
-        found = []
-        if direction != "low":
-            found += [self._stretch(*ends) for ends in _stretches(self.offs)]
+        found = [self._stretch(*ends) for ends in _stretches(self.offs)]
         if direction != "high":
             found += [self._stretch(*ends) for ends in _stretches([-off for off in self.offs])]
         return sorted(found, key=lambda stretch: -stretch.strength)[:1]

@@ -7,11 +7,9 @@ from typing import Any
 
 from rollbook.records.run import Run
 from rollbook.report.metrics import METRICS
-from rollbook.report.model import PhaseShown, PhaseValues
+from rollbook.report.model import MS, PhaseShown, PhaseValues
 
 __all__ = ["phases"]
-
-MS = 1e6
 
 
 def phases(run: Run) -> list[PhaseShown]:

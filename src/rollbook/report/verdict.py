@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rollbook.hosts import fold
+from rollbook.records.hosts import GAVE_DATA
 from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, OutlierShown, Verdict
 
 __all__ = ["verdict"]
 
-GAVE_DATA = ("complete", "partial")
 LONGEST_REASON = 90  # characters
 
 
@@ -37,7 +37,7 @@ def verdict(
         bad.append(f"no host gave data{_why(silent)}")
     if failed:
         bad.append(f"{_count(len(failed), 'check failed', 'checks failed')}: {_told(failed[0])}")
-    odd_words = []
+    odd_words = ["how the command ended is not known"] if command and command.code is None else []
     if lost and len(lost) < len(hosts):
         odd_words.append(f"{_count(len(lost), 'host', 'hosts')} gave nothing: {_some(lost)}{_why(silent)}")
     if partial:

@@ -6,9 +6,9 @@ import datetime as dt
 
 from rollbook.report.grid import Axis, Row
 from rollbook.report.metrics import Metric
-from rollbook.report.outliers import Stretch
+from rollbook.report.outliers import Judge, Stretch
 
-__all__ = ["amount", "clock_span", "number", "outlier_text"]
+__all__ = ["amount", "clock_span", "number", "outlier_text", "times"]
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 SHORT_NS = 300 * 10**9
@@ -35,6 +35,14 @@ def amount(value: float, unit: str) -> str:
     return f"{number(value)} {unit}".rstrip()
 
 
+def times(value: float, usual: float, judge: Judge) -> str:
+    """How many times the usual a value is: `9.1 ×`; empty where the usual is next to nothing."""
+    if abs(usual) < RATIO_FROM * judge.floor:
+        return ""
+    ratio = value / usual
+    return f"{ratio:.2f} ×" if ratio < 1 else f"{ratio:.1f} ×" if ratio < 10 else f"{ratio:.0f} ×"
+
+
 def clock_span(start_ns: int, end_ns: int) -> str:
     """`12:04–12:19`, in UTC; with seconds where it is short."""
     form = "%H:%M:%S" if end_ns - start_ns < SHORT_NS else "%H:%M"
@@ -46,11 +54,7 @@ def outlier_text(row: Row, metric: Metric, stretch: Stretch, axis: Axis) -> str:
     others = f"the median of {stretch.peers} peers" if stretch.peers else "its own median over the run"
     theirs = "theirs" if stretch.peers else "usually"
     value, usual = amount(stretch.value, metric.unit), amount(stretch.usual, metric.unit)
-    if abs(stretch.usual) >= RATIO_FROM * metric.judge.floor:
-        ratio = stretch.value / stretch.usual
-        times = f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
-        how = f"{times} × {others} ({value}, {theirs} {usual})"
-    else:
-        how = f"{value} where {others} is {usual}"
+    ratio = times(stretch.value, stretch.usual, metric.judge)
+    how = f"{ratio} {others} ({value}, {theirs} {usual})" if ratio else f"{value} where {others} is {usual}"
     name = metric.title if metric.title[:2].isupper() else metric.title[0].lower() + metric.title[1:]
     return f"{row} {name} {how}, {clock_span(axis.at(stretch.first), axis.at(stretch.last + 1))} UTC"

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 __all__ = ["Timeline"]
 
 STEP = 50_000_000  # ns; the stand-in's monotonic clock itself moves in steps of 10 ms
+FARTHEST_SET, FARTHEST_OFF = 1 << 60, 1 << 61  # ns: with these, times fit into 64 bits whatever a host says
+MOST_JUMPS = 1000  # that are kept of either kind
 
 
 class Timeline:
@@ -18,11 +20,13 @@ class Timeline:
     not make it, and taken out again, so that the line between two measurements stays a line. A host that was
     suspended looks the same (its monotonic clock stands still), but then the frames come as late as its wall clock
     says, and nothing is taken out. Each connection has measurements of its own.
+
+    `steps` and `suspends` are when they were noticed, on the collector's clock, and by how much the clock jumped.
     """
 
     def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.suspends = 0
+        self.steps: list[tuple[int, int]] = []
+        self.suspends: list[tuple[int, int]] = []
         self._shift = 0
         self._before: tuple[int, int, int] | None = None
         self._points: list[list[tuple[int, int]]] = [[]]
@@ -40,17 +44,19 @@ class Timeline:
             if abs(jump) > STEP:
                 passed = arrived - arrived_before
                 if abs(wall - wall_before - passed) < abs(mono - mono_before - passed):
-                    self.suspends += 1
-                else:
-                    self.steps.append(jump)
+                    self._slept(arrived_before, arrived, jump)
+                elif abs(self._shift + jump) <= FARTHEST_SET:
                     self._shift += jump
+                    if len(self.steps) < MOST_JUMPS:
+                        self.steps.append((arrived, jump))
         self._before = (mono, wall, arrived)
         return wall - self._shift
 
     def measured(self, at_ns: int, offset_ns: int) -> None:
         """The clock was measured: `offset_ns` had to be added at `at_ns` of the collector's clock."""
         offset = offset_ns + self._shift
-        self._points[-1].append((at_ns - offset, offset))
+        if abs(offset) <= FARTHEST_OFF:
+            self._points[-1].append((at_ns - offset, offset))
 
     def times(self, walls: Sequence[int], connections: Sequence[int]) -> array[int]:
         """Collector times of steady walls; `connections` are the indices at which each connection begins.
@@ -65,6 +71,14 @@ class Timeline:
             known = points or known[-1:]
             found.extend(_laid(walls[first:last], sorted(known)))
         return found
+
+    def _slept(self, before: int, arrived: int, jump: int) -> None:
+        if jump < 0:
+            # No sleep takes time back: the agent was held up between its two clocks at the frame before.
+            if self.suspends and self.suspends[-1][0] == before:
+                self.suspends.pop()
+        elif len(self.suspends) < MOST_JUMPS:
+            self.suspends.append((arrived, jump))
 
 
 def _laid(walls: Sequence[int], points: list[tuple[int, int]]) -> list[int]:

@@ -50,13 +50,14 @@ def hosts_of(found: Survey, merged: int = 1) -> RunHosts:
     finally:
         files.close()
     start, end = [first for first, _ in both], [last for _, last in both]
+    asked = found.end_facts or any(record.readings for record in end)
     return RunHosts(
         started_ns=found.started_ns,
         ended_ns=found.ended_ns,
         interval_seconds=found.interval_ns / 1e9 if found.interval_ns else None,
         merged=merged,
         start=start,
-        end=end if any(record.readings for record in end) else [],
+        end=end if asked else [],
         series=[series_of(found, host, first) for host, first in zip(found.hosts, start, strict=True)]
         if found.interval_ns
         else [],

@@ -7,18 +7,18 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from rollbook.collect.readings import read_frame
-from rollbook.collect.visit import Visit, cost_of, said
-from rollbook.errors import HostStatus, ProtocolError
-from rollbook.hosts import Host
+from rollbook.collect.readings import READABLE, parsed, read_frame
+from rollbook.collect.visit import Phase, Visit, cost_of, said
+from rollbook.errors import HostStatus
+from rollbook.hosts import Host, fold
 from rollbook.records.hosts import HostRecord
-from rollbook.records.run import Gap, SeriesHost
+from rollbook.records.run import ClockJump, Gap, SeriesHost
 from rollbook.series.journal import frame_of
 from rollbook.series.samples import Segments
 from rollbook.series.survey import HostLog, Survey
 from rollbook.sources.cpuinfo import CpuInfo
 
-__all__ = ["facts_of", "series_of"]
+__all__ = ["clock_notes", "facts_of", "series_of"]
 
 LONGEST_STEP = 2.5  # intervals between two samples; more is a gap
 
@@ -27,18 +27,22 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostRecord
     """What the host was at the start, and at the end."""
     hello = host.hellos[0] if host.hellos else {}
     clocks = [point.clock for point in host.clocks]
-    visit = Visit(Host(host.name), survey.plan, host.method, hello, {}, [], clocks[0] if clocks else None)
+    user, slots = (survey.begin.get(what, {}).get(host.name) for what in ("users", "slots"))
+    asked = Host(host.name, user, slots)
+    visit = Visit(asked, survey.plan, host.method, hello, {}, [], clocks[0] if clocks else None)
     began: dict[str, list[int]] = {}
+    host.refused = 0
     for place, size in host.readings:
         frame = frame_of(files.payload(place, size))
         assert frame is not None
         try:
             reading = read_frame(frame, survey.plan)
-        except ProtocolError:
+        except Exception:  # noqa: BLE001 - whatever this host sent, it costs its reading and no other's
             visit.lost += 1
             continue
-        visit.keep(reading)
-        began.setdefault(reading.phase, []).append(frame.wall)
+        if visit.keep(reading):
+            host.refused += reading.status in READABLE and parsed(reading)[0] is None
+            began.setdefault(reading.phase, []).append(frame.wall)
     status, reason = _loss(host)
     ended = dataclasses.replace(
         visit,
@@ -47,8 +51,10 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostRecord
         clock=clocks[-1] if clocks else None,
         lost=host.lost_frames + visit.lost,
     )
+    host.refused += visit.lost
     found = []
-    for one, phase in ((visit, "start"), (ended, "end")):
+    both: tuple[tuple[Visit, Phase], ...] = ((visit, "start"), (ended, "end"))
+    for one, phase in both:
         # A host that gave its facts before it was lost is not failed for them.
         complete = phase in began or not host.losses
         record = one.record(phase, "complete" if complete else status, "" if complete else reason)
@@ -75,13 +81,16 @@ def series_of(survey: Survey, host: HostLog, start: HostRecord) -> SeriesHost:
         samples=len(times),
         boot_ids=host.boots,
         clocks=host.clocks,
+        clock_steps=[ClockJump(at, by) for at, by in host.timeline.steps],
+        suspends=[ClockJump(at, by) for at, by in host.timeline.suspends],
         cost=cost,
     )
     if not times:
         found.status, found.reason = _loss(host)
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
-    found.late, found.missed = _off_beat(times, survey.interval_ns)
+    interval = _interval(survey, host)
+    found.late, found.missed = _off_beat(times, interval)
     found.gaps = list(_gaps(survey, host))
     cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
     if cost and cost.cpu_seconds is not None and cpus and life > 0:
@@ -92,13 +101,34 @@ def series_of(survey: Survey, host: HostLog, start: HostRecord) -> SeriesHost:
         found.status, found.reason = "partial", f"{seconds:.1f} s without samples: {why}"
     elif not survey.ended:
         found.status, found.reason = "partial", "the collector died; the samples end there"
+    elif interval != survey.interval_ns:
+        found.status = "partial"
+        found.reason = f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds"
     return found
+
+
+def clock_notes(series: Sequence[SeriesHost]) -> list[str]:
+    """What became of the hosts' clocks during the run, for people to read."""
+    notes = []
+    if hosts := [host for host in series if host.clock_steps]:
+        most = max(abs(step.by_ns) for host in hosts for step in host.clock_steps) / 1e9
+        notes.append(f"clock set during the run, by up to {most:.3f} s, on {fold(host.name for host in hosts)}")
+    if hosts := [host for host in series if host.suspends]:
+        most = max(suspend.by_ns for host in hosts for suspend in host.suspends) / 1e9
+        notes.append(f"suspended during the run, for up to {most:.1f} s: {fold(host.name for host in hosts)}")
+    return notes
 
 
 def _connected(survey: Survey, host: HostLog) -> int:
     """Since when the agent that said goodbye was there: its facts cost something too, not its samples alone."""
     began = host.connections[-1] if host.connections else 0
     return host.times()[began] if 0 < began < len(host.places) else survey.started_ns
+
+
+def _interval(survey: Survey, host: HostLog) -> int:
+    """The time between two samples of this host: the shell stand-in takes whole seconds, no fewer than asked for."""
+    shell = any(hello.get("kind") == "sh" for hello in host.hellos)
+    return -(-survey.interval_ns // 10**9) * 10**9 if shell else survey.interval_ns
 
 
 def _beats(host: HostLog) -> list[int]:
@@ -117,7 +147,7 @@ def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
 
 
 def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
-    times, longest = host.times(), LONGEST_STEP * survey.interval_ns
+    times, longest = host.times(), LONGEST_STEP * _interval(survey, host)
     begins = {index: number for number, index in enumerate(host.connections)}
     boots = [hello.get("boot_id", "") for hello in host.hellos]
     for index in range(1, len(times)):
@@ -125,14 +155,18 @@ def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
             continue
         why = "no samples: the host was stopped or overloaded"
         if index in begins:
-            before, after = boots[max(0, begins[index] - 1)], boots[min(begins[index], len(boots) - 1)]
-            why = "connection lost" if before == after else "rebooted"
+            before, after = boots[begins[index] - 1 : begins[index]], boots[begins[index] : begins[index] + 1]
+            why = "rebooted" if before and after and before != after else "connection lost"
         elif index in host.thinned:
             why = "thinned out: the connection was too slow"
         elif index in host.restarts:
             why = "frames lost"
+        elif any(times[index - 1] <= at and at - by <= times[index] for at, by in host.timeline.suspends):
+            why = "the host was suspended"
         yield Gap(times[index - 1], times[index], why)
-    first = min(other.times()[0] for other in survey.hosts if other.places)
+    # A host whose clock is off, and was not measured, must not tell when the others should have begun.
+    firsts = [other.times()[0] for other in survey.hosts if other.places]
+    first = max(survey.ready_ns, min((at for at in firsts if at >= survey.started_ns), default=times[0]))
     if times[0] - first > longest:
         yield Gap(first, times[0], "not connected yet")
     lost = [loss for loss in host.losses if loss["at_ns"] > times[-1]]
@@ -142,9 +176,10 @@ def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
 
 
 def _attempts(host: HostLog) -> list[str]:
-    """What failed by other ways before the data came, each reason once."""
+    """What failed before the data came: how a busy host turned us away, and each reason of other ways once."""
     failed = [(str(loss.get("method", host.method)), str(loss.get("reason", ""))) for loss in host.losses]
-    return list(dict.fromkeys(f"{method}: {reason}" for method, reason in failed if method != host.method))
+    others = dict.fromkeys(f"{method}: {reason}" for method, reason in failed if method != host.method)
+    return [*host.turned_away, *others]
 
 
 def _loss(host: HostLog) -> tuple[HostStatus, str]:

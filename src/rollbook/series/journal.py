@@ -100,9 +100,10 @@ class Journal:
             if not self._failure:
                 self.sync()
         finally:
-            os.close(self._fd)
-            os.close(self._lock)
-            self._lock = -1
+            for fd in (self._fd, self._lock):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._lock = -1
 
     def _append(self, host: int, arrived_ns: int, payload: bytes) -> None:
         self._check()
@@ -120,6 +121,7 @@ class Journal:
         if self._size >= self._limit:
             self._sync()
             os.close(self._fd)
+            self._fd = -1  # the number may be another file's soon
             self._open()
 
     def _open(self) -> None:

@@ -21,8 +21,8 @@ def doubts(found: Survey, sealed: Sealed, path: Path) -> list[str]:
 
     The journal is decoded a second time into tables of its own, and both are read back from the disk: the names and
     types of the columns, and for every host and source the number of rows and a checksum over all values must be the
-    same. A journal with damaged entries, with samples that could not be inflated or that a parser refused, or that a
-    collector left behind when it died, is the only evidence of what is missing: it stays.
+    same. A journal with damaged entries, with samples that could not be inflated, with samples or facts that a parser
+    refused, or that a collector left behind when it died, is the only evidence of what is missing: it stays.
     """
     why = []
     if not found.ended:
@@ -31,6 +31,8 @@ def doubts(found: Survey, sealed: Sealed, path: Path) -> list[str]:
         why.append(f"{found.damaged} entries are damaged")
     if sealed.lost.total() or sealed.refused.total():
         why.append(f"{sealed.lost.total() + sealed.refused.total()} samples could not be read")
+    if refused := sum(host.refused for host in found.hosts):
+        why.append(f"facts that could not be read: {refused}")
     return why or _differences(found, path)
 
 

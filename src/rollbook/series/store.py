@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -29,7 +31,9 @@ from rollbook.series.views import views_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source, compare_of
 
-__all__ = ["connect", "query"]
+__all__ = ["connect", "dicts", "query", "rows"]
+
+CHUNK = 1000
 
 
 def connect(run: Run, output: Path | None = None, *, whole: bool = False) -> duckdb.DuckDBPyConnection:
@@ -64,6 +68,25 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyCon
         raise UsageError(str(error)) from error
 
 
+def rows(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    """The rows of such a query as they come; what is wrong with some values is only known then."""
+    try:
+        while some := found.fetchmany(CHUNK):
+            yield from some
+    except duckdb.Error as error:
+        if "pytz" in str(error):  # which DuckDB needs for such values
+            raise UsageError("a time with a zone cannot be shown: cast it to TIMESTAMP") from error
+        raise UsageError(str(error)) from error
+
+
+def dicts(found: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
+    """The rows by the names of their columns; raises `UsageError` where two have the same."""
+    names = [column[0] for column in found.description or []]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two columns are called {twice[0]}: give them names with AS")
+    return (dict(zip(names, row, strict=True)) for row in rows(found))
+
+
 def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> None:
     for macro in MACROS:
         connection.execute(macro)
@@ -76,7 +99,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> No
         body = f"SELECT * FROM read_parquet({text(path.resolve())})" if path else empty(source)  # noqa: S608 - our own path
         connection.execute(f"CREATE VIEW {quoted(source.name)} AS {body}")
         types[source.name] = _types(connection, source.name)
-        step = interval * max(source.every, run.hosts.merged)
+        step = interval * max(source.beats(interval), run.hosts.merged)
         if path:
             steps[source.name] = step
         notes = about(connection, path) if path else _declared(source)

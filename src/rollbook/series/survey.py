@@ -11,8 +11,8 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from rollbook.collect.frames import Frame
-from rollbook.collect.plan import Plan
+from rollbook.collect.frames import LATEST, Frame
+from rollbook.collect.plan import LARGEST, Plan
 from rollbook.errors import RecordError
 from rollbook.records.hosts import Clock
 from rollbook.records.run import ClockPoint, Phase
@@ -23,7 +23,6 @@ from rollbook.sources.base import Source
 
 __all__ = ["HostLog", "Survey", "survey"]
 
-LATEST = (1 << 62) - 1  # no honest clock is past it, and sums with offsets still fit
 MOST_READINGS = 4096  # of facts, per host: a host that repeats itself must not fill our memory
 
 
@@ -32,7 +31,8 @@ class HostLog:
     """What the journal has of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
 
     `restarts` are the samples before which frames are missing, `connections` those that come first on a connection:
-    deflate streams begin anew at both. `thinned` are those before which the agent left out some.
+    deflate streams begin anew at both. `thinned` are those before which the agent left out some. `refused` counts the
+    readings of facts whose text is here alone, because nothing could be made of it; known when facts have been read.
     """
 
     name: str
@@ -50,8 +50,11 @@ class HostLog:
     goodbye: bytes = b""
     readings: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     lost_frames: int = 0
+    turned_away: list[str] = dataclasses.field(default_factory=list)
+    refused: int = 0
     _greeted: bool = False
     _seq: int = -1
+    _missing: int | None = None  # frames before the next sample; None where it follows the last one
     _round: tuple[int, int] = (-1, 0)
     _times: array[int] | None = None
 
@@ -79,6 +82,8 @@ class HostLog:
                     self._connect()
                 self.hellos.append({str(name): str(value) for name, value in event["hello"].items()})
                 self.method, self._greeted = str(event.get("method", "")), False
+            case "busy":
+                self.turned_away.append(str(event.get("reason", "")))
             case "lost":
                 self.losses.append({**event, "at_ns": at_ns})
 
@@ -91,11 +96,13 @@ class HostLog:
             self._greeted = True
         steady = self.timeline.steady(frame.mono, frame.wall, entry.arrived_ns)
         place, size = entry.segment << 32 | entry.offset, len(entry.payload)
+        self._follow(frame)
         if frame.kind == "S":
             # Its deflate streams need every sample before it; any frame that is missing may have been one.
-            if frame.seq != self._seq + 1 and self._seq >= 0:
+            if self._missing is not None:
                 self.restarts.add(len(self.places))
-                self.lost_frames += max(0, frame.seq - self._seq - 1)
+                self.lost_frames += self._missing
+                self._missing = None
             self._sample(place, size, steady)
         elif frame.kind == "G":
             self.thinned.add(len(self.places))
@@ -111,12 +118,19 @@ class HostLog:
                 self._sample(place, size, taken)
             elif len(self.readings) < MOST_READINGS:
                 self.readings.append((place, size))
+
+    def _follow(self, frame: Frame) -> None:
+        """Note what is missing before a frame, of whatever kind, until a sample has to know."""
+        if frame.seq <= self._seq and frame.kind != "S":
+            return  # it was missing, and was sent once more
+        if self._seq >= 0 and frame.seq != self._seq + 1:
+            self._missing = (self._missing or 0) + max(0, frame.seq - self._seq - 1)
         self._seq = frame.seq
 
     def _connect(self) -> None:
         self.timeline.connect()
         self.connections.append(len(self.places))
-        self._seq, self._round = -1, (-1, 0)
+        self._seq, self._missing, self._round = -1, None, (-1, 0)
 
     def _sample(self, place: int, size: int, wall: int) -> None:
         self.places.append(place)
@@ -128,7 +142,9 @@ class HostLog:
 class Survey:
     """What a journal holds. `command` is the wrapped command as far as it came: started_ns, ended_ns, code.
 
-    `ended` says whether the recorder came to its own end; `damaged` counts entries that could not be read.
+    `ended` says whether the recorder came to its own end, `end_facts` whether facts were wanted there (None: nobody
+    said); `ready_ns` is when every host had given its start facts or failed to; `damaged` counts entries that could
+    not be read.
     """
 
     directory: Path
@@ -139,6 +155,8 @@ class Survey:
     marks: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     command: dict[str, int] = dataclasses.field(default_factory=dict)
     ended: bool = False
+    end_facts: bool | None = None
+    ready_ns: int = 0
     damaged: int = 0
 
     def event(self, event: dict[str, Any], at_ns: int) -> None:
@@ -149,6 +167,10 @@ class Survey:
             case "command":
                 self.command[f"{event.get('state')}_ns"] = at_ns
                 self.command["code"] = int(event.get("code", 0))
+            case "ready":
+                self.ready_ns = at_ns
+            case "end facts":
+                self.end_facts = bool(event.get("wanted"))
             case "end":
                 self.ended = True
 
@@ -160,8 +182,9 @@ class Survey:
 
     @property
     def sampled_until(self) -> int:
-        """When sampling ended for the hosts that were there to the end."""
-        return max((host.times()[-1] for host in self.hosts if host.places), default=self.ended_ns)
+        """When sampling ended for the hosts that were there to the end; a clock that is off and unknown has no say."""
+        lasts = [host.times()[-1] for host in self.hosts if host.places]
+        return max((last for last in lasts if last <= self.ended_ns), default=self.ended_ns)
 
     @property
     def plan(self) -> Plan:
@@ -177,7 +200,10 @@ class Survey:
 def plan_of(begin: dict[str, Any]) -> Plan:
     """The plan that a `begin` event names; a source that this version does not know has a place in it but no data."""
     return Plan(
-        tuple(catalogue.known(name) or Source((), lambda _: None, None, name=name) for name in begin["sources"])
+        tuple(
+            catalogue.known(name) or Source((), lambda _: None, None, limit=LARGEST, name=name)
+            for name in begin["sources"]
+        )
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from rollbook.transports.ssh import Ssh
 __all__ = ["NAMES", "Options", "fallback", "reason", "route"]
 
 NAMES = ("auto", "local", "ssh", "slurm", "mpi")
+LAUNCHERS = ("slurm", "mpi")
 
 GROUP = "rollbook.transports"
 """The entry point group of transports from other packages."""
@@ -88,19 +90,26 @@ def reason(options: Options, hosts: Sequence[Host]) -> str:
     nodes = _allocated()
     inside = sum(host.name in nodes for host in hosts)
     local = sum(host.name not in nodes and _is_me(host, options) for host in hosts)
+    others = len(hosts) - inside - local
     counts = {
-        f"slurm for {inside} nodes of job {allocation(os.environ)}": inside,
+        f"slurm for {_counted(inside, 'node')} of job {allocation(os.environ)}": inside,
         "local for this machine": local,
-        f"ssh for {len(hosts) - inside - local} hosts": len(hosts) - inside - local,
+        f"ssh for {_counted(others, 'host')}": others,
     }
     why = "" if nodes else " (not inside a Slurm allocation)"
     return f"via auto: {', '.join(words for words, count in counts.items() if count)}{why}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def fallback(options: Options) -> Callable[[Host], Transport] | None:
     """The way to hosts that the first way gave nothing of, if the user allows one."""
     if options.fallback is None:
         return None
+    if options.fallback in LAUNCHERS:
+        raise UsageError(f"{options.fallback} starts all hosts at once and cannot be the fallback of some")
     return route(dataclasses.replace(options, via=options.fallback, fallback=None))
 
 
@@ -117,13 +126,20 @@ def _allocated() -> frozenset[str]:
 
 
 def _local(options: Options) -> Transport:
-    return Local(options.python)
+    return Local(_plain(options.python))
+
+
+def _plain(python: str | None) -> str | None:
+    """The word as it is; it goes through two shells, so that one which any of them would change is refused."""
+    if python is not None and not re.fullmatch(r"[\w@%+=:,./~-]+", python):
+        raise UsageError(f"--python {python!r} is not the name or path of a program that a shell takes as it is")
+    return python
 
 
 def _ssh(options: Options) -> Transport:
     # A host that drops packets must be given up before its deadline, so that the reason is ssh's own.
     connect = max(1, min(10, int(options.timeout * 2 / 3)))
-    return Ssh(options.ssh_user, options.ssh_config, options.ssh_options, options.python, connect)
+    return Ssh(options.ssh_user, options.ssh_config, options.ssh_options, _plain(options.python), connect)
 
 
 def _slurm(options: Options) -> Transport:

@@ -12,7 +12,9 @@ from rollbook.errors import AgentFailed, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.pipe import Ending, Pipe
 
-__all__ = ["Channel", "Ending", "PipeTransport", "Transport"]
+__all__ = ["Channel", "Ending", "PipeTransport", "Transport", "last_line"]
+
+LONGEST = 300  # characters of what a program said that become part of a reason
 
 
 class Channel(Protocol):
@@ -54,9 +56,15 @@ class PipeTransport:
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """Say in words why no agent answered."""
         del host
-        said = (ending.stderr.strip() or heard.decode("utf-8", "replace").strip()).splitlines()
-        return AgentFailed(f"the agent did not start (exit code {ending.code}): {said[-1] if said else 'no output'}")
+        said = last_line(ending.stderr) or last_line(heard.decode("utf-8", "replace")) or "no output"
+        return AgentFailed(f"the agent did not start (exit code {ending.code}): {said}")
 
     async def open(self, host: Host) -> Channel:
         """Start the program."""
         return Pipe(self.argv(host))
+
+
+def last_line(text: str) -> str:
+    """The last of a program's words, fit for a reason: one line, cut where it is long; empty if there are none."""
+    line = (text.strip().splitlines() or [""])[-1]
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

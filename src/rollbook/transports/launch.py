@@ -51,7 +51,7 @@ class Back:
 
     def take(self, lines: bytes) -> None:
         """Take lines that came on the launcher's stdout; after the end they are of no use."""
-        if not self.closed:
+        if not self.closed and not self._launch.over.is_set():
             self.reader.feed_data(lines)
 
     async def read(self) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from rollbook import agent
@@ -27,6 +28,7 @@ from rollbook.transports.words import about, gist, sentences
 __all__ = ["Launcher", "launching"]
 
 LINES_PER_SECOND = 10_000  # of all agents together, on one stdout
+AGAIN = 10.0  # seconds for which a launcher that could not be started is not tried by one host after the other
 
 
 class Launcher:
@@ -49,6 +51,7 @@ class Launcher:
         self._script = b""
         self._launch: Launch | None = None
         self._failure: TransportError | None = None
+        self._again = 0.0
         self._barred: Mapping[str, TransportError] = {}
         self._left_out: dict[str, TransportError] = {}
         self._starting: asyncio.Lock | None = None
@@ -80,6 +83,8 @@ class Launcher:
         back = None
         while back is None:
             launch = await self._launched(host)
+            if host.name not in launch.places and host.name not in self._barred:
+                raise AgentFailed(f"{self.program} was started for other hosts")
             if host.name in self._barred:
                 raise self._barred[host.name].with_traceback(None)  # raised again and again, it would keep them all
             back = await self._awaited(launch, host)
@@ -154,15 +159,15 @@ class Launcher:
             if self._launch is not None and self._launch.spent(host):
                 self._left_out |= {back.host.name: self._gone(back) for back in self._launch.lost_early()}
                 await self._end()
-            if self._failure is not None:
-                raise self._failure
+            if self._failure is not None and time.monotonic() < self._again:
+                raise self._failure.with_traceback(None)
             if self._launch is None:
                 hosts = self._hosts if any(one.name == host.name for one in self._hosts) else [host]
                 try:
                     self._barred = {**await self.screen(hosts), **self._left_out}
                     self._launch = await self._start([one for one in hosts if one.name not in self._barred])
                 except TransportError as error:
-                    self._failure = error
+                    self._failure, self._again = error, time.monotonic() + AGAIN
                     raise
             return self._launch
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from rollbook.collect.frames import Decoder
+from rollbook.collect.visit import said, whole
 from rollbook.transports.listener import Who
 
 __all__ = ["Merged"]
@@ -18,6 +19,7 @@ __all__ = ["Merged"]
 LINE = re.compile(rb"@rb1 ([0-9]{1,10}) [^\n@]*")
 LONGEST = 64 * 1024  # of a line without an end; no agent's is that long
 EARLY = 8 << 20  # what is kept of an agent that has not said yet who it is
+MOST_EARLY, MOST_KEPT = 16_384, 256 << 20  # such agents, and what is kept of all of them; the oldest goes
 WORDS = 16 * 1024
 
 
@@ -31,6 +33,7 @@ class Merged:
         self._came = came
         self._takers: dict[bytes, Callable[[bytes], None]] = {}
         self._early: dict[bytes, tuple[Decoder, bytearray]] = {}
+        self._kept = 0  # bytes of all that are early
         self._rest = b""
         self._words = bytearray()
 
@@ -62,16 +65,25 @@ class Merged:
         if tag in self._takers:
             self._takers[tag](line)
             return
-        decoder, kept = self._early.setdefault(tag, (Decoder(), bytearray()))
+        if tag not in self._early:
+            self._early[tag] = Decoder(), bytearray()
+        decoder, kept = self._early[tag]
         kept += line
+        self._kept += len(line)
         for frame in decoder.feed(line):
             if frame.kind == "H":
-                lines = frame.payload.decode("utf-8", "replace").splitlines()
-                hello = {name: value for name, _, value in (line.partition("=") for line in lines)}
-                rank, node = hello.get("rank", ""), hello.get("node", "-")
-                who = Who(int(rank) if rank.isdecimal() else None, node.strip("-"), hello.get("hostname", ""))
+                hello = said(frame.payload)
+                rank, node = whole(hello.get("rank")), hello.get("node", "-")
+                who = Who(rank, node.strip("-"), hello.get("hostname", ""))
                 self._takers[tag] = self._came(tag.decode(), who)
                 self._takers[tag](bytes(kept))
-                del self._early[tag]
+                self._forget(tag)
                 return
+        self._kept -= max(0, len(kept) - EARLY)
         del kept[:-EARLY]
+        if len(self._early) > MOST_EARLY or self._kept > MOST_KEPT:
+            self._forget(next(iter(self._early)))
+
+    def _forget(self, tag: bytes) -> None:
+        _, kept = self._early.pop(tag)
+        self._kept -= len(kept)

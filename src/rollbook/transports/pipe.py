@@ -23,6 +23,7 @@ __all__ = ["Ending", "Pipe"]
 STDERR_KEPT = 16 * 1024
 READ_SIZE = 256 * 1024
 PR_SET_PDEATHSIG = 1  # prctl(2)
+LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec that may deadlock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,20 +103,30 @@ class Pipe:
                     await self._ready(self._in.fileno(), write=True)
 
     async def close(self, grace: float = 0.0) -> Ending:
-        """Close our side; after `grace` seconds SIGTERM, a second later SIGKILL. Gives how it ended."""
-        self._release(self._in)
-        with contextlib.suppress(TimeoutError):
-            await self.gone(grace)
-        if self._process.poll() is None:
-            self._kill(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await self.gone(1.0)
-        self._kill(signal.SIGKILL)  # also helpers of the program, such as a ProxyCommand
-        self._hear()
-        asyncio.get_running_loop().remove_reader(self._err.fileno())
-        self._release(self._out)
-        self._err.close()
-        return Ending(self._process.wait(), self.stderr)
+        """Close our side; after `grace` seconds SIGTERM, a second later SIGKILL. Gives how it ended.
+
+        Who is cancelled while waiting leaves no process behind either: SIGKILL comes at once then.
+        """
+        if not self._err.closed:
+            try:
+                self._release(self._in)
+                with contextlib.suppress(TimeoutError):
+                    await self.gone(grace)
+                if self._process.poll() is None:
+                    self._kill(signal.SIGTERM)
+                    with contextlib.suppress(TimeoutError):
+                        await self.gone(1.0)
+            finally:
+                self._kill(signal.SIGKILL)  # also helpers of the program, such as a ProxyCommand
+                self._hear()
+                asyncio.get_running_loop().remove_reader(self._err.fileno())
+                self._release(self._out)
+                self._err.close()
+                # One that is stuck in the kernel, or not ours to kill, is left behind.
+                with contextlib.suppress(TimeoutError):
+                    await self.gone(1.0)
+        code = self._process.poll()
+        return Ending(-signal.SIGKILL if code is None else code, self.stderr)
 
     async def gone(self, seconds: float | None = None) -> None:
         """Wait until the process has ended; raises `TimeoutError` after so many seconds."""
@@ -175,4 +186,4 @@ def _settle(ready: asyncio.Future[None]) -> None:
 
 def _end_with_parent() -> None:
     """In a fresh child: have the kernel send SIGTERM when its parent dies."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -12,7 +12,7 @@ import re
 from rollbook import agent
 from rollbook.errors import AgentFailed, Refused, TimedOut, TransportError, Unreachable
 from rollbook.hosts import Host
-from rollbook.transports.base import PipeTransport
+from rollbook.transports.base import PipeTransport, last_line
 from rollbook.transports.pipe import Ending
 
 __all__ = ["Busy", "Ssh"]
@@ -113,5 +113,4 @@ class Ssh(PipeTransport):
                 said = ending.stderr[ending.stderr.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
                 words = meaning.format(host=host.name)
                 return kind(words if found[0].startswith("REMOTE HOST") else f"{words} [{said[:200]}]")
-        lines = ending.stderr.strip().splitlines()
-        return AgentFailed(f"ssh failed: {lines[-1] if lines else 'it said nothing'}")
+        return AgentFailed(f"ssh failed: {last_line(ending.stderr) or 'it said nothing'}")

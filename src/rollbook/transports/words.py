@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from rollbook.errors import HostListError
@@ -52,8 +53,9 @@ def sentences(text: str) -> list[str]:
     return [line[:LONGEST] for line in shown if re.search(r"[A-Za-z]{3}", line) and not BESIDE.search(line)]
 
 
-def _hosts(folded: str) -> list[str]:
+@functools.lru_cache(maxsize=64)  # every host asks for the same few
+def _hosts(folded: str) -> frozenset[str]:
     try:
-        return expand(folded.strip(",:"))
+        return frozenset(expand(folded.strip(",:")))
     except HostListError:
-        return []
+        return frozenset()

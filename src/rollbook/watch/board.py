@@ -6,17 +6,18 @@ page of a record. How far off it is shows only where that lasts: the median over
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from rollbook.errors import HostStatus
 from rollbook.hosts import natural
 from rollbook.report.grid import median
 from rollbook.report.metrics import METRICS, Metric
-from rollbook.report.outliers import DEVIATIONS, FEWEST_ROWS, RELATIVE, TO_SIGMA
+from rollbook.report.outliers import DEVIATIONS, FEWEST_ROWS, middle_and_scale
 from rollbook.series.counters import LONGEST_STEP
 from rollbook.watch.rates import COLUMNS, RARE, Values
 
@@ -56,6 +57,10 @@ class HostView:
         """Whether its values are those of now."""
         return self.state in ("live", "back")
 
+    def still(self) -> Self:
+        """The host as it is now, whatever comes."""
+        return dataclasses.replace(self, history=_copied(self.history), offs=_copied(self.offs))
+
 
 class Board:
     """Hosts by name, in the order asked for. Whoever feeds it tells what happens, and `tick`s once per interval.
@@ -69,18 +74,25 @@ class Board:
         self.medians: Values = {}
         self.columns = [column for column in SHOWN if column not in RARE]
         self.oddest = CALM
-        self._peaks: dict[str, deque[float]] = {column: deque(maxlen=HISTORY) for column in SHOWN}
+        self.peaks: dict[str, deque[float]] = {column: deque(maxlen=HISTORY) for column in SHOWN}
 
     def clear(self) -> None:
         """Nothing has been told of any host yet."""
         self.hosts = {name: HostView(name) for name in self.hosts}
         self.medians.clear()
-        for peaks in self._peaks.values():
+        for peaks in self.peaks.values():
             peaks.clear()
+
+    def still(self) -> Self:
+        """The board as it is now, whatever comes."""
+        now = copy.copy(self)
+        now.hosts = {name: host.still() for name, host in self.hosts.items()}
+        now.medians, now.peaks = dict(self.medians), _copied(self.peaks)
+        return now
 
     def top(self, column: str) -> float:
         """The greatest value of a column that any host's history holds."""
-        return max(self._peaks[column], default=0.0)
+        return max(self.peaks[column], default=0.0)
 
     def beat(self, name: str, at_ns: int, values: Values, devices: dict[str, Values] | None = None) -> None:
         """The values of a host at a beat."""
@@ -112,20 +124,25 @@ class Board:
                 host.state = "live"
             for column in SHOWN:
                 host.history.setdefault(column, deque(maxlen=HISTORY)).append(host.values.get(column, math.nan))
-        for column, peaks in self._peaks.items():
+        for column, peaks in self.peaks.items():
             peaks.append(max((host.values.get(column, 0.0) for host in self.hosts.values()), default=0.0))
         if judged:
             self._judge()
 
     def ordered(self, column: str = "unusual", *, reverse: bool = False) -> list[HostView]:
-        """The hosts, most unusual first, by name, or by a column, greatest first; those without a value last."""
+        """The hosts, most unusual first, by name, or by a column, greatest first.
+
+        Hosts without a value of that column come last, also where all is turned round.
+        """
         hosts = sorted(self.hosts.values(), key=lambda host: natural(host.name))
         if column == "unusual":
             hosts.sort(key=lambda host: (host.there, -host.unusual))
         elif column == "state":
             hosts.sort(key=lambda host: (host.there, host.state))
         elif column in SHOWN:
-            hosts.sort(key=lambda host: -host.values.get(column, -math.inf))
+            sign = 1 if reverse else -1
+            hosts.sort(key=lambda host: (column not in host.values, sign * host.values.get(column, 0.0)))
+            return hosts
         return hosts[::-1] if reverse else hosts
 
     def _turn(self, host: HostView, state: State, at_ns: int) -> None:
@@ -137,18 +154,22 @@ class Board:
             self.medians.pop(column, None)
             if known:
                 self.medians[column] = median(known)
-            if len(known) < FEWEST_ROWS:
+            if len(known) < FEWEST_ROWS:  # nobody is odd among so few, whoever was before
+                for host in self.hosts.values():
+                    host.offs.pop(column, None)
                 continue
-            middle = self.medians[column]
-            noise = TO_SIGMA * median(sorted(abs(value - middle) for value in known))
-            scale = max(noise, metric.judge.floor, RELATIVE * abs(middle))
+            middle, scale = middle_and_scale(known, metric.judge)
             for host in self.hosts.values():
                 off = (host.values.get(column, middle) - middle) / scale
-                wrong = {"high": off < 0, "low": off > 0, "both": False}[metric.judge.direction]
-                host.offs.setdefault(column, deque(maxlen=LASTING)).append(0.0 if wrong else abs(off))
+                calm = off < 0 and metric.judge.direction == "high"
+                host.offs.setdefault(column, deque(maxlen=LASTING)).append(0.0 if calm else abs(off))
         for host in self.hosts.values():
             offs = {column: median(sorted(lately)) for column, lately in host.offs.items()}
             host.odd = max(offs, key=lambda column: offs[column], default="")
             host.unusual = offs.get(host.odd, 0.0)
         most = max(self.hosts.values(), key=lambda host: host.unusual)
         self.oddest = most.odd if most.unusual >= DEVIATIONS else CALM
+
+
+def _copied(lines: dict[str, deque[float]]) -> dict[str, deque[float]]:
+    return {column: line.copy() for column, line in lines.items()}

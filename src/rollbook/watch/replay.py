@@ -25,8 +25,8 @@ DEVICES = {
 }
 """By view: the source whose beats it has, and its columns."""
 BEATS = f"""CREATE OR REPLACE TEMP TABLE beats AS
-    SELECT round(epoch_ns(ts) / ?)::BIGINT AS number, host, epoch_ns(ts) AS ts, {", ".join(COLUMNS)}
-    FROM rates WHERE ts >= make_timestamp_ns(?) ORDER BY number, host"""  # noqa: S608 - our own names
+    SELECT (epoch_ns(ts) - ?) // ? AS number, host, epoch_ns(ts) AS ts, {", ".join(COLUMNS)}
+    FROM rates WHERE ts >= make_timestamp_ns(?) ORDER BY number, host, ts"""  # noqa: S608 - our own names
 
 
 class Replay:
@@ -46,6 +46,9 @@ class Replay:
         self._start = {host.name: host for host in run.hosts.start}
         self._connection = store.connect(run)
         self._first, self._last, self._at = 0, 0, -1
+        # Merged samples have the time of their last beat: the edges of groups lie half a beat before the first.
+        self._half = self._step_ns // self._merged // 2
+        self._origin = min(host.first_ns for host in series.values() if host.first_ns) - self._half
 
     @property
     def ended(self) -> bool:
@@ -91,12 +94,14 @@ class Replay:
         while self._at < wanted:
             self._show(self._at + 1, judged=self._at + LASTING >= wanted)
         for name, series in self._series.items():
-            self.board.hosts[name].drops = sum(gap.start_ns <= self._at * self._step_ns for gap in series.gaps)
+            self.board.hosts[name].drops = sum(gap.start_ns <= self._time(self._at) for gap in series.gaps)
         self._moved.set()
 
     def devices(self, name: str) -> dict[str, Values]:
         """The rates of a host's devices at the beat that is shown; of slow sources, those that still stand."""
         found: dict[str, Values] = {}
+        if not self.board.hosts[name].there:
+            return found
         at_ns = self.board.hosts[name].beat_ns
         for view, (source, columns) in DEVICES.items():
             often = EVERY[source] <= self._merged
@@ -112,7 +117,7 @@ class Replay:
 
     def _load(self, since_ns: int = 0) -> None:
         """Put the rates in the order of time; from then on only, where that is enough."""
-        self._connection.execute(BEATS, [self._step_ns, since_ns])
+        self._connection.execute(BEATS, [self._origin, self._step_ns, since_ns])
         ends = self._connection.execute("SELECT min(number), max(number) FROM beats").fetchall()[0]
         if ends[0] is None:
             raise RecordError("the record's tables have no samples to play")
@@ -131,7 +136,7 @@ class Replay:
 
     def _show(self, number: int, *, judged: bool = True) -> None:
         """The rows of a beat on the board, also of one that no host gave."""
-        board, at_ns, self._at = self.board, number * self._step_ns, number
+        board, at_ns, self._at = self.board, self._time(number), number
         rows = self._connection.execute("SELECT * EXCLUDE number FROM beats WHERE number = ?", [number]).fetchall()
         for host, ts, *values in rows:
             board.beat(host, ts, _known(values))
@@ -141,13 +146,17 @@ class Replay:
                 board.lost(name, *missing)
         board.tick(at_ns, judged=judged)
 
+    def _time(self, number: int) -> int:
+        """When a beat was: the last of those that it was made of."""
+        return self._origin + (number + 1) * self._step_ns - self._half
+
     def _missing(self, name: str, at_ns: int) -> tuple[HostStatus, str, int] | None:
         """Why there is nothing of a host then, and since when; None where the record does not say."""
         series = self._series.get(name)
         if series is None or not series.samples:
             known = series if series and series.status != "complete" else self._start.get(name)
             status, reason = (known.status, known.reason) if known else ("failed", "")
-            return status, reason or "no samples", self._first * self._step_ns
+            return status, reason or "no samples", self._time(self._first)
         gap = next((gap for gap in series.gaps if gap.start_ns <= at_ns <= gap.end_ns), None)
         return ("partial", gap.why, gap.start_ns) if gap else None
 

@@ -103,6 +103,7 @@ class WatchApp(App[None]):
         super().__init__()
         self.feed, self.order, self.reverse = feed, "unusual", False
         self.held = False
+        self.board = feed.board
         self._shown: tuple[int, bool] = (-1, False)
 
     def compose(self) -> ComposeResult:
@@ -118,8 +119,13 @@ class WatchApp(App[None]):
 
     def on_host_table_chosen(self, event: HostTable.Chosen) -> None:
         """Enter on a host: its details."""
-        board, name = self.feed.board, event.host.name
-        self.push_screen(Details(lambda: Text(details(board, board.hosts[name], self.feed.devices(name)))))
+        name = event.host.name
+
+        def text() -> Text:
+            host = self.board.hosts[name]
+            return Text(details(self.board, host, host.devices or self.feed.devices(name)))
+
+        self.push_screen(Details(text))
 
     def on_host_table_ordered(self, event: HostTable.Ordered) -> None:
         """A click on a heading: order by it; again: the other way round."""
@@ -144,7 +150,7 @@ class WatchApp(App[None]):
         """Hold what is shown, or go on."""
         self.held = not self.held
         self.feed.hold(self.held)
-        self._renew()
+        self._take()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What live hosts were cannot be sought: those keys are not there then."""
@@ -167,19 +173,24 @@ class WatchApp(App[None]):
     def action_seek(self, beat: int) -> None:
         """Show another beat of the record."""
         self.feed.seek(beat)
-        self._renew()
+        self._take()
 
     def _orders(self) -> list[str]:
-        return [column for column in headings(self.feed.board) if column != "trend"]
+        return [column for column in headings(self.board) if column != "trend"]
 
     def _look(self) -> None:
         if not self.held and (self.feed.board.ticks, self.feed.ended) != self._shown:
             self._renew()
 
+    def _take(self) -> None:
+        """Show what there is now; where it is held it stays so, though live hosts go on."""
+        self.board = self.feed.board.still() if self.held else self.feed.board
+        self._renew()
+
     def _renew(self) -> None:
-        board, main = self.feed.board, self.screen_stack[0]
+        board, main = self.board, self.screen_stack[0]
         self._shown = (board.ticks, self.feed.ended)
-        main.query_one(HostTable).show(board.ordered(self.order, reverse=self.reverse), self.order)
+        main.query_one(HostTable).show(board, self.order, reverse=self.reverse)
         more = [status_line(board, self.order)]
         if self.feed.place:
             more.append(f"beat {self.feed.place[0] + 1} of {self.feed.place[1]}")

@@ -20,7 +20,7 @@ from rollbook.watch.words import TREND, cells, headings
 
 __all__ = ["HostTable"]
 
-WIDTHS = {"state": 11, "trend": TREND, "load_1min": 11, "disk_read": 11, "disk_write": 11, "unusual": 22}
+WIDTHS = {"state": 14, "trend": TREND, "load_1min": 11, "disk_read": 11, "disk_write": 11, "unusual": 22}
 WIDTH, LONGEST_NAME, GAP = 10, 40, 2
 LEFT = ("host", "state", "trend", "unusual")
 HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
@@ -60,24 +60,25 @@ class HostTable(ScrollView, can_focus=True):
         self.board, self.order = board, ""
         self.hosts: Sequence[HostView] = []
         self.cursor = 0
-        self._widths: dict[str, int] = {}
+        self._longest = 4
 
-    def show(self, hosts: Sequence[HostView], order: str) -> None:
-        """Show these hosts, in that order."""
+    def show(self, board: Board, order: str, *, reverse: bool) -> None:
+        """Show the hosts of a board, in that order."""
         on = self.hosts[self.cursor].name if self.hosts else ""
-        self.hosts, self.order = hosts, order
+        hosts = board.ordered(order, reverse=reverse)
+        self.board, self.hosts, self.order = board, hosts, order
         self.cursor = next((index for index, host in enumerate(hosts) if host.name == on), 0)
-        self._widths = {name: WIDTHS.get(name, WIDTH) for name in headings(self.board)}
-        self._widths["host"] = min(LONGEST_NAME, max(4, *map(len, self.board.hosts)))
-        self.virtual_size = Size(sum(self._widths.values()) + GAP * len(self._widths), len(hosts) + 1)
+        self._longest = min(LONGEST_NAME, max(4, *map(len, self.board.hosts)))
+        widths = self._widths()
+        self.virtual_size = Size(sum(widths.values()) + GAP * len(widths), len(hosts) + 1)
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """The heading stays above whatever is scrolled."""
-        index = y - 1 + self.scroll_offset.y
+        index, widths = y - 1 + self.scroll_offset.y, self._widths()
         if y == 0:
             texts = list(headings(self.board, self.order).values())
-            styles = [ORDERED if name == self.order else HEAD for name in self._widths]
+            styles = [ORDERED if name == self.order else HEAD for name in widths]
         elif index < len(self.hosts):
             host = self.hosts[index]
             texts = cells(self.board, host, self.order)
@@ -87,10 +88,14 @@ class HostTable(ScrollView, can_focus=True):
             return Strip.blank(self.size.width)
         segments = [
             Segment(_fit(text, width, left=name in LEFT) + " " * GAP, style)
-            for (name, width), text, style in zip(self._widths.items(), texts, styles, strict=True)
+            for (name, width), text, style in zip(widths.items(), texts, styles, strict=True)
         ]
         across = self.scroll_offset.x
         return Strip(segments).crop(across, across + self.size.width).adjust_cell_length(self.size.width)
+
+    def _widths(self) -> dict[str, int]:
+        """Of the columns there are now: a host may have brought one since `show`."""
+        return {name: WIDTHS.get(name, WIDTH) for name in headings(self.board)} | {"host": self._longest}
 
     def action_move(self, by: int) -> None:
         """Move the cursor, and what is seen with it."""
@@ -114,7 +119,7 @@ class HostTable(ScrollView, can_focus=True):
         index = event.y - 1 + self.scroll_offset.y
         if event.y == 0:
             at = event.x + self.scroll_offset.x
-            for name, width in self._widths.items():
+            for name, width in self._widths().items():
                 at -= width + GAP
                 if at < 0:
                     self.post_message(self.Ordered(name))

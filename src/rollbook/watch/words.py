@@ -6,9 +6,9 @@ import datetime as dt
 import math
 from collections import Counter
 
-from rollbook.cli.output import clean
+from rollbook.clean import clean
 from rollbook.report.outliers import DEVIATIONS, FEWEST_ROWS
-from rollbook.report.words import amount
+from rollbook.report.words import amount, times
 from rollbook.watch.board import SHOWN, Board, HostView
 from rollbook.watch.rates import Values
 
@@ -36,6 +36,7 @@ TITLES = {
 BARS = "▁▂▃▄▅▆▇█"
 TREND = 12  # beats in the table
 ABSENT = "·"
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"))  # each from twice of it on
 
 
 def headings(board: Board, order: str = "unusual") -> dict[str, str]:
@@ -100,19 +101,17 @@ def _state(board: Board, host: HostView) -> str:
         return "live"
     if host.state == "connecting" or not host.since_ns:
         return host.state
-    return f"{host.state} {max(0, board.now_ns - host.since_ns) / 1e9:.0f} s"
+    seconds = max(0, board.now_ns - host.since_ns) / 1e9
+    size, unit = next((one for one in UNITS if seconds >= 2 * one[0]), (1, "s"))
+    return f"{host.state} {seconds / size:.0f} {unit}"
 
 
 def _unusual(board: Board, host: HostView) -> str:
     """`disk write 9.1 ×`, where it is far enough off; without the ratio where the median is next to nothing."""
     if not host.there or host.odd not in host.values or min(host.unusual, host.offs[host.odd][-1]) < DEVIATIONS:
         return ""
-    value, usual = host.values[host.odd], board.medians.get(host.odd, 0.0)
-    title = TITLES[host.odd]
-    if usual >= SHOWN[host.odd].judge.floor / 2:
-        ratio = value / usual
-        return f"{title} {ratio:.2f} ×" if ratio < 1 else f"{title} {ratio:.1f} ×"
-    return f"{title} {amount(value, SHOWN[host.odd].unit)}"
+    value, metric = host.values[host.odd], SHOWN[host.odd]
+    return f"{TITLES[host.odd]} {times(value, board.medians[host.odd], metric.judge) or amount(value, metric.unit)}"
 
 
 def _spark(board: Board, host: HostView, column: str, width: int) -> str:

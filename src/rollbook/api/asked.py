@@ -1,0 +1,32 @@
+"""What was asked for: hosts and the way to them, checked before anything begins."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from rollbook.errors import UsageError
+from rollbook.hosts import Host, parse_hosts
+from rollbook.transports import Options
+
+__all__ = ["hosts_of", "ways"]
+
+
+def hosts_of(hosts: str | Sequence[str]) -> list[Host]:
+    """The hosts of a nodeset, or of several; of none, this machine."""
+    return parse_hosts([hosts] if isinstance(hosts, str) else hosts)
+
+
+def ways(**options: Any) -> Options:
+    """The fields of `Options`; raises `UsageError` for values that can be none."""
+    asked = Options(**options)
+    if not (math.isfinite(asked.timeout) and asked.timeout > 0):
+        raise UsageError(f"the time for a host is a number of seconds, not {asked.timeout}")
+    for name in ("slurm_args", "mpi_args"):
+        try:
+            shlex.split(getattr(asked, name))
+        except ValueError as error:
+            raise UsageError(f"{name} cannot be read: {error}") from error
+    return asked
