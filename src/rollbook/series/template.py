@@ -56,6 +56,8 @@ class Template:
         decimals = [(used.index(index), place) for index, kind, place in places if kind == "d"]
         alone = len(places) == len(wholes) == 1
         self.apply: Apply = _one(self._match, wholes[0][1]) if alone else _several(self._match, wholes, decimals)
+        # Of a line with one number only, a whole one, where it begins and the places that it goes to.
+        self.only = (spans[free[0]][0], [place for _, place in wholes]) if len(free) == 1 and not decimals else None
 
     def fits(self, line: bytes) -> bool:
         """Whether the line is one that the template can read."""
