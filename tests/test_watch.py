@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from textual.widgets import Static
@@ -90,6 +91,21 @@ def test_live_rates_are_those_of_the_record(tmp_path: Path) -> None:
     assert "cpu_busy" in seen[-1]
     for now, then in zip(seen, recorded, strict=True):
         assert now == pytest.approx(then)
+
+
+def test_a_lost_sample_gives_no_wrong_values(tmp_path: Path) -> None:
+    """What follows a lost sample waits for a text that is whole, also where another frame came in between."""
+    frames = record_this_machine(tmp_path / "raw", beats=8, interval=0.2, names=(*SAMPLED, *FACTS))
+    samples = [number for number, frame in enumerate(frames) if frame.kind == "S"]
+    live = Live([Host("here")], lambda _: Fake({}), interval=0.2)
+    for number, frame in enumerate(frames):
+        if number == samples[4]:  # of this one there is only the number that the next frame has
+            continue
+        beat = msgspec.structs.replace(frame, kind="B", payload=b"")
+        live.frame(0, 0, beat if number == samples[5] else frame)
+        if number == samples[3]:
+            assert live.board.hosts["here"].values
+    assert not live.board.hosts["here"].values
 
 
 def busy(name: str, sectors: int) -> FakeHost:

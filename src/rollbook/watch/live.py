@@ -125,12 +125,11 @@ class _Watched:
 
     def frame(self, frame: Frame) -> None:
         """A sample, a fact, or something else, which is passed over; content that is none costs a beat."""
-        lost, self._seq = frame.seq != self._seq + 1, frame.seq
-        ts = frame.wall + self._offset
+        if frame.seq != self._seq + 1:  # what is missing may have been a sample, and those after it need it
+            self._unpacker.restart()
+        self._seq, ts = frame.seq, frame.wall + self._offset
         try:
             if frame.kind == "S":
-                if lost:  # its deflate streams need every sample before it; any frame may have been one
-                    self._unpacker.restart()
                 self._rates.begin()
                 for sample in self._unpacker.beat(frame.payload, ts, frame.mono):
                     self._take(sample.source, sample.body, ts, sample.mono)
