@@ -8,7 +8,7 @@ from __future__ import annotations
 __all__ = ["GOOD_FOR", "LONGEST_STEP", "NARROW", "SLACK", "SLACK_SHARE", "WIDE", "rise", "rise_ticks", "steady"]
 
 LONGEST_STEP = 2.5
-"""There is no rate over more steps than this."""
+"""There is no rate over more steps than this: there were no samples for a while."""
 GOOD_FOR = 1.5
 """What a source gave stands for so many of its own steps, where others are sampled more often."""
 NARROW, WIDE = 1 << 32, 1 << 64

@@ -13,14 +13,13 @@ from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.records.hosts import HostRecord
 from rollbook.records.run import ClockJump, Gap, SeriesHost
+from rollbook.series.counters import LONGEST_STEP
 from rollbook.series.journal import frame_of
 from rollbook.series.samples import Segments
 from rollbook.series.survey import HostLog, Survey
 from rollbook.sources.cpuinfo import CpuInfo
 
 __all__ = ["clock_notes", "facts_of", "series_of"]
-
-LONGEST_STEP = 2.5  # intervals between two samples; more is a gap
 
 
 def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostRecord, HostRecord]:
