@@ -335,9 +335,10 @@ class Source:
         fresh = not self.stream
         if not self.stream:
             # The window must hold the sample before this one; a small one stays in the CPU's cache between beats. Codes
-            # are the fixed ones (Z_FIXED): to make a table for each sample costs both sides more than it saves.
+            # are the fixed ones (Z_FIXED), and the search is short: tables for each sample, and a search for what is yet
+            # a little smaller, cost more than they save.
             small = len(body) < 6000
-            self.stream = zlib.compressobj(6, zlib.DEFLATED, -13 if small else -15, 6 if small else 8, 4)
+            self.stream = zlib.compressobj(4, zlib.DEFLATED, -13 if small else -15, 5 if small else 8, 4)
         elif body == self.before:
             return 2, b""
         self.before = body

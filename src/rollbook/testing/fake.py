@@ -257,7 +257,7 @@ class _Planned:
         body = self.body(script, seconds)
         stream, fresh = self._stream, False
         if key or stream is None:
-            stream, fresh = zlib.compressobj(6, zlib.DEFLATED, -15, 8, zlib.Z_FIXED), True  # as the agent does
+            stream, fresh = zlib.compressobj(4, zlib.DEFLATED, -15, 8, zlib.Z_FIXED), True  # as the agent does
         elif body == self._before:
             return _varints(self.number, 2, 0, 0, 0)
         self._stream, self._before = stream, body

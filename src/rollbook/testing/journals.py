@@ -88,7 +88,7 @@ class Beats:
         for number, (source, body) in enumerate(bodies.items()):
             fresh = key or source not in self._streams
             if fresh:
-                self._streams[source] = zlib.compressobj(6, zlib.DEFLATED, -15, 8, zlib.Z_FIXED)  # as the agent does
+                self._streams[source] = zlib.compressobj(4, zlib.DEFLATED, -15, 8, zlib.Z_FIXED)  # as the agent does
             flags, data = int(fresh), b""
             if not fresh and self._before[source] == body:
                 flags = 2
