@@ -335,8 +335,8 @@ class Source:
         fresh = not self.stream
         if not self.stream:
             # The window must hold the sample before this one; a small one stays in the CPU's cache between beats. Codes
-            # are the fixed ones (Z_FIXED), and the search is short: tables for each sample, and a search for what is yet
-            # a little smaller, cost more than they save.
+            # are the fixed ones (Z_FIXED), and the search is short: tables for each sample, and a search for what would
+            # be a little smaller yet, cost more than they save.
             small = len(body) < 6000
             self.stream = zlib.compressobj(4, zlib.DEFLATED, -13 if small else -15, 5 if small else 8, 4)
         elif body == self.before:
