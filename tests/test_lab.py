@@ -324,7 +324,8 @@ def test_size(count: int) -> None:
 
 
 OWNER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it
 from rollbook.testing import Lab
 with Lab(2, kind=sys.argv[1]) as lab:
     if lab.kind == "namespaces":
