@@ -99,7 +99,7 @@ def test_overlay_is_seen_on_its_host_only(lab: Lab) -> None:
     assert ssh(lab, host, "cat", *files).stdout == "".join(files.values())
     assert "MemTotal: 1024 kB" not in other.run(["cat", "/proc/meminfo"]).stdout
     assert not Path("/sys/class/infiniband/lab0").exists()
-    with Path(f"/proc/{host.pid}/root/proc/meminfo").open("rb") as held:
+    with Path("/proc", str(host.pid), "root", "proc/meminfo").open("rb") as held:
         host.overlay({"/proc/meminfo": "MemTotal: 2 kB\n"})
         assert os.pread(held.fileno(), 100, 0) == b"MemTotal: 2 kB\n"
 
