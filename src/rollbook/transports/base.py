@@ -6,6 +6,7 @@ its pipes and its end. A transport that is not a pipe implements `Transport` and
 
 from __future__ import annotations
 
+import abc
 from typing import Protocol
 
 from rollbook.errors import AgentFailed, TransportError
@@ -44,14 +45,14 @@ class Transport(Protocol):
         """Say in words why no agent answered, from how the channel ended and what was heard on it."""
 
 
-class PipeTransport:
+class PipeTransport(abc.ABC):
     """A transport that is a program with the agent at the other end of its stdin and stdout."""
 
     name = "pipe"
 
+    @abc.abstractmethod
     def argv(self, host: Host) -> list[str]:
         """The command line that starts the agent on the host."""
-        raise NotImplementedError
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """Say in words why no agent answered."""

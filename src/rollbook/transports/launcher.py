@@ -11,6 +11,7 @@ on all hosts for one; those that the launcher names are left out, and the rest a
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import time
@@ -31,7 +32,7 @@ LINES_PER_SECOND = 10_000  # of all agents together, on one stdout
 AGAIN = 10.0  # seconds for which a launcher that could not be started is not tried by one host after the other
 
 
-class Launcher:
+class Launcher(abc.ABC):
     """What launcher transports have in common; one of them says how to start the agents, and what errors mean.
 
     `connect_back` is the address of this machine that agents are to use instead of any they can reach, or `none` for
@@ -61,13 +62,13 @@ class Launcher:
         del hosts
         return {}
 
+    @abc.abstractmethod
     async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
         """The command line that runs the program once on each of the hosts."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def variables(self) -> tuple[str, str]:
         """The variables in which the launcher tells an agent its rank, and the name of its node if it does."""
-        raise NotImplementedError
 
     def meaning(self, words: str) -> type[TransportError]:
         """What kind of failure the launcher's words tell of."""
