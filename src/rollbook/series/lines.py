@@ -8,8 +8,6 @@ the same shape, whatever host it comes from.
 
 from __future__ import annotations
 
-import itertools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +16,7 @@ import msgspec
 from rollbook.errors import ParseError
 from rollbook.series.layout import Layout, NewShape, State, key_fields
 from rollbook.series.learning import Read, learnt
-from rollbook.series.pairs import Pairs, Places, places_of
+from rollbook.series.pairs import Goals, Pairs, differing, goals_of
 from rollbook.series.template import Apply, Template, without_numbers
 from rollbook.sources.base import Source
 
@@ -43,7 +41,7 @@ class Known:
         self.alone: list[set[Any]] | None = None
         self.parsed = 0  # bytes, to learn all this
         self.read = 0  # texts, line by line
-        self.places: Places | None = None
+        self.goals: Goals | None = None
 
 
 _known: dict[Any, Known] = {}
@@ -87,7 +85,7 @@ class Lines:
             if len(lines) != len(before):
                 return False
             self._lines[page] = lines
-            for index in itertools.compress(itertools.count(), map(operator.ne, lines, before)):
+            for index in differing(lines, before):
                 apply = again[index]
                 if apply is not None and apply(lines[index], state):
                     continue
@@ -104,12 +102,12 @@ class Lines:
     def _at_once(self, pages: dict[str, bytes]) -> bool:
         """Read all of it at once, where it is one page of names and numbers; the lines are then those of long ago."""
         known = self._known
-        if known.places is None:
+        if known.goals is None:
             return False
         (data,) = pages.values()
         if self._pairs is None:
             (old,) = self._pages.values()
-            self._pairs = Pairs(known.places, old)
+            self._pairs = Pairs(known.goals, old)
         if self._pairs.apply(data, self._layout.now):
             self._pages = pages
             return True
@@ -145,7 +143,7 @@ class Lines:
         for (page, index), template in zip(new, found, strict=True):
             self._templates[page][index] = template
         if known.read >= LINE_BY_LINE and len(self._pages) == 1:
-            known.places = places_of(self._lines[0], self._templates[0])
+            known.goals = goals_of(self._lines[0], self._templates[0])
         return True
 
     def _parse(self, places: list[Place], state: State) -> bool:

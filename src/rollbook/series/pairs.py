@@ -9,44 +9,47 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from rollbook.series.layout import State
-from rollbook.series.template import Template
+from rollbook.series.template import Template, whole_number
 
-__all__ = ["Pairs", "places_of"]
+__all__ = ["Goals", "Pairs", "differing", "goals_of"]
 
 DIGITS = b"0123456789"
 NUMBERS = re.compile(rb"[0-9.]+")
 APART = bytes(byte if byte in DIGITS + b"." else 32 for byte in range(256))
 FEW = 2  # numbers a line has, names included; of more, comparing lines finds out sooner what has changed
 
-Places = Sequence[Sequence[int] | None]
+Goals = Sequence[Sequence[int] | None]
 """Of each number of a page where it goes; None for those that must stay."""
 
-_whole = msgspec.json.Decoder(int).decode
+
+def differing(now: Sequence[bytes], before: Sequence[bytes]) -> Iterator[int]:
+    """The places in which two lists of the same length differ."""
+    return itertools.compress(itertools.count(), map(operator.ne, now, before))
 
 
-def places_of(lines: Sequence[bytes], templates: Sequence[Template | None]) -> Places | None:
+def goals_of(lines: Sequence[bytes], templates: Sequence[Template | None]) -> Goals | None:
     """Where the numbers of a page go; None for one that is better read line by line."""
-    places: list[Sequence[int] | None] = []
+    goals: list[Sequence[int] | None] = []
     for line, template in zip(lines, templates, strict=True):
         numbers = [found.start() for found in NUMBERS.finditer(line)]
         if template is not None and template.only is not None:
             start, home = template.only
-            places += [home if number == start else None for number in numbers]
+            goals += [home if number == start else None for number in numbers]
         elif numbers:
             return None
-    return places if 0 < len(places) <= FEW * len(lines) else None
+    return goals if 0 < len(goals) <= FEW * len(lines) else None
 
 
 class Pairs:
     """The page read last, and how the next one of the same host is read."""
 
-    def __init__(self, places: Places, page: bytes) -> None:
-        self._places = places
+    def __init__(self, goals: Goals, page: bytes) -> None:
+        self._goals = goals
         self._names, self._numbers = page.translate(None, DIGITS), page.translate(APART).split()
 
     def apply(self, page: bytes, state: State) -> bool:
@@ -55,12 +58,12 @@ class Pairs:
         if names != self._names or len(numbers) != len(self._numbers):
             return False
         try:
-            for index in itertools.compress(itertools.count(), map(operator.ne, numbers, self._numbers)):
-                places = self._places[index]
+            for index in differing(numbers, self._numbers):
+                places = self._goals[index]
                 if places is None:
                     return False
                 for place in places:
-                    state.wholes[place] = _whole(numbers[index])
+                    state.wholes[place] = whole_number(numbers[index])
         except (msgspec.DecodeError, OverflowError):  # a decimal, zeros before a number, more than 64 bits
             return False
         self._numbers = numbers

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rollbook.collect.plan import Plan
+from rollbook.collect.plan import LARGEST, Plan
 from rollbook.collect.readings import read_frame
 from rollbook.errors import ProtocolError, RecordError
 from rollbook.series.journal import frame_of, segments
@@ -23,7 +23,6 @@ __all__ = ["HostSamples", "Sample", "Segments", "Unpacker", "entry_head"]
 
 KEY, UNCHANGED = 1, 2
 FLUSHED = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent leaves out
-LARGEST = 16 << 20
 MOST_OPEN = 64  # segments
 LATEST_START = 1 << 40  # µs after the beat
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.series.layout import State
 
-__all__ = ["PARTING", "Apply", "Places", "Spans", "Template", "without_numbers"]
+__all__ = ["PARTING", "Apply", "Places", "Spans", "Template", "whole_number", "without_numbers"]
 
 ALONE = re.compile(rb"(?<!\S)\d+(\.\d+)?(?!\S)")
 NUMERIC = b"0123456789. \t"
@@ -32,7 +32,8 @@ Spans = list[tuple[int, int]]
 Places = list[tuple[int, str, int]]
 """The number of a word, `q` or `d`, and its place among the whole numbers or the decimals, of which it may have two."""
 
-_whole = msgspec.json.Decoder(int).decode  # takes a third of the time of int()
+whole_number = msgspec.json.Decoder(int).decode
+"""As int(), in a third of its time; raises `msgspec.DecodeError` for decimals and zeros before a number."""
 _numbers = msgspec.json.Decoder(list[int | float]).decode
 
 
@@ -75,7 +76,7 @@ def _one(match: Match, place: int) -> Apply:
         if found is None:
             return False
         try:
-            state.wholes[place] = _whole(found[1])
+            state.wholes[place] = whole_number(found[1])
         except msgspec.DecodeError:  # zeros before a number
             return False
         return True
