@@ -28,7 +28,7 @@ from tests.runs import host_records
 KEYS = """benchmark_type model command run_datetime num_processes accelerator result_dir parameters override_parameters
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
     command_output_files args invocation_start_time invocation_end_time end_datetime provenance_file metrics"""
-OURS = "exit_code result_files notes phases phase_statistics"
+OURS = "exit_code coverage result_files notes phases phase_statistics"
 NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "net_dev", "vmstat", "stat", "identity")
 
 
@@ -243,7 +243,7 @@ def test_end_facts_that_were_wanted_and_are_not_there(tmp_path: Path, wanted: bo
     run = finish(tmp_path, report=False)
     assert [host.status for host in run.hosts.end] == (["failed"] if told else [])
     assert any("skipped" in note for note in run.metadata["notes"]) == (wanted is False)
-    assert [(host.status, host.reason[:11]) for host in run.outcome] == (
+    assert [(host.status, host.reason[:11]) for host in run.hosts.outcome] == (
         [("partial", "at the end:")] if told else [("complete", "")]
     )
 

@@ -314,8 +314,8 @@ WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
 ODD = OutlierShown(2, "cpu_busy", "n2 CPU busy 3 ×", 0, 1)
 VERDICTS: dict[str, tuple[list[Any], str, str]] = {
-    "all well": ([None, HOSTS, [], [], None], "good", "All well: 4 hosts complete, nothing stands out"),
-    "silenced": ([None, HOSTS, [SILENT], [], None], "good", "All well: 4 hosts complete, nothing stands out"),
+    "all well": ([None, HOSTS, [], [], None], "good", "All well: 4 hosts complete"),
+    "silenced": ([None, HOSTS, [SILENT], [], None], "good", "All well: 4 hosts complete"),
     "command failed": (
         [CommandShown("x", 2), HOSTS, [], [ODD], None],
         "bad",

@@ -65,6 +65,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert needed <= record.metadata.keys()
     assert record.metadata["cluster_snapshots"]["start"] != record.metadata["cluster_snapshots"]["end"]
     assert record.metadata["cluster_snapshots"]["collection_method"] == "local"
+    assert record.metadata["coverage"] == {"asked": 1, "by_status": {"complete": 1}}
     assert {"meminfo", "diskstats", "net_dev", "vmstat", "loadavg", "stat"} <= record.series_files().keys()
     assert encode(hosts) == (record.path / "hosts.json").read_bytes()
 
@@ -140,6 +141,8 @@ def test_no_series_and_no_hosts(tmp_path: Path) -> None:
 
 BAD = [
     (QUICK, ["no-such-program"], "no such program"),
+    (QUICK, ["/etc/passwd"], "may not be executed"),
+    (QUICK, ["--no-such-option"], "no such option"),
     ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
     (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "cannot use"),
     (["--results-dir", "script/below"], ["touch", "ran"], "Not a directory"),

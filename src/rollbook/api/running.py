@@ -70,7 +70,9 @@ def run_command(settings: Settings, argv: Sequence[str]) -> tuple[Recording, int
     if isinstance(argv, str) or not argv:
         raise UsageError("a command is a list of words, its program first")
     if shutil.which(argv[0]) is None:
-        raise UsageError(f"cannot run {argv[0]}: no such program")
+        found = "/" in argv[0] and Path(argv[0]).exists()
+        why = "no such option" if argv[0].startswith("-") else "it may not be executed" if found else "no such program"
+        raise UsageError(f"cannot run {argv[0]}: {why}")
     recording = Recording(settings, list(argv))
     code = asyncio.run(_around(recording))
     if code is None:

@@ -97,7 +97,7 @@ def _show_end(ended: Recording, console: Console) -> None:
         console.print(f"the record is not signed: {clean(ended.unsigned)}", style="red", soft_wrap=True)
         console.print(f"it can be later: rollbook verify --sign KEY {shlex.quote(str(ended.path))}", soft_wrap=True)
     hosts = ended.run.hosts
-    failures(ended.run.outcome)
+    failures(ended.run.hosts.outcome)
     costs = [host.cost for host in hosts.series if host.cost is not None]
     shares = [host.cpu_share for host in hosts.series if host.cpu_share is not None]
     if shares:

@@ -75,6 +75,7 @@ def metadata(
         "end_datetime": dt.datetime.fromtimestamp(ended_ns // 10**9, dt.UTC).strftime("%Y%m%d_%H%M%S"),
         "provenance_file": None,
         "exit_code": command.get("code") if ended else None,
+        "coverage": hosts.coverage,
         "metrics": outcome.metrics,
         "result_files": outcome.result_files,
         "notes": list(outcome.notes),

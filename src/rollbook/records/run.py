@@ -94,6 +94,23 @@ class RunHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
         """Start and end records."""
         return self.start + self.end
 
+    @property
+    def outcome(self) -> list[HostRecord]:
+        """Each host as it was at the start; one that was whole then and not afterwards is partial, and says why."""
+        later = {host.name: f"at the end: {host.reason}" for host in self.end if host.status != "complete"}
+        later |= {host.name: host.reason for host in self.series if host.status != "complete"}
+        return [
+            msgspec.structs.replace(host, status="partial", reason=later[host.name])
+            if host.status == "complete" and host.name in later
+            else host
+            for host in self.start
+        ]
+
+    @property
+    def coverage(self) -> Coverage:
+        """What became of the hosts asked for."""
+        return Coverage.of(self.outcome)
+
 
 class Run:
     """A record on disk, opened for reading."""
@@ -116,21 +133,9 @@ class Run:
         return cls(path, metadata, read(path / "hosts.json", RunHosts))
 
     @property
-    def outcome(self) -> list[HostRecord]:
-        """Each host as it was at the start; one that was whole then and not afterwards is partial, and says why."""
-        later = {host.name: f"at the end: {host.reason}" for host in self.hosts.end if host.status != "complete"}
-        later |= {host.name: host.reason for host in self.hosts.series if host.status != "complete"}
-        return [
-            msgspec.structs.replace(host, status="partial", reason=later[host.name])
-            if host.status == "complete" and host.name in later
-            else host
-            for host in self.hosts.start
-        ]
-
-    @property
     def coverage(self) -> Coverage:
         """What became of the hosts asked for."""
-        return Coverage.of(self.outcome)
+        return self.hosts.coverage
 
     def series_files(self) -> dict[str, Path]:
         """The tables of the series, by source name."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rollbook.hosts import fold
 from rollbook.records.hosts import GAVE_DATA
 from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, OutlierShown, Verdict
+from rollbook.report.outliers import FEWEST_ROWS
 
 __all__ = ["verdict"]
 
@@ -54,7 +55,8 @@ def verdict(
         reasons.append(f"MLPerf Storage: {benchmark}")
     level: Level = "bad" if bad else "warn" if odd_words else "good"
     title = {"bad": "Not well", "warn": "Worth a look", "good": "All well"}[level]
-    first = f"{_count(len(hosts), 'host', 'hosts')} complete, nothing stands out"
+    alike = ", nothing stands out" if len(hosts) >= FEWEST_ROWS else ""  # of fewer nobody can tell
+    first = f"{_count(len(hosts), 'host', 'hosts')} complete{alike}"
     return Verdict(level, f"{title}: {reasons[0] if bad or odd_words else first}", reasons[bool(bad or odd_words) :])
 
 
