@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import shutil
 import signal
@@ -35,8 +36,35 @@ def hand() -> Iterator[HandAgent]:
 
 
 def test_packed_size() -> None:
-    """The agent fits a command line everywhere."""
-    assert len(agent.payload()) < 24 * 1024
+    """The agent fits a command line everywhere, and with its byte code one argument of Linux, half of it free."""
+    assert len(agent.payload(compiled=False)) < 24 * 1024
+    assert len(agent.payload()) < 64 * 1024
+
+
+def test_sent_is_what_is_written() -> None:
+    """Joining the modules takes nothing out of them but docstrings and imports from each other."""
+
+    class Sent(ast.NodeTransformer):
+        def visit_Expr(self, node: ast.Expr) -> ast.AST:
+            told = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            return ast.Pass() if told else node
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+            return ast.Pass() if (node.module or "").startswith("rollbook") else node
+
+    modules = [(Path(agent.__file__).parent / f"{name}.py").read_text() for name in agent.MODULES]
+    expected = ast.Module([Sent().visit(node) for text in modules for node in ast.parse(text).body], [])
+    assert ast.dump(ast.parse(SOURCE)) == ast.dump(expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_text_and_byte_code_do_the_same(compiled: bool) -> None:
+    """A Python takes the byte code that was made for it, any other the text."""
+    other = agent.payload().replace(importlib.util.MAGIC_NUMBER.hex(), "00000000")
+    with HandAgent([*PYTHON[:-1], agent.payload() if compiled else other, "binary"]) as hand:
+        hand.order("source 0 1 4096 2000", "read /proc/loadavg", "go now")
+        hand.kind("D")
+        assert b"ok" in hand.readings()["0"]
 
 
 def test_standard_library_only() -> None:

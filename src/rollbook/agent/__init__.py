@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import functools
+import importlib.util
+import marshal
+import re
+import types
 import zlib
 from importlib import resources
 
@@ -21,12 +24,17 @@ __all__ = [
 ]
 
 MODULES = ("wire", "reading", "children", "loop", "agent")
+# Parsing the modules for it would take as long as a host takes to answer; a test compares.
+NEEDLESS = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
 
-# No single quote, backslash, dollar or exclamation mark: it passes through any login shell unchanged. A Python
-# older than 3.6 hands over to the program named after the agent's own arguments.
+# No quote, backslash, dollar or exclamation mark: it passes through any login shell unchanged. A Python older than
+# 3.6 hands over to the program named after the agent's own arguments; one whose byte code is that of the collector's
+# (the same magic number) takes the compiled agent and is spared half of its start.
 BOOTSTRAP = (
-    "import sys,os,zlib,binascii;sys.version_info<(3,6)and os.execvp(sys.argv[4],sys.argv[4:]);"
-    "exec(zlib.decompress(binascii.a2b_base64(sys.argv[1])))"
+    "import sys,os,zlib,binascii as b,marshal;sys.version_info<(3,6)and os.execvp(sys.argv[4],sys.argv[4:]);"
+    "import _frozen_importlib_external as f;t,m,c=sys.argv[1].split(chr(58));"
+    "g=f.MAGIC_NUMBER==b.unhexlify(m);p=zlib.decompress(b.a2b_base64(c if g else t));"
+    "exec(marshal.loads(p)if g else p)"
 )
 NEED_SHELL = b"@rb1 need-sh"
 """What a host without Python says; the collector then sends the stand-in."""
@@ -36,7 +44,7 @@ TOKEN = "ROLLBOOK_TOKEN"  # noqa: S105 - the name of the variable, not the token
 
 def packed(data: bytes) -> str:
     """Anything as one argument that passes through every launcher: deflated, base64."""
-    return base64.b64encode(zlib.compress(data, 9)).decode()
+    return base64.b64encode(zlib.compress(data)).decode()
 
 
 @functools.cache
@@ -47,24 +55,27 @@ def text() -> str:
 
 def _alone(module: str) -> str:
     """A module's text without its imports from this package, and without the docstrings that a host has no use for."""
-    lines = module.splitlines()
-    tree = ast.parse(module)
-    for node in ast.walk(tree):
-        ours = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rollbook")
-        told = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        if (ours or told) and isinstance(node, ast.stmt):
-            assert node.end_lineno is not None
-            # `pass` keeps a block that had nothing else; the line count stays, so that tracebacks make sense.
-            lines[node.lineno - 1 : node.end_lineno] = [" " * node.col_offset + "pass"] + [""] * (
-                node.end_lineno - node.lineno
-            )
-    return "\n".join(lines)
+    return re.sub(NEEDLESS, _pass, module, flags=re.MULTILINE)
+
+
+def _pass(found: re.Match[str]) -> str:
+    """What keeps a block that had nothing else; the line count stays, so that tracebacks make sense."""
+    return f"{found[1]}pass" + "\n" * found[0].count("\n")
 
 
 @functools.cache
-def payload() -> str:
-    """The agent as one argument."""
-    return packed(text().encode())
+def payload(*, compiled: bool = True) -> str:
+    """The agent as one argument: its text, and with it the magic number and the byte code of this Python."""
+    if not compiled:
+        return f"{packed(text().encode())}::"
+    code = _bare(compile(text(), "<agent>", "exec", dont_inherit=True))
+    return f"{packed(text().encode())}:{importlib.util.MAGIC_NUMBER.hex()}:{packed(marshal.dumps(code))}"
+
+
+def _bare(code: types.CodeType) -> types.CodeType:
+    """Code without its table of line numbers, which is half of its size."""
+    inner = tuple(_bare(const) if isinstance(const, types.CodeType) else const for const in code.co_consts)
+    return code.replace(co_consts=inner, co_linetable=b"")
 
 
 def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
@@ -80,7 +91,7 @@ def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
         "-S",
         "-c",
         BOOTSTRAP,
-        payload(),
+        payload(compiled=False),  # what launchers take of an argument is not known to be more
         f"connect:{back}",
         packed(script),
     ]

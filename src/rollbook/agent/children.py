@@ -23,7 +23,6 @@ from rollbook.agent.wire import now
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable
 
     from rollbook.agent.loop import Agent, Beat
     from rollbook.agent.wire import Clocks
@@ -299,25 +298,18 @@ class Reader(Child):
 
 
 class Walk(Child):
-    """Work on items one after the other in one child; an item that blocks costs itself, not the others."""
+    """Read items one after the other in one child; an item that blocks costs itself, not the others."""
 
-    def __init__(
-        self,
-        agent: "Agent",
-        items: "list[object]",
-        work: "Callable[[object], bytes]",
-        seconds: "Callable[[object], float]",
-        done: "Callable[[object, str, bytes, Clocks, int], None]",
-        until: float = float("inf"),
-    ) -> None:
-        self.items, self.one, self.seconds, self.done, self.until = items, work, seconds, done, until
-        Child.__init__(self, agent, seconds(items[0]), agent.children)
+    def __init__(self, agent: "Agent", items: "list[Plain | Mount]") -> None:
+        self.items = items
+        Child.__init__(self, agent, items[0].seconds(), agent.children)
 
     def work(self, out: int, err: int) -> None:
         os.close(err)
+        tree = Tree()
         for item in self.items:
             clocks = now()
-            data = self.one(item)
+            data = item.pages(tree)
             took = (now()[0] - clocks[0]) // 1000
             data = struct.pack("=IIQQ", len(data), took, *clocks) + data
             while data:
@@ -329,24 +321,55 @@ class Walk(Child):
             length, took, mono, wall = struct.unpack_from("=IIQQ", self.out)
             if len(self.out) < 24 + length:
                 return
-            item = self.items.pop(0)
             data = bytes(self.out[24 : 24 + length])
             del self.out[: 24 + length]
-            self.done(item, "-", data, (mono, wall), took)
+            self.items.pop(0).done("-", data, (mono, wall), took)
             if self.items:
-                self.deadline = time.monotonic() + self.seconds(self.items[0])
+                self.deadline = time.monotonic() + self.items[0].seconds()
 
     def finished(self, timed_out: bool) -> None:
         if not self.items:
             return
         # The child hangs or died at its current item: name it, go on with the next in a fresh child.
-        since = time.monotonic() - self.deadline + self.seconds(self.items[0]) if self.pid else 0.0
-        self.done(self.items.pop(0), "timed-out" if timed_out else "failed", b"", now(), int(since * 1e6))
-        if time.monotonic() > self.until:
-            while self.items:
-                self.done(self.items.pop(0), "timed-out", b"", now(), 0)
-        elif self.items:
-            Walk(self.agent, self.items, self.one, self.seconds, self.done, self.until)
+        since = time.monotonic() - self.deadline + self.items[0].seconds() if self.pid else 0.0
+        self.items.pop(0).done("timed-out" if timed_out else "failed", b"", now(), int(since * 1e6))
+        while self.items and self.items[0].seconds() <= 0:
+            self.items.pop(0).done("timed-out", b"", now(), 0)
+        if self.items:
+            Walk(self.agent, self.items)
+
+
+class Plain:
+    """A source of files alone, as an item of a walk."""
+
+    def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
+        self.agent, self.source, self.phase = agent, source, phase
+
+    def seconds(self) -> float:
+        return self.source.seconds
+
+    def pages(self, tree: Tree) -> bytes:
+        return self.source.pages(tree)
+
+    def done(self, status: str, pages: bytes, clocks: "Clocks", took: int) -> None:
+        self.agent.reading(self.source, self.phase, pages, clocks, took, status)
+
+
+class Mount:
+    """A mounted file system, as an item of a walk; those of one source share its time."""
+
+    def __init__(self, reading: "Reading", path: str) -> None:
+        self.reading, self.path = reading, path
+
+    def seconds(self) -> float:
+        return min(2.0, self.reading.left)
+
+    def pages(self, _tree: Tree) -> bytes:
+        return read_space(self.path)
+
+    def done(self, status: str, data: bytes, _clocks: "Clocks", took: int) -> None:
+        self.reading.left -= took / 1e6
+        self.reading.add(data or page(self.path, status), status)
 
 
 def argvs(ask: "list[str]") -> "list[list[str]]":
@@ -358,28 +381,22 @@ def argvs(ask: "list[str]") -> "list[list[str]]":
 
 
 class Reading:
-    """A source being read by children; sent when its last page is there."""
+    """A source being read by children; sent when its last page is there. Its `mounts` are for a walk to read."""
 
     def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
         self.agent, self.source, self.phase, self.clocks = agent, source, phase, now()
         self.parts, self.status, self.note = [source.pages(Tree())], "-", ""
         programs = [argv for ask in source.asks for argv in argvs(ask)]
-        places = mounts() if source.does("space") else []
-        self.pending = len(programs) + len(places) + 1  # and one until all are begun
+        self.left = source.seconds
+        self.mounts = [Mount(self, path) for path in mounts()] if source.does("space") else []
+        self.pending = len(programs) + len(self.mounts) + 1  # and one until all are begun
         for argv in programs:
             # A child that only finds that there is no such program is too dear.
             if elsewhere() or located(argv[0], PATH.split(":")[1:]):
                 Program(agent, self, argv)
             else:
                 self.add(page(" ".join(argv), "absent"), "absent")
-        if places:
-            each = min(2.0, source.seconds)
-            until = time.monotonic() + source.seconds
-            Walk(agent, places, read_space, lambda _: each, self.mount, until)  # type: ignore[arg-type]
         self.add(b"", "")
-
-    def mount(self, path: str, status: str, data: bytes, _clocks: "Clocks", _took: int) -> None:
-        self.add(data or page(path, status), status)
 
     def add(self, part: bytes, status: str) -> None:
         self.parts.append(part)

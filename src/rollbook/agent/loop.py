@@ -6,12 +6,13 @@ import sys
 import time
 import zlib
 
-from rollbook.agent.children import Child, Loop, Reader, Reading, Walk
-from rollbook.agent.reading import Source, Tree
+from rollbook.agent.children import Child, Loop, Plain, Reader, Reading, Walk
+from rollbook.agent.reading import Source
 from rollbook.agent.wire import RING, VERSION, Out, lines_of, now, slurp
 
 TYPE_CHECKING = False  # typing itself is too dear to import on every host
 if TYPE_CHECKING:
+    from rollbook.agent.children import Mount
     from rollbook.agent.wire import Clocks
 
 QUIET = 5.0  # seconds of silence after which a beat is sent
@@ -136,17 +137,16 @@ class Agent:
             self.ending = time.monotonic() + 0.5
 
     def go(self, phase: str) -> None:
-        """Read all sources once: plain files first, in one child; programs after them, a few at a time."""
+        """Read all sources once: plain files first, then mounts, in one child; programs a few at a time."""
+        spaces = [source for source in self.sources if source.does("space")]
         plain = [source for source in self.sources if not source.does("run", "each", "space")]
-        self.waiting += [(source, phase) for source in self.sources if source not in plain]
-
-        def done(source: "Source", status: str, pages: bytes, clocks: "Clocks", took: int) -> None:
-            self.reading(source, phase, pages, clocks, took, status)
-
-        if plain:
-            tree = Tree()
-            seconds = lambda source: source.seconds  # noqa: E731
-            Walk(self, plain, lambda source: source.pages(tree), seconds, done)  # type: ignore[arg-type,attr-defined]
+        self.waiting += [(source, phase) for source in self.sources if source not in plain + spaces]
+        items: "list[Plain | Mount]" = [Plain(self, source, phase) for source in plain]
+        self.running += len(spaces)
+        for source in spaces:
+            items += Reading(self, source, phase).mounts
+        if items:
+            Walk(self, items)
         self.phases.append(phase)
 
     def step(self) -> None:

@@ -83,7 +83,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.listed: "dict[str, dict[str, bool]]" = {}
-        self.cgroups: "dict[str, list[str]]" = {}
+        self.directories: "dict[str, list[str]]" = {"": [""]}
 
     def names(self, directory: str) -> "dict[str, bool]":
         """What lies in a directory, sorted, each with whether something may lie below it; hidden files are left out."""
@@ -96,31 +96,30 @@ class Tree:
         return self.listed[directory]
 
     def matches(self, pattern: str) -> "tuple[bool, list[str]]":
-        """Paths that may fit a pattern with wildcards, `{cgroup}` or `{own}`, and whether each must be there.
+        """Paths that may fit a pattern with wildcards, `{cgroup}` or `{own}`, and whether each must be there."""
+        if pattern[0] == "/" and "*" not in pattern:
+            return True, [pattern]
+        return False, self.below(pattern, True)
+
+    def below(self, pattern: str, last: bool) -> "list[str]":
+        """Paths that may fit; `last` says that they need not be directories.
 
         Only directories with a wildcard in them are listed, and cgroups, of which many files are asked for: to try one
         file that is absent is cheaper than to list.
         """
-        start, *parts = pattern.split("/")
-        found = [""]
-        if start:
-            if start not in self.cgroups:
-                self.cgroups[start] = cgroups(start == "{own}")
-            found = self.cgroups[start]
-        sure = not start and "*" not in pattern
-        if sure:
-            return True, [pattern]
-        for depth, part in enumerate(parts, 1):
-            if "*" not in part:
-                found = [base + "/" + part for base in found if not start or part in self.names(base)]
-                continue
-            last, longer = depth == len(parts), []
-            for base in found:
-                for name, below in self.names(base or "/").items():
-                    if (below or last) and fits(name, part):
-                        longer.append(base + "/" + name)
-            found = longer[:FILES]
-        return False, found
+        head, _, part = pattern.rpartition("/")
+        if head not in self.directories:
+            own = head == "{own}"
+            self.directories[head] = cgroups(own) if own or head == "{cgroup}" else self.below(head, False)
+        bases = self.directories[head]
+        if "*" not in part:
+            return [base + "/" + part for base in bases if pattern[0] == "/" or part in self.names(base)]
+        found = []
+        for base in bases:
+            for name, more in self.names(base or "/").items():
+                if (more or last) and fits(name, part):
+                    found.append(base + "/" + name)
+        return found[:FILES]
 
 
 def masked(name: str, value: str) -> str:

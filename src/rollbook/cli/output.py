@@ -1,4 +1,7 @@
-"""What commands print: tables for people, one JSON document for programs, progress on stderr."""
+"""What commands print: tables for people, one JSON document for programs, progress on stderr.
+
+Whoever draws imports rich: it takes longer to load than hosts take to answer, and no host should wait for it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Self
 
 from rollbook.clean import clean
 from rollbook.hosts import Host, fold
 from rollbook.records.hosts import Coverage, HostRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
 __all__ = ["ProgressView", "coverage_line", "failures", "size", "stderr", "table"]
 
@@ -35,11 +38,17 @@ def size(count: float) -> str:
 
 def stderr() -> Console:
     """Where people read along."""
+    from rich.console import Console  # noqa: PLC0415
+
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a row per host or, when they are many, a row per distinct set of values with its hosts folded."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     if len(rows) > FOLD_ABOVE:
         alike: dict[tuple[str, ...], list[str]] = {}
         for name, cells in rows:
@@ -58,6 +67,8 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
 
 def failures(hosts: Sequence[HostRecord]) -> None:
     """Name every host that is not complete, those with one reason together, on stderr."""
+    from rich.text import Text  # noqa: PLC0415
+
     reasons: dict[tuple[str, str], list[str]] = {}
     for host in hosts:
         if host.status != "complete":
@@ -82,6 +93,8 @@ class ProgressView:
         self._under_way: dict[str, float] = {}
         self._live: Live | None = None
         if sys.stderr.isatty():
+            from rich.live import Live  # noqa: PLC0415
+
             self._live = Live(get_renderable=self._view, console=stderr(), refresh_per_second=5, transient=True)
 
     def __enter__(self) -> Self:
@@ -103,6 +116,8 @@ class ProgressView:
         self._done[record.status] += 1
 
     def _view(self) -> Text:
+        from rich.text import Text  # noqa: PLC0415
+
         done, under_way = dict(self._done), dict(self._under_way)  # copied at once: this is drawn by another thread
         counts = "  ".join(f"{count} {status}" for status, count in done.items())
         text = Text(f"{sum(done.values())} of {self._asked} hosts  {counts}")
