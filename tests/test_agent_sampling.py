@@ -157,6 +157,19 @@ def test_a_mark_reads_all_sources(hand: HandAgent) -> None:
     assert [1 in sample for sample in samples(hand)] == [True, False, False, True]
 
 
+def test_a_file_of_two_sources_is_read_and_sent_once(hand: HandAgent) -> None:
+    """The second has the pages of the first, with the same clocks; one with another limit reads for itself."""
+    hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 1 4096 300", "read /proc/uptime")
+    hand.order("source 2 1 8192 300", "read /proc/uptime", "sample 20000000")
+    frames = [hand.kind("S") for _ in range(20)]
+    assert all(sample[0] == sample[1] for sample in samples(hand))
+    assert samples(hand)[0][0] != samples(hand)[-1][0]
+    unpacker = Unpacker(SOURCES)
+    for frame in frames:
+        first, second, third = unpacker.beat(frame.payload, 0, 0)
+        assert first.mono == second.mono < third.mono
+
+
 @pytest.mark.parametrize(("seconds", "beats"), [(0.5, 10), (1, 10), (4, 2), (10, 1), (60, 1)])
 def test_no_source_is_left_out_for_long(own: Agent, seconds: float, beats: int) -> None:
     """At long intervals every beat reads all, so that short runs have rates; who reads the record knows."""

@@ -59,12 +59,13 @@ def test_missing_and_cut_frames(
     Frames that came whole give their text from the next key beat on, at the latest.
     """
     raw = tmp_path_factory.mktemp("lost")
-    script = Script(raw, ["a"], ["loadavg", "uptime"])
+    script = Script(raw, ["a"], ["loadavg", "uptime", "version"])
     beats, truth, value = Beats(key_beats=7), {}, 0
     script.connect()
     for number in range(30):
         value += steps[number % len(steps)] if steps else 1
         bodies = {0: body_of(load(value)["loadavg"]), 1: body_of({"/proc/uptime": f"{number} {value}\n" * 50})}
+        bodies[2] = bodies[1]  # of which the frame says no more than that
         payload = beats.payload(bodies)
         ts = START + number * SECOND
         truth.update({(ts, source): body for source, body in bodies.items()})
@@ -86,6 +87,7 @@ def test_missing_and_cut_frames(
         if not bad & set(range(since_key, number + 1)):
             assert (START + number * SECOND, 0) in found
             assert (START + number * SECOND, 1) in found
+            assert (START + number * SECOND, 2) in found
 
 
 def test_reconnects_start_anew(tmp_path: Path) -> None:

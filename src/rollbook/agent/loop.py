@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 QUIET = 5.0  # seconds of silence after which a beat is sent
 RUNNING = 4  # sources with programs read side by side
 KEY_BEATS = 60  # after so many beats the deflate streams start anew, so that any minute decodes alone
+SAME = 4, b""  # flags and data of a source whose pages are those of the one before it in the sample
 SELDOM = 10**10  # nanoseconds; no source is sampled less often if beats allow, or short runs would have no rates of it
 
 
@@ -27,9 +28,9 @@ class Beat:
     def __init__(self) -> None:
         self.clocks, self.began, self.body, self.missing = now(), time.monotonic(), bytearray(), 0
 
-    def add(self, source: "Source", body: bytes, start: float, took: int) -> None:
+    def add(self, source: "Source", packed: "tuple[int, bytes]", start: float, took: int) -> None:
         """Five numbers in seven bits a byte, the least first, and the deflated pages."""
-        flags, data = source.packed(body)
+        flags, data = packed
         for value in (int(source.id), flags, int((start - self.began) * 1e6), took, len(data)):
             while value > 127:
                 self.body.append(value & 127 | 128)
@@ -83,7 +84,7 @@ class Agent:
         stuck = len([pid for pid in self.dying if os.waitpid(pid, os.WNOHANG)[0] == 0])
         peak = [line.split()[1] for line in slurp("/proc/self/status").splitlines() if line.startswith("VmHWM")]
         facts = [
-            ("cpu", "%.4f" % sum(os.times()[:4])),
+            ("cpu", "%.4f" % (time.process_time() + sum(os.times()[2:4]))),  # of children no clock is finer
             ("peak_kib", peak[0] if peak else ""),
             ("sent", self.out.sent),
             ("samples", self.beats),
@@ -182,16 +183,21 @@ class Agent:
         if self.beats % KEY_BEATS == 0:
             for source in self.sources:
                 source.renew()
-        beat, apart = Beat(), []
+        beat, apart, before, start, took = Beat(), [], None, 0.0, 0
         for source in self.sources:
             if source.every and (everything or self.beats % source.every == 0):
                 if source.apart:
                     apart += [] if source.empty else [source]
                     continue
+                if before and source.like(before):
+                    beat.add(source, SAME, start, took)
+                    continue
                 start = time.monotonic()
                 body = source.text()
+                took = int((time.monotonic() - start) * 1e6)
+                before = source if body else None
                 if body:
-                    beat.add(source, body, start, int((time.monotonic() - start) * 1e6))
+                    beat.add(source, source.packed(body), start, took)
         self.beats, self.gap = self.beats + 1, False
         self.held.append(beat)
         if apart and not (self.reader and self.reader.asked):  # it may still be busy with an earlier beat
@@ -215,7 +221,7 @@ class Agent:
     def fill(self, beat: Beat, source: "Source", body: bytes, start: float, took: int) -> None:
         """A source that was asked for has answered, or was given up."""
         if body:
-            beat.add(source, body, start, took)
+            beat.add(source, source.packed(body), start, took)
         source.empty = not body
         beat.missing -= 1
         self.release()

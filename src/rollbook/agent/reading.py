@@ -274,6 +274,10 @@ class Source:
     def does(self, *ops: str) -> bool:
         return any(ask[0] in ops for ask in self.asks)
 
+    def like(self, other: "Source") -> bool:
+        """Whether it gives the same pages at the same beats: two tables may be made of one file."""
+        return (self.asks, self.every, self.limit) == (other.asks, other.every, other.limit)
+
     def paths(self, op: str, tree: "Tree") -> "Iterator[tuple[str, bool]]":
         """The paths asked for, wildcards filled in, each with whether its absence is worth a word."""
         for ask in self.asks:

@@ -2,7 +2,8 @@
 
 A sample frame holds, for each source, five LEB128 numbers (place in the plan, flags, start in µs after the frame's
 clock, duration in µs, length) and the deflated pages. Each source is one deflate stream, begun anew at key beats; a
-source whose stream is broken gives nothing until then, never a wrong text.
+source whose stream is broken gives nothing until then, never a wrong text. Of sources that read the same files only the
+first has data.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rollbook.series.survey import HostLog, Survey
 
 __all__ = ["HostSamples", "Sample", "Segments", "Unpacker", "entry_head"]
 
-KEY, UNCHANGED = 1, 2
+KEY, UNCHANGED, SAME = 1, 2, 4
 FLUSHED = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent leaves out
 MOST_OPEN = 64  # segments
 LATEST_START = 1 << 40  # µs after the beat
@@ -75,30 +76,36 @@ class Unpacker:
 
     def beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
         """The samples of one frame; raises `ProtocolError` where it is none."""
-        at = 0
+        body: bytes | None = None
+        at, whole = 0, False
         while at < len(payload):
             source, flags, start, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
             if len(data) != length or start > LATEST_START or source >= self._sources:
                 raise ProtocolError("a sample that is cut, or of no source")
-            if flags & KEY:
-                self._inflaters[source] = zlib.decompressobj(-15)
-            inflater = self._inflaters.get(source)
-            if inflater is None:
-                self.lost += 1
-            elif flags & UNCHANGED:
-                yield Sample(source, ts, mono + start * 1000, None)
+            if not flags & SAME:
+                body, whole = self._body(source, flags, data)
+            if whole:
+                yield Sample(source, ts, mono + start * 1000, body)
             else:
-                try:
-                    body = inflater.decompress(data + FLUSHED, LARGEST)
-                except zlib.error:
-                    body = None
-                if body is None or inflater.unconsumed_tail:
-                    del self._inflaters[source]
-                    self.lost += 1
-                else:
-                    yield Sample(source, ts, mono + start * 1000, body)
+                self.lost += 1
+
+    def _body(self, source: int, flags: int, data: bytes) -> tuple[bytes | None, bool]:
+        """The pages, None for those of the sample before, and whether there is any knowing them."""
+        if flags & KEY:
+            self._inflaters[source] = zlib.decompressobj(-15)
+        inflater = self._inflaters.get(source)
+        if inflater is None or flags & UNCHANGED:
+            return None, inflater is not None
+        try:
+            body = inflater.decompress(data + FLUSHED, LARGEST)
+            if not inflater.unconsumed_tail:
+                return body, True
+        except zlib.error:
+            pass
+        del self._inflaters[source]
+        return None, False
 
 
 class HostSamples:

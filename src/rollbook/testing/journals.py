@@ -84,18 +84,20 @@ class Beats:
         """The payload of the next sample frame."""
         key = self._beat % self._key_beats == 0
         self._beat += 1
-        parts = []
+        parts, last = [], None
         for number, (source, body) in enumerate(bodies.items()):
-            fresh = key or source not in self._streams
+            fresh = (key or source not in self._streams) and body != last
             if fresh:
                 self._streams[source] = zlib.compressobj(4, zlib.DEFLATED, -15, 8, zlib.Z_FIXED)  # as the agent does
             flags, data = int(fresh), b""
-            if not fresh and self._before[source] == body:
+            if body == last:
+                flags = 4
+            elif not fresh and self._before[source] == body:
                 flags = 2
             else:
                 stream = self._streams[source]
                 data = (stream.compress(body) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
-            self._before[source] = body
+            self._before[source] = last = body
             parts += [_varints(source, flags, 20 * number, 15, len(data)), data]
         return b"".join(parts)
 
@@ -167,12 +169,12 @@ def mutated(body: bytes, random_: random.Random, share: float = 0.125) -> bytes:
 def bodies_over_time(
     bodies: Mapping[int, bytes], every: Mapping[int, int], beats: int, seed: int
 ) -> Iterator[dict[int, bytes]]:
-    """The bodies of each beat: those due, each a little changed since its last time."""
+    """The bodies of each beat: those due, each a little changed since its last time; what was the same stays so."""
     random_, now = random.Random(seed), dict(bodies)  # noqa: S311 - must repeat, guards nothing
     for beat in range(beats):
         due = {source for source in now if beat % every[source] == 0}
-        for source in due:
-            now[source] = mutated(now[source], random_)
+        changed = {body: mutated(body, random_) for body in {now[source]: 0 for source in sorted(due)}}
+        now.update({source: changed[now[source]] for source in due})
         yield {source: body for source, body in now.items() if source in due}
 
 
