@@ -28,7 +28,7 @@ MOST_OPEN = 64  # segments
 LATEST_START = 1 << 40  # µs after the beat
 
 
-class Sample(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """One source at one beat: its pages as they came, or None where they are those of the sample before."""
 
     source: int

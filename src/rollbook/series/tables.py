@@ -33,7 +33,7 @@ MOST_COLUMNS = 4096
 ABOUT = "rollbook_columns"
 # A dictionary keeps the writer from storing counters as differences, which are a third smaller and quicker to make;
 # the few names of hosts and devices are better off with one.
-SMALL = "PARQUET_VERSION v2, COMPRESSION zstd, DICTIONARY_SIZE_LIMIT 64"
+SMALL = "PARQUET_VERSION v2, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 64"
 QUICK = "COMPRESSION snappy, DICTIONARY_SIZE_LIMIT 1"
 TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
