@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import itertools
 import subprocess
 import sys
@@ -15,25 +16,29 @@ import pytest
 
 from rollbook.api.finish import finish, open_record
 from rollbook.api.recording import Recording, Settings
+from rollbook.collect import stream
 from rollbook.hosts import Host
 from rollbook.records.document import encode
 from rollbook.records.run import Run, SeriesHost
 from rollbook.series.journal import read
 from rollbook.testing import Lab
+from rollbook.testing.lab import LabHost
 from rollbook.transports import Options
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
-Faults = Callable[[Lab], Awaitable[None]]
+During = Callable[[Lab], Awaitable[None]]
+Fault = Callable[[LabHost], Awaitable[None]]
 SHIFTED = """#!/bin/sh
-# The agent's command line is -I -S -c CODE ...; its clock is three seconds ahead.
+# The agent's command line is -I -S -c CODE ...; its clock is ahead, and may go away from ours.
 shift 3
 code=$1
 shift
-exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambda: real() + 3; $code" "$@"
+off="real() + 3 + {drift} * time.monotonic()"
+exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambda: $off; $code" "$@"
 """
 
 
-def record(lab: Lab, results: Path, during: Faults, *, interval: float = 0.5, stop: float = 60.0) -> Run:
+def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, stop: float = 60.0) -> Run:
     """Record all hosts of a lab while something happens to them; the end must come within `stop` seconds."""
     options = Options(via="ssh", ssh_config=str(lab.ssh_config), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
@@ -85,85 +90,101 @@ def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -
     assert {host.status for host in run.hosts.series} == {"complete"}
 
 
-def test_a_clock_that_is_off_is_measured_and_corrected(lab: Lab, tmp_path: Path) -> None:
-    """A host whose clock is three seconds ahead samples on our grid all the same, and its series is aligned."""
-    ahead = lab.hosts[0]
-    ahead.programs({"python3": SHIFTED})
+def test_a_clock_that_is_off_is_measured_and_corrected(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts whose clocks are three seconds off, and drift, sample on our grid all the same; their series are aligned.
+
+    Hosts of a lab share the machine's monotonic clock, which therefore tells when a sample was truly taken.
+    """
+    monkeypatch.setattr(stream, "CLOCK_EVERY", 2.0)
+    drifts = dict(zip(lab.names, (0.0, 0.001, -0.001), strict=False))
+    for host in lab.hosts[: len(drifts)]:
+        host.programs({"python3": SHIFTED.format(drift=drifts[host.name])})
 
     async def wait(_: Lab) -> None:
-        await asyncio.sleep(4)
+        await asyncio.sleep(9)
 
     run = record(lab, tmp_path, wait)
-    host = by_name(run)[ahead.name]
-    assert host.clocks
-    for point in host.clocks:
-        assert abs(point.clock.offset_ns + 3_000_000_000) < 5e6
-    for at in beats(run, ahead.name)[1:-1]:
-        assert abs(at - round(at / 5e8) * 5e8) < 20e6
-    assert abs(beats(run, ahead.name)[2] - beats(run, lab.hosts[1].name)[2]) < 2e9
+    to_wall = time.time_ns() - time.monotonic_ns()
+    table = str(run.series_files()["loadavg"])
+    for name, drift in drifts.items():
+        clocks = by_name(run)[name].clocks
+        assert len(clocks) >= 4
+        for point in clocks:
+            expected = -3e9 - drift * (point.at_ns - to_wall)
+            assert abs(point.clock.offset_ns - expected) < 5e6, name
+        rows = duckdb.execute("SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ?", [table, name]).fetchall()
+        assert len(rows) > 15
+        assert max(abs(ts - mono - to_wall) for ts, mono in rows) < 5e6, name
+        for at, _ in rows[1:-1]:
+            assert abs(at - round(at / 5e8) * 5e8) < 20e6, name
 
 
-async def _sshd_killed(lab: Lab) -> None:
-    await asyncio.sleep(3)
-    lab.hosts[0].kill_sshd()
+async def _sshd_killed(host: LabHost) -> None:
+    host.kill_sshd()
     await asyncio.sleep(2)
-    lab.hosts[0].start_sshd()
-    await asyncio.sleep(6)
+    host.start_sshd()
 
 
-async def _agent_killed(lab: Lab) -> None:
-    await asyncio.sleep(3)
-    lab.hosts[0].run(["pkill", "-KILL", "-f", "binascii"])
-    await asyncio.sleep(5)
+async def _agent_killed(host: LabHost) -> None:
+    host.run(["pkill", "-KILL", "-f", "binascii"])
 
 
-async def _link_down(lab: Lab) -> None:
-    await asyncio.sleep(3)
-    lab.hosts[0].link(up=False)
+async def _link_down(host: LabHost) -> None:
+    host.link(up=False)
     await asyncio.sleep(22)
-    lab.hosts[0].link(up=True)
-    await asyncio.sleep(12)
+    host.link(up=True)
 
 
-async def _rebooted(lab: Lab) -> None:
-    await asyncio.sleep(3)
-    lab.hosts[0].reboot()
-    await asyncio.sleep(8)
+async def _rebooted(host: LabHost) -> None:
+    host.reboot()
 
 
-@pytest.mark.parametrize("fault", [_sshd_killed, _agent_killed, _link_down, _rebooted], ids=lambda f: f.__name__[1:])
-def test_a_fault_costs_only_its_host(lab: Lab, tmp_path: Path, fault: Faults) -> None:
-    """The host comes back, its gap is recorded with the reason, and no other host loses a beat."""
-    run = record(lab, tmp_path, fault)
-    hit, *others = (by_name(run)[host.name] for host in lab.hosts)
-    assert hit.status == "partial"
-    assert [gap.why for gap in hit.gaps] == ["rebooted" if fault is _rebooted else "connection lost"]
-    times = beats(run, hit.name)
-    longest = max(after - before for before, after in itertools.pairwise(times))
-    assert longest > 1e9, "there was a gap"
-    assert times[-1] > run.hosts.ended_ns - 5e9, "it came back"
-    assert len(hit.boot_ids) == (2 if fault is _rebooted else 1)
-    for other in others:
-        assert other.status == "complete", (other.name, other.reason)
-        assert not other.gaps
-
-
-async def _stopped(lab: Lab) -> None:
-    await asyncio.sleep(3)
-    host = lab.hosts[0]
+async def _stopped(host: LabHost) -> None:
     host.run(["pkill", "-STOP", "-f", "binascii"])
     await asyncio.sleep(20)
     host.run(["pkill", "-CONT", "-f", "binascii"])
-    await asyncio.sleep(8)
 
 
-def test_a_stopped_agent_comes_back(lab: Lab, tmp_path: Path) -> None:
-    """SIGSTOP for twenty seconds: a gap, and samples again after it."""
-    run = record(lab, tmp_path, _stopped)
-    hit = by_name(run)[lab.hosts[0].name]
+FAULTS = (_sshd_killed, _agent_killed, _link_down, _rebooted, _stopped)
+
+
+@pytest.fixture(scope="module")
+def troubled(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A recording in which each of the first hosts has a fault of its own."""
+
+    async def all_at_once(lab: Lab) -> None:
+        await asyncio.sleep(3)
+        await asyncio.gather(*(fault(host) for fault, host in zip(FAULTS, lab.hosts, strict=False)))
+        await asyncio.sleep(12)
+
+    try:
+        return record(session_lab, tmp_path_factory.mktemp("troubled"), all_at_once)
+    finally:
+        session_lab.restore()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__[1:])
+def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Run, fault: Fault) -> None:
+    """The host comes back, and its gap is recorded with the reason."""
+    hit = by_name(troubled)[session_lab.names[FAULTS.index(fault)]]
     assert hit.status == "partial"
-    assert sum(gap.end_ns - gap.start_ns for gap in hit.gaps) > 14e9
-    assert beats(run, hit.name)[-1] > run.hosts.ended_ns - 5e9
+    times = beats(troubled, hit.name)
+    assert times[-1] > troubled.hosts.ended_ns - 5e9, "it came back"
+    assert len(hit.boot_ids) == (2 if fault is _rebooted else 1)
+    if fault is _stopped:  # for how long its stream was quiet
+        assert sum(gap.end_ns - gap.start_ns for gap in hit.gaps) > 14e9
+    else:
+        assert [gap.why for gap in hit.gaps] == ["rebooted" if fault is _rebooted else "connection lost"]
+        assert max(after - before for before, after in itertools.pairwise(times)) > 1e9, "there was a gap"
+
+
+def test_faults_cost_no_other_host(session_lab: Lab, troubled: Run) -> None:
+    """Nobody else loses a beat."""
+    others = [by_name(troubled)[name] for name in session_lab.names[len(FAULTS) :]]
+    assert len(others) == 3
+    assert [(other.status, other.reason, other.gaps) for other in others] == [("complete", "", [])] * 3
 
 
 def test_a_far_and_lossy_link_loses_no_beat(lab: Lab, tmp_path: Path) -> None:
@@ -231,23 +252,29 @@ def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) ->
 
 def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
     """SIGKILL at twenty moments: every flushed beat is recovered, and nothing is left on the hosts."""
-    names = ",".join(host.name for host in lab.hosts[:2])
-    for number in range(20):
+    sides = [",".join(lab.names[:2]), ",".join(lab.names[2:4])]
+
+    def kill(number: int) -> list[Path]:
+        """The record of a collector that was killed, or none that had anything to record by then."""
         results = tmp_path / str(number)
-        argv = [*ROLLBOOK, "record", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", names,
+        argv = [*ROLLBOOK, "record", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", sides[number % 2],
                 "--results-dir", str(results), "--timeseries-interval", "0.1", "--no-report"]  # fmt: skip
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as process:
-            time.sleep(0.6 + number * 0.17)
+            time.sleep(0.8 + number * 0.2)
             process.kill()
-        paths = list(results.glob("record/*"))
-        if not paths or not list((paths[0] / "raw").glob("*.seg")):
-            continue  # killed before there was anything to record
-        frames = [entry.frame for entry in read(paths[0] / "raw")]
-        flushed = sum(frame is not None and frame.kind == "S" for frame in frames)
-        run = finish(paths[0], report=False)
-        assert sum(host.samples for host in run.hosts.series) == flushed
-        assert encode(run.hosts) == (paths[0] / "hosts.json").read_bytes()
+        return [path for path in results.glob("record/*") if list((path / "raw").glob("*.seg"))]
+
+    with concurrent.futures.ThreadPoolExecutor(len(sides)) as pool:
+        killed = [path for paths in pool.map(kill, range(20)) for path in paths]
     deadline = time.monotonic() + 5
-    while any(host.processes() for host in lab.hosts[:2]):
-        assert time.monotonic() < deadline, [host.processes() for host in lab.hosts[:2]]
+    while any(host.processes() for host in lab.hosts[:4]):
+        assert time.monotonic() < deadline, [host.processes() for host in lab.hosts[:4]]
         time.sleep(0.1)
+    flushed = []
+    for path in killed:
+        frames = [entry.frame for entry in read(path / "raw")]
+        flushed.append(sum(frame is not None and frame.kind == "S" for frame in frames))
+        run = finish(path, report=False)
+        assert sum(host.samples for host in run.hosts.series) == flushed[-1]
+        assert encode(run.hosts) == (path / "hosts.json").read_bytes()
+    assert sum(count > 0 for count in flushed) >= 10, flushed
