@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rollbook.records.hosts import HostRecord
@@ -64,7 +64,7 @@ class View:
         return self.declared.table
 
     @functools.cached_property
-    def fields(self) -> dict[str, Compare]:
+    def fields(self) -> Mapping[str, Compare]:
         """Every field of the source."""
         return compare_of(self.declared.record)
 

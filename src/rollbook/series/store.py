@@ -4,7 +4,7 @@
 
     <source>            the table of each sampled source, without rows where the record has none
     <source>_rates      the same with counters per second
-    all_cpus            of `stat` the line that sums up all CPUs; all_cpus_rates per second
+    all_cpus, paging    of `stat` the line that sums up all CPUs, of `vmstat` faults and swapping; *_rates per second
     samples, rates      one row per host and beat: what tells most, as it was read and per second
     disks, interfaces, ports, gpus, nfs_mounts      rates per device; *_total: the parts of `rates`, summed per host
     hosts, facts, phases, gaps, findings            what is known besides the series
@@ -27,7 +27,7 @@ from rollbook.series.rates import MACROS, rates_of
 from rollbook.series.sql import quoted, text
 from rollbook.series.tables import about, empty
 from rollbook.series.totals import counted_disks, counted_interfaces
-from rollbook.series.views import views_of
+from rollbook.series.views import PAGING, views_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source, compare_of
 
@@ -103,12 +103,16 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> No
         if path:
             steps[source.name] = step
         notes = about(connection, path) if path else _declared(source)
-        names = [source.name]
+        tables = {source.name: types[source.name]}
         if source.name == "stat":  # filtered before its rates are made: a large host has hundreds of other lines
             connection.execute("CREATE VIEW all_cpus AS FROM stat WHERE cpu = 'cpu'")
-            names.append("all_cpus")
-        for name in names:
-            rates = rates_of(name, types[source.name], notes, step, streamed=whole)
+            tables["all_cpus"] = types["stat"]
+        if source.name == "vmstat":  # what is made of it would otherwise be bound with hundreds of columns
+            few = tables["paging"] = {name: kind for name, kind in types["vmstat"].items() if name in PAGING.values()}
+            some = ", ".join(["host", "ts", "mono", *map(quoted, few)])
+            connection.execute(f"CREATE VIEW paging AS SELECT {some} FROM vmstat")  # noqa: S608 - quoted names
+        for name, columns in tables.items():
+            rates = rates_of(name, columns, notes, step, streamed=whole)
             connection.execute(f"CREATE VIEW {quoted(f'{name}_rates')} AS {rates}")
     add_known(connection, run.hosts)
     add_findings(connection, run.path)

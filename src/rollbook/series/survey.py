@@ -6,6 +6,7 @@ The pass checks every entry, and keeps twenty bytes of each sample; their conten
 from __future__ import annotations
 
 import dataclasses
+import functools
 import zlib
 from array import array
 from pathlib import Path
@@ -186,7 +187,7 @@ class Survey:
         lasts = [host.times()[-1] for host in self.hosts if host.places]
         return max((last for last in lasts if last <= self.ended_ns), default=self.ended_ns)
 
-    @property
+    @functools.cached_property
     def plan(self) -> Plan:
         """The plan of the run."""
         return plan_of(self.begin)

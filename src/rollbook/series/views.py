@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from rollbook.series.counters import GOOD_FOR
 
-__all__ = ["PARTS", "views_of"]
+__all__ = ["PAGING", "PARTS", "views_of"]
 
 Column = Callable[[str, str], str]
 """The column of a table where it is there, else NULL."""
@@ -94,6 +94,8 @@ SLOW = {
 BEATS = """
     SELECT host, ts FROM loadavg UNION SELECT host, ts FROM meminfo UNION SELECT host, ts FROM vmstat
     UNION SELECT host, ts FROM all_cpus"""
+PAGING = {"major_faults": "pgmajfault", "swap_in": "pswpin", "swap_out": "pswpout"}
+"""Columns of `vmstat` by what they are called in views."""
 PARTS = (
     "cpu_total",
     "task_total",
@@ -144,8 +146,7 @@ def views_of(column: Column, steps: Mapping[str, float]) -> dict[str, str]:
         "swap_free": "SwapFree",
     }
     levels = ", ".join(f"1024 * {column('meminfo', name)} AS {alias}" for alias, name in memory.items())
-    paging = {"major_faults": "pgmajfault", "swap_in": "pswpin", "swap_out": "pswpout"}
-    faults = ", ".join(f"{column('vmstat', name)} AS {alias}" for alias, name in paging.items())
+    faults = ", ".join(f"{column('vmstat', name)} AS {alias}" for alias, name in PAGING.items())
     return {
         "disks": DISKS,
         "disk_total": DISK_TOTAL,
@@ -159,7 +160,7 @@ def views_of(column: Column, steps: Mapping[str, float]) -> dict[str, str]:
         "task_total": TASKS,
         "memory_total": f"SELECT host, ts, {levels} FROM meminfo",  # noqa: S608 - our own text
         "pressure_total": PSI,
-        "paging_total": f"SELECT host, ts, {faults} FROM vmstat_rates vmstat",  # noqa: S608 - our own text
+        "paging_total": f"SELECT host, ts, {faults} FROM paging_rates vmstat",  # noqa: S608 - our own text
         "gpu_total": GPU_TOTAL,
         "slow_total": _slow_total(steps),
         "samples": f"""
@@ -169,7 +170,7 @@ def views_of(column: Column, steps: Mapping[str, float]) -> dict[str, str]:
                 {faults}
             FROM beats LEFT JOIN loadavg USING (host, ts) LEFT JOIN meminfo USING (host, ts)
                 LEFT JOIN all_cpus stat USING (host, ts)
-                LEFT JOIN stat_totals USING (host, ts) LEFT JOIN vmstat USING (host, ts)
+                LEFT JOIN stat_totals USING (host, ts) LEFT JOIN paging vmstat USING (host, ts)
             ORDER BY beats.host, beats.ts""",  # noqa: S608 - our own text
         "rates": _rates(),
         "phase_stats": PHASE_STATS,

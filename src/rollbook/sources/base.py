@@ -9,6 +9,7 @@ else; `Source.parse` turns them all into `ParseError`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -123,7 +124,8 @@ def columns(how: Compare) -> Compare:
     return dataclasses.replace(how, columns=True)
 
 
-def compare_of(record: type[Record]) -> dict[str, Compare]:
+@functools.cache
+def compare_of(record: type[Record]) -> Mapping[str, Compare]:
     """How each field of a record compares; fields without a note are `info`."""
     hints = typing.get_type_hints(record, include_extras=True)
     found = {}
