@@ -131,6 +131,8 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
         (["hosts", "--frobnicate"], "No such option"),
         (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),
+        (["hosts", "--fold", "--json"], "--fold is a way to list hosts"),
+        (["record", "--max-timeseries-samples", "1", "--results-dir", "/nonexistent"], "ask for 2 at least"),
         (["hosts", "--fanout", "0"], "--fanout"),
         (["hosts", "--timeout", "soon"], "--timeout"),
         (["hosts", "--timeout", "nan"], "--timeout"),

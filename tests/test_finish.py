@@ -175,13 +175,16 @@ def test_a_part_that_fails_costs_no_other(record: Path, monkeypatch: pytest.Monk
     ],
     ids=lambda argv: argv[0],
 )
-@pytest.mark.parametrize("killed", ["while recording", "while finishing"])
+@pytest.mark.parametrize("killed", ["while recording", "while finishing", "before the manifest"])
 def test_an_unfinished_record_is_finished_by_who_reads_it(
     record: Path, tmp_path: Path, argv: list[str], killed: str
 ) -> None:
-    """Also where the collector died between the tables and the metadata."""
+    """Also where the collector died between the tables and the metadata, or between those and the manifest."""
     if killed == "while finishing":
         derive(record)
+    if killed == "before the manifest":
+        finish(record, report=False)
+        (record / "manifest.json").unlink()
     assert unfinished(record)
     words = [word.format(record=record, out=tmp_path / "out") for word in argv]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)

@@ -270,6 +270,8 @@ def _preflight(settings: Settings) -> None:
         raise UsageError(f"{settings.kind!r} cannot be a type of record: only letters, digits, '.', '_' and '-'")
     if interval and not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"the time between samples is {SHORTEST} s to {LONGEST:.0f} s, or 0 for facts alone")
+    if settings.max_samples == 1 or settings.max_samples < 0:
+        raise UsageError("the first and the last sample of a run are always kept: ask for 2 at least, or 0 for all")
     try:
         str(results.absolute()).encode()
     except UnicodeEncodeError:

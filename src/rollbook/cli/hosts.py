@@ -7,6 +7,7 @@ import sys
 import click
 
 from rollbook.cli.reach import Reach, reach_options
+from rollbook.errors import UsageError
 from rollbook.hosts import fold
 
 __all__ = ["command"]
@@ -22,6 +23,8 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
 
     A check logs in, starts the agent and measures round trip and clock offset; nothing else is read.
     """
+    if folded and (check or as_json):
+        raise UsageError("--fold is a way to list hosts: it goes with neither --check nor --json")
     if check:
         sys.exit(_check(reach, as_json=as_json))
     if as_json:

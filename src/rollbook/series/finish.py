@@ -1,7 +1,7 @@
 """Everything that follows from a journal: the tables of the series, and `hosts.json`.
 
 The end of a run and the recovery of one whose collector died are the same work: nothing else than `raw/` is needed.
-Metadata are written when all that follows from it is there: a record without them is one that nobody finished.
+The manifest is written when all that follows from it is there: a record without one is one that nobody finished.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ __all__ = ["derive", "hosts_of", "unfinished"]
 
 def unfinished(path: Path) -> bool:
     """Whether the record at `path` has a journal of which not everything was made yet."""
-    made = (path / "hosts.json").exists() and any(path.glob("*_metadata.json"))
-    return bool(segments(path / "raw")) and not made
+    return bool(segments(path / "raw")) and not (path / "manifest.json").exists()
 
 
 def derive(path: Path) -> tuple[Survey, Sealed, RunHosts]:
