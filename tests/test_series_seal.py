@@ -17,6 +17,7 @@ from rollbook.collect.plan import Plan
 from rollbook.collect.readings import READABLE, split_pages
 from rollbook.errors import ParseError, RecordError
 from rollbook.records.document import read
+from rollbook.records.layout import Leaf
 from rollbook.records.run import RunHosts
 from rollbook.series import seal as sealing
 from rollbook.series.finish import derive, unfinished
@@ -295,12 +296,12 @@ def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
 
 
 def test_derive(recorded: Path, tmp_path: Path) -> None:
-    """A journal alone gives tables and hosts with their facts; the record is finished with its metadata."""
+    """A journal alone gives tables and hosts with their facts; the record is finished with its manifest."""
     shutil.copytree(recorded / "raw", tmp_path / "raw")
     assert unfinished(tmp_path)
     _, sealed, hosts = derive(tmp_path)
     assert unfinished(tmp_path)
-    (tmp_path / "test_metadata.json").write_bytes(b"{}")
+    Leaf(tmp_path, "test", "20261115_000000").write_manifest()
     assert not unfinished(tmp_path)
     (start,), (end,), (series,) = hosts.start, hosts.end, hosts.series
     assert start.status == end.status == series.status == "complete"

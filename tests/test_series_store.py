@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from rollbook.cli import cli
 from rollbook.errors import UsageError
 from rollbook.records.hosts import HostRecord
+from rollbook.records.layout import Leaf
 from rollbook.records.run import Run, RunHosts
 from rollbook.series import store
 from rollbook.series.finish import derive
@@ -58,6 +59,7 @@ def record(tmp_path: Path) -> Callable[..., Run]:
         script.close()
         derive(tmp_path)
         (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
+        Leaf(tmp_path, "test", "20261115_000000").write_manifest()
         return Run.open(tmp_path)
 
     return make
