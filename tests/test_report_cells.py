@@ -99,7 +99,7 @@ def test_a_late_or_early_sample_stays_in_its_bucket() -> None:
 
 def test_cells_are_centred_on_beats() -> None:
     """Also where the first sample was taken between two, as a command began."""
-    early = SeriesHost("a", "complete", first_ns=100 * SECOND + SECOND // 4, last_ns=102 * SECOND)
+    early = SeriesHost(name="a", status="complete", first_ns=100 * SECOND + SECOND // 4, last_ns=102 * SECOND)
     run = RunHosts(started_ns=100 * SECOND, ended_ns=103 * SECOND, interval_seconds=0.5, series=[early])
     assert _times(run) == (100 * SECOND + SECOND // 2, 102 * SECOND, SECOND // 2)
 
