@@ -280,6 +280,24 @@ def test_merging_beside_a_clock_of_1970(tmp_path: Path) -> None:
     assert (result.merged, result.tables["vmstat"]) == (2, 2 * 11)
 
 
+def test_merging_goes_by_beats(tmp_path: Path) -> None:
+    """Where a run began between two beats, jitter moves no beat of any host into another group."""
+    script = Script(tmp_path / "raw", ["a", "b"], ["vmstat"], started_ns=START)
+    for host, late in enumerate((0.1, -0.1)):
+        script.connect(host)
+        times = [0.5, *(beat + late * (-1) ** beat for beat in range(1, 20))]
+        for number, second in enumerate(times):
+            text = {"/proc/vmstat": f"pgfault {number}\n"}
+            script.sample(START + round(second * SECOND), {"vmstat": text}, host=host)
+    script.close()
+    result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=11)
+    assert result.merged == 2
+    kept: dict[str, list[int]] = {"a": [], "b": []}
+    for key, row in sealed_rows(tmp_path / "series")["vmstat"].items():
+        kept[key[0]].append(row["pgfault"])
+    assert kept["a"] == kept["b"] == [0, *range(2, 20, 2), 19]
+
+
 def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
     """Samples before and after a reboot are never merged: the counters began anew."""
     script = Script(tmp_path / "raw", ["a"], ["vmstat"])

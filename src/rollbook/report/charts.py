@@ -17,6 +17,7 @@ from rollbook.report.pack import pack
 from rollbook.report.tables import Tables
 from rollbook.report.telling import most_telling
 from rollbook.report.words import outlier_text
+from rollbook.series.clocks import nearest_beat
 from rollbook.series.views import PARTS
 
 __all__ = ["Drawn", "draw"]
@@ -79,9 +80,7 @@ def _times(run: RunHosts) -> tuple[int, int, int] | None:
     beat = round(run.interval_seconds * 1e9)
     step = beat * run.merged
     # Merged samples have the time of their last beat: cells begin half a beat before the first, as their groups do.
-    first = max(min(ends), run.started_ns - step) + (step - beat) // 2
-    if run.merged == 1:  # the first sample may be that of an edge, between two beats: cells are centred on beats
-        first = (first + beat // 2) // beat * beat
+    first = nearest_beat(max(min(ends), run.started_ns - step), beat) + (step - beat) // 2
     return first, max(first, min(max(ends), run.ended_ns + step)), step
 
 

@@ -6,11 +6,19 @@ import bisect
 from array import array
 from collections.abc import Sequence
 
-__all__ = ["Timeline"]
+__all__ = ["Timeline", "nearest_beat"]
 
 STEP = 50_000_000  # ns; the stand-in's monotonic clock itself moves in steps of 10 ms
 FARTHEST_SET, FARTHEST_OFF = 1 << 60, 1 << 61  # ns: with these, times fit into 64 bits whatever a host says
 MOST_JUMPS = 1000  # that are kept of either kind
+
+
+def nearest_beat(at_ns: int, interval_ns: int) -> int:
+    """The beat next to a time: a multiple of the interval on the collector's clock.
+
+    Whatever is counted in beats counts from one: the first sample may be that of an edge, between two.
+    """
+    return (at_ns + interval_ns // 2) // interval_ns * interval_ns
 
 
 class Timeline:

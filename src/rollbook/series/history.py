@@ -13,6 +13,7 @@ from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.records.hosts import HostRecord
 from rollbook.records.run import ClockJump, Gap, SeriesHost
+from rollbook.series.clocks import nearest_beat
 from rollbook.series.counters import LONGEST_STEP
 from rollbook.series.journal import frame_of
 from rollbook.series.samples import Segments
@@ -139,10 +140,10 @@ def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
     """Beats of the collector's clock met late by more than a tenth of the interval, and not met at all."""
     nearest: dict[int, int] = {}
     for ts in times:
-        beat = (ts + interval // 2) // interval
-        nearest[beat] = min(abs(ts - beat * interval), nearest.get(beat, interval))
+        beat = nearest_beat(ts, interval)
+        nearest[beat] = min(abs(ts - beat), nearest.get(beat, interval))
     late = sum(distance > interval // 10 for distance in nearest.values())
-    return late, max(nearest) - min(nearest) + 1 - len(nearest)
+    return late, (max(nearest) - min(nearest)) // interval + 1 - len(nearest)
 
 
 def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:

@@ -21,6 +21,7 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError
+from rollbook.series.clocks import nearest_beat
 from rollbook.series.columns import Merge, block_of
 from rollbook.series.samples import HostSamples, Sample, Segments
 from rollbook.series.sheet import Sheet
@@ -87,7 +88,8 @@ def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
     # A clock that nobody could measure may be years off: the run was not longer for that.
     begin, end = survey.started_ns - survey.interval_ns, survey.ended_ns + survey.interval_ns
     edges = [(first, last) for first, last in edges if begin <= first and last <= end] or edges
-    first, last = min(first for first, _ in edges), max(last for _, last in edges)
+    first = nearest_beat(min(first for first, _ in edges), survey.interval_ns)
+    last = max(last for _, last in edges)
     beats = round((last - first) / survey.interval_ns) + 1
     # A host's first sample is never merged, and takes one of those asked for.
     merged = 1 if beats <= max_samples else -(-beats // max(1, max_samples - 1))
