@@ -20,8 +20,8 @@ from rollbook.collect.plan import Plan
 from rollbook.errors import RecordError
 from rollbook.records.metadata import snapshots
 from rollbook.records.run import Run
-from rollbook.series.finish import derive, unfinished
-from rollbook.series.journal import Journal
+from rollbook.series.finish import derive
+from rollbook.series.journal import Journal, unfinished
 from rollbook.testing.journals import Script, begin_of, body_of, record_this_machine
 from tests.runs import host_records
 

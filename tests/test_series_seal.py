@@ -20,8 +20,8 @@ from rollbook.records.document import read
 from rollbook.records.layout import Leaf
 from rollbook.records.run import RunHosts
 from rollbook.series import seal as sealing
-from rollbook.series.finish import derive, unfinished
-from rollbook.series.journal import Journal
+from rollbook.series.finish import derive
+from rollbook.series.journal import Journal, unfinished
 from rollbook.series.samples import HostSamples, Segments
 from rollbook.series.seal import Sealed, seal
 from rollbook.series.survey import Survey, survey

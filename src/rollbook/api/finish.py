@@ -23,8 +23,9 @@ from rollbook.records.document import encode
 from rollbook.records.layout import Leaf, write_file
 from rollbook.records.metadata import metadata
 from rollbook.records.run import Run
-from rollbook.series.finish import derive, unfinished
+from rollbook.series.finish import derive
 from rollbook.series.history import clock_notes
+from rollbook.series.journal import unfinished
 from rollbook.series.seal import Sealed
 from rollbook.series.survey import Survey
 

@@ -1,7 +1,6 @@
 """Everything that follows from a journal: the tables of the series, and `hosts.json`.
 
 The end of a run and the recovery of one whose collector died are the same work: nothing else than `raw/` is needed.
-The manifest is written when all that follows from it is there: a record without one is one that nobody finished.
 """
 
 from __future__ import annotations
@@ -13,17 +12,12 @@ from rollbook.records.document import encode
 from rollbook.records.layout import write_file
 from rollbook.records.run import RunHosts
 from rollbook.series.history import facts_of, series_of
-from rollbook.series.journal import recording, segments
+from rollbook.series.journal import recording
 from rollbook.series.samples import Segments
 from rollbook.series.seal import Sealed, seal
 from rollbook.series.survey import Survey, survey
 
-__all__ = ["derive", "hosts_of", "unfinished"]
-
-
-def unfinished(path: Path) -> bool:
-    """Whether the record at `path` has a journal of which not everything was made yet."""
-    return bool(segments(path / "raw")) and not (path / "manifest.json").exists()
+__all__ = ["derive", "hosts_of"]
 
 
 def derive(path: Path) -> tuple[Survey, Sealed, RunHosts]:

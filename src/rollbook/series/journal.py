@@ -27,7 +27,7 @@ import msgspec
 from rollbook.collect.frames import Frame
 from rollbook.errors import RecordError
 
-__all__ = ["RUN", "Entry", "Journal", "Reader", "entry", "frame_of", "read", "recording", "segments"]
+__all__ = ["RUN", "Entry", "Journal", "Reader", "entry", "frame_of", "read", "recording", "segments", "unfinished"]
 
 MAGIC = b"RBJ1"
 HEADER = struct.Struct(">4sIIIQ")
@@ -265,6 +265,11 @@ def read(directory: Path) -> Reader:
 def segments(directory: Path) -> list[Path]:
     """The segments of a journal, in order."""
     return sorted(path for path in directory.glob("*.seg") if path.stem.isdecimal())
+
+
+def unfinished(record: Path) -> bool:
+    """Whether a record has a journal of which not everything was made yet; the manifest is written last."""
+    return bool(segments(record / "raw")) and not (record / "manifest.json").exists()
 
 
 def recording(directory: Path) -> bool:
