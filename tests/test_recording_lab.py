@@ -8,7 +8,7 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import duckdb
@@ -28,6 +28,7 @@ from rollbook.transports import Options
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 During = Callable[[Lab], Awaitable[None]]
 Fault = Callable[[LabHost], Awaitable[None]]
+TRIES = 3
 SHIFTED = """#!/bin/sh
 # The agent's command line is -I -S -c CODE ...; its clock is ahead, and may go away from ours.
 shift 3
@@ -66,10 +67,12 @@ def beats(run: Run, name: str) -> list[int]:
     return [int(row[0]) for row in rows]
 
 
-def mostly_below(values: Iterable[float], limit: float) -> bool:
-    """Half of them below the limit, nine of ten below five times as much: at times there is no processor for all."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] < limit and ordered[int(len(ordered) * 0.9)] < 5 * limit
+def in_time(results: Path, attempt: Callable[[Path], float]) -> None:
+    """Have something recorded whose beats are no more than 20 ms off, once in three: machines are busy at times."""
+    off = [attempt(results / "0")]
+    while off[-1] >= 20e6 and len(off) < TRIES:
+        off.append(attempt(results / str(len(off))))
+    assert off[-1] < 20e6, off
 
 
 def by_name(run: Run) -> dict[str, SeriesHost]:
@@ -78,21 +81,26 @@ def by_name(run: Run) -> dict[str, SeriesHost]:
 
 
 def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    """Sixteen hosts at half a second: no beat lost, they fall on the grid, and the end comes at once."""
-    lab = make_lab(16)
+    """Sixteen hosts at half a second: no beat lost, within 20 ms of the grid, and the end comes at once."""
+    lab, step = make_lab(16), 500_000_000
 
     async def wait(_: Lab) -> None:
         await asyncio.sleep(12)
 
-    run = record(lab, tmp_path, wait, stop=1.0)
-    step = 500_000_000
-    for host in lab.hosts:
-        times = beats(run, host.name)
-        numbers = [round(at / step) for at in times]
-        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "a beat is missing"
-        assert len(times) >= 22
-        assert mostly_below((abs(at - number * step) for at, number in zip(times, numbers, strict=True)), 20e6)
-    assert {host.status for host in run.hosts.series} == {"complete"}
+    def attempt(results: Path) -> float:
+        run = record(lab, results, wait, stop=1.0)
+        assert {host.status for host in run.hosts.series} == {"complete"}
+        worst = 0.0
+        for host in lab.hosts:
+            times = beats(run, host.name)
+            numbers = [round(at / step) for at in times]
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "a beat is missing"
+            assert len(times) >= 22
+            off = sorted(abs(at - number * step) for at, number in zip(times, numbers, strict=True))
+            worst = max(worst, off[int(len(off) * 0.9)])
+        return worst
+
+    in_time(tmp_path, attempt)
 
 
 def test_a_clock_that_is_off_is_measured_and_corrected(
@@ -110,19 +118,26 @@ def test_a_clock_that_is_off_is_measured_and_corrected(
     async def wait(_: Lab) -> None:
         await asyncio.sleep(9)
 
-    run = record(lab, tmp_path, wait)
-    to_wall = time.time_ns() - time.monotonic_ns()
-    table = str(run.series_files()["loadavg"])
-    for name, drift in drifts.items():
-        clocks = by_name(run)[name].clocks
-        assert len(clocks) >= 4
-        for point in clocks:
-            error = abs(point.clock.offset_ns + 3e9 + drift * (point.at_ns - to_wall))
-            assert error < max(5e6, point.clock.bound_ns + 1e6), name
-        rows = duckdb.execute("SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ?", [table, name]).fetchall()
-        assert len(rows) > 15
-        assert mostly_below((abs(ts - mono - to_wall) for ts, mono in rows), 5e6), name
-        assert mostly_below((abs(ts - round(ts / 5e8) * 5e8) for ts, _ in rows[1:-1]), 20e6), name
+    def attempt(results: Path) -> float:
+        run = record(lab, results, wait)
+        to_wall, worst = time.time_ns() - time.monotonic_ns(), 0.0
+        table = str(run.series_files()["loadavg"])
+        for name, drift in drifts.items():
+            clocks = by_name(run)[name].clocks
+            assert len(clocks) >= 4
+            asked = "SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ?"
+            rows = duckdb.execute(asked, [table, name]).fetchall()
+            assert len(rows) > 15
+            # Offsets and alignment within 5 ms, beats within 20: all on one scale.
+            worst = max(
+                worst,
+                *(4 * abs(point.clock.offset_ns + 3e9 + drift * (point.at_ns - to_wall)) for point in clocks),
+                *(4 * abs(ts - mono - to_wall) for ts, mono in rows),
+                *(abs(ts - round(ts / 5e8) * 5e8) for ts, _ in rows[1:-1]),
+            )
+        return worst
+
+    in_time(tmp_path, attempt)
 
 
 async def _sshd_killed(host: LabHost) -> None:

@@ -327,6 +327,8 @@ def test_derive(recorded: Path, tmp_path: Path) -> None:
     assert start.boot_id
     assert end.cost is not None
     assert series.samples == sealed.tables["loadavg"] >= 12
+    off = [min(ts % (SECOND // 10), -ts % (SECOND // 10)) for ts in survey(tmp_path / "raw").hosts[0].times()]
+    assert series.late == sum(distance > SECOND // 100 for distance in off)
     assert (series.missed, series.gaps) == (0, [])
     again = read(tmp_path / "hosts.json", RunHosts)
     assert msgspec.to_builtins(again) == msgspec.to_builtins(hosts)
