@@ -16,8 +16,9 @@ import pytest
 
 from rollbook import agent
 from rollbook.agent import reading
-from rollbook.agent.children import Loop
 from rollbook.agent.loop import Agent
+from rollbook.agent.source import Source
+from rollbook.agent.steady import Loop
 from rollbook.agent.wire import RING, Out, binary, slurp
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import split_pages
@@ -96,7 +97,7 @@ def test_a_kept_program_that_hangs_or_dies_is_started_anew(hand: HandAgent, tmp_
 def test_a_flood_is_cut_between_lines() -> None:
     """Of a program that writes more than its limit the last lines stay, whole ones."""
     kept = Loop.__new__(Loop)
-    kept.err, kept.source = bytearray(), reading.Source("0", "1", "10", "1000")
+    kept.err, kept.source = bytearray(), Source("0", "1", "10", "1000")
     kept.out = bytearray(b"1234\n5678\n90\n")
     kept.progress()
     assert kept.out == b"5678\n90\n"

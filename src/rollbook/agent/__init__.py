@@ -23,7 +23,7 @@ __all__ = [
     "text",
 ]
 
-MODULES = ("wire", "reading", "children", "loop", "agent")
+MODULES = ("wire", "reading", "source", "children", "once", "steady", "loop", "agent")
 # Parsing the modules for it would take as long as a host takes to answer; a test compares.
 NEEDLESS = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
 

@@ -1,11 +1,11 @@
 """The agent: runs on a host while Rollbook looks at it, and leaves nothing behind.
 
-The modules wire, reading, children, loop and agent are sent as one text in argv and run by `python3 -I -S -c`;
-`python -m rollbook.agent` prints that text, which also runs by hand as `python3 FILE CARRIER`. Standard library only,
-Python 3.6 or later, no import of the rest of Rollbook; imports are few because each host pays for them. It takes
-orders as lines on stdin and answers with frames on stdout; started by a launcher of many, it connects back to the
-collector and uses that connection for both, or where no way leads back, it takes its orders from argv and sends lines
-on the stdout that it shares with the other agents:
+The modules wire, reading, source, children, once, steady, loop and agent are sent as one text in argv and run by
+`python3 -I -S -c`; `python -m rollbook.agent` prints that text, which also runs by hand as `python3 FILE CARRIER`.
+Standard library only, Python 3.6 or later, no import of the rest of Rollbook; imports are few because each host pays
+for them. It takes orders as lines on stdin and answers with frames on stdout; started by a launcher of many, it
+connects back to the collector and uses that connection for both, or where no way leads back, it takes its orders from
+argv and sends lines on the stdout that it shares with the other agents:
 
     orders    source ID EVERY LIMIT MILLISECONDS   begins a source of the plan; its asks follow, one a line:
                 read PATH | link PATH | run ARGV | each PATH ARGV | space | env PREFIX... | loop ARGV  (parted by tabs)

@@ -6,13 +6,15 @@ import sys
 import time
 import zlib
 
-from rollbook.agent.children import Child, Loop, Plain, Reader, Reading, Walk
-from rollbook.agent.reading import Source
+from rollbook.agent.children import Child
+from rollbook.agent.once import Plain, Reading, Walk
+from rollbook.agent.source import Source
+from rollbook.agent.steady import Loop, Reader
 from rollbook.agent.wire import RING, VERSION, Out, lines_of, now, slurp
 
 TYPE_CHECKING = False  # typing itself is too dear to import on every host
 if TYPE_CHECKING:
-    from rollbook.agent.children import Mount
+    from rollbook.agent.once import Mount
     from rollbook.agent.wire import Clocks
 
 QUIET = 5.0  # seconds of silence after which a beat is sent

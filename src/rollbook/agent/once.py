@@ -1,0 +1,162 @@
+"""Children that read a host once: files and mounts one after the other, programs side by side."""
+
+import os
+import struct
+import time
+
+from rollbook.agent.children import Child, become
+from rollbook.agent.reading import PATH, Tree, cut, elsewhere, located, mounts, page, read_space
+from rollbook.agent.source import Source
+from rollbook.agent.wire import now
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rollbook.agent.loop import Agent
+    from rollbook.agent.wire import Clocks
+
+
+class Program(Child):
+    """A program of the host; its output is a page of a reading."""
+
+    def __init__(self, agent: "Agent", reading: "Reading", argv: "list[str]") -> None:
+        self.reading, self.argv, self.limit, self.cut = reading, argv, reading.source.limit, False
+        Child.__init__(self, agent, reading.source.seconds, agent.children)
+
+    def work(self, out: int, err: int) -> None:
+        become(self.argv, out, err)
+
+    def progress(self) -> None:
+        del self.err[4096:]
+        if len(self.out) > self.limit:
+            del self.out[self.limit :]
+            self.cut = True
+            self.end()
+
+    def finished(self, timed_out: bool) -> None:
+        name, said = " ".join(self.argv), self.err.decode("utf-8", "replace").strip()
+        if timed_out:
+            status = "timed-out"
+        elif self.cut:
+            status = "truncated"
+        elif self.code == 127 and said in ("absent", "denied"):
+            status = said
+        else:
+            status = "ok" if self.out or not self.code else "failed"
+        if status == "failed":
+            self.reading.note = (name + ": " + (said or "ended with code %d" % self.code))[:500]
+        self.reading.add(cut(name, bytes(self.out)) if self.cut else page(name, status, bytes(self.out)), status)
+
+
+class Walk(Child):
+    """Read items one after the other in one child; an item that blocks costs itself, not the others."""
+
+    def __init__(self, agent: "Agent", items: "list[Plain | Mount]") -> None:
+        self.items = items
+        Child.__init__(self, agent, items[0].seconds(), agent.children)
+
+    def work(self, out: int, err: int) -> None:
+        os.close(err)
+        tree = Tree()
+        for item in self.items:
+            clocks = now()
+            data = item.pages(tree)
+            took = (now()[0] - clocks[0]) // 1000
+            data = struct.pack("=IIQQ", len(data), took, *clocks) + data
+            while data:
+                data = data[os.write(out, data) :]
+        os._exit(0)
+
+    def progress(self) -> None:
+        while len(self.out) >= 24:
+            length, took, mono, wall = struct.unpack_from("=IIQQ", self.out)
+            if len(self.out) < 24 + length:
+                return
+            data = bytes(self.out[24 : 24 + length])
+            del self.out[: 24 + length]
+            self.items.pop(0).done("-", data, (mono, wall), took)
+            if self.items:
+                self.deadline = time.monotonic() + self.items[0].seconds()
+
+    def finished(self, timed_out: bool) -> None:
+        if not self.items:
+            return
+        # The child hangs or died at its current item: name it, go on with the next in a fresh child.
+        since = time.monotonic() - self.deadline + self.items[0].seconds() if self.pid else 0.0
+        self.items.pop(0).done("timed-out" if timed_out else "failed", b"", now(), int(since * 1e6))
+        while self.items and self.items[0].seconds() <= 0:
+            self.items.pop(0).done("timed-out", b"", now(), 0)
+        if self.items:
+            Walk(self.agent, self.items)
+
+
+class Plain:
+    """A source of files alone, as an item of a walk."""
+
+    def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
+        self.agent, self.source, self.phase = agent, source, phase
+
+    def seconds(self) -> float:
+        return self.source.seconds
+
+    def pages(self, tree: Tree) -> bytes:
+        return self.source.pages(tree)
+
+    def done(self, status: str, pages: bytes, clocks: "Clocks", took: int) -> None:
+        self.agent.reading(self.source, self.phase, pages, clocks, took, status)
+
+
+class Mount:
+    """A mounted file system, as an item of a walk; those of one source share its time."""
+
+    def __init__(self, reading: "Reading", path: str) -> None:
+        self.reading, self.path = reading, path
+
+    def seconds(self) -> float:
+        return min(2.0, self.reading.left)
+
+    def pages(self, _tree: Tree) -> bytes:
+        return read_space(self.path)
+
+    def done(self, status: str, data: bytes, _clocks: "Clocks", took: int) -> None:
+        self.reading.left -= took / 1e6
+        self.reading.add(data or page(self.path, status), status)
+
+
+def argvs(ask: "list[str]") -> "list[list[str]]":
+    """The programs that an ask wants to be run: one, or one for each path that fits."""
+    if ask[0] != "each":
+        return [ask[1:]] if ask[0] == "run" else []
+    names = [os.path.basename(path) for path in Tree().matches(ask[1])[1] if os.path.exists(path)]
+    return [[word.replace("{}", name) for word in ask[2:]] for name in names]
+
+
+class Reading:
+    """A source being read by children; sent when its last page is there. Its `mounts` are for a walk to read."""
+
+    def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
+        self.agent, self.source, self.phase, self.clocks = agent, source, phase, now()
+        self.parts, self.status, self.note = [source.pages(Tree())], "-", ""
+        programs = [argv for ask in source.asks for argv in argvs(ask)]
+        self.left = source.seconds
+        self.mounts = [Mount(self, path) for path in mounts()] if source.does("space") else []
+        self.pending = len(programs) + len(self.mounts) + 1  # and one until all are begun
+        for argv in programs:
+            # A child that only finds that there is no such program is too dear.
+            if elsewhere() or located(argv[0], PATH.split(":")[1:]):
+                Program(agent, self, argv)
+            else:
+                self.add(page(" ".join(argv), "absent"), "absent")
+        self.add(b"", "")
+
+    def add(self, part: bytes, status: str) -> None:
+        self.parts.append(part)
+        if status == "timed-out":
+            self.status = status
+        self.pending -= 1
+        if not self.pending:
+            self.finish()
+
+    def finish(self) -> None:
+        self.agent.running -= 1
+        took = (now()[0] - self.clocks[0]) // 1000
+        self.agent.reading(self.source, self.phase, b"".join(self.parts), self.clocks, took, self.status, self.note)
