@@ -80,7 +80,7 @@ def _release_stream(stream: Any) -> None:
     stream.contents.release = _ReleaseStream()
 
 
-# Everything is kept alive by the `Batches` itself, so releasing is no more than saying so.
+# Everything is kept alive by the stream itself, and that by its `Batches`: releasing is no more than saying so.
 RELEASE_SCHEMA = _ReleaseSchema(_release_schema)
 RELEASE_ARRAY = _ReleaseArray(_release_array)
 RELEASE_STREAM = _ReleaseStream(_release_stream)
@@ -117,73 +117,50 @@ class Texts:
         self.offsets = array("i", [0])
         for text in encoded:
             self.offsets.append(self.offsets[-1] + len(text))
-        self.text = b"".join(encoded) or b"\0"
+        self.text = array("B", b"".join(encoded) or b"\0")
 
     def __len__(self) -> int:
         return len(self.data)
 
 
-class Batches:
-    """A table for DuckDB, to be named in SQL by the variable that holds it. Batches have the same columns, by name."""
+class _Structures:
+    """Makes the structures of a stream, and keeps them and what they point to."""
 
-    def __init__(self, batches: Sequence[dict[str, Numbers | Texts]]) -> None:
-        self._batches, self._kept = batches, list[Any]()
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A capsule with a stream of the batches."""
-        del requested_schema
-        waiting = iter(self._batches)
-
-        def get_schema(_stream: Any, into: Any) -> int:
-            children = [self._schema(name, column) for name, column in self._batches[0].items()]
-            self._fill_schema(into.contents, b"+s", b"", children)
-            return 0
-
-        def get_next(_stream: Any, into: Any) -> int:
-            batch = next(waiting, None)
-            if batch is None:
-                into.contents.release = _ReleaseArray()
-                return 0
-            columns = [self._array(column) for column in batch.values()]
-            rows = len(next(iter(batch.values())))
-            self._fill_array(into.contents, rows, 0, [None], columns)
-            return 0
-
-        stream = _Stream(_GetSchema(get_schema), _GetNext(get_next), _GetError(lambda _: None), RELEASE_STREAM, None)
-        self._kept.append(stream)
-        return _new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)
-
-    def _schema(self, name: str, column: Numbers | Texts) -> _Schema:
+    def schema(self, name: str, column: Numbers | Texts) -> _Schema:
         schema = _Schema()
-        self._fill_schema(schema, column.form.encode(), name.encode("utf-8", "replace"), [])
+        self.fill_schema(schema, column.form.encode(), name.encode("utf-8", "replace"), [])
         if isinstance(column, Texts):
             texts = _Schema()
-            self._fill_schema(texts, b"u", b"", [])
+            self.fill_schema(texts, b"u", b"", [])
             schema.dictionary = ctypes.pointer(texts)
         return schema
 
-    def _fill_schema(self, schema: Any, form: bytes, name: bytes, children: list[_Schema]) -> None:
+    def fill_schema(self, schema: Any, form: bytes, name: bytes, children: list[_Schema]) -> None:
         pointers = (_P(_Schema) * len(children))(*map(ctypes.pointer, children))
         schema.format, schema.name, schema.metadata, schema.flags = form, name, None, NULLABLE
         schema.n_children, schema.children, schema.dictionary = len(children), pointers, None
         schema.release, schema.private_data = RELEASE_SCHEMA, None
         self._kept.append((schema, form, name, children, pointers))
 
-    def _array(self, column: Numbers | Texts) -> _Array:
+    def array(self, column: Numbers | Texts) -> _Array:
         found = _Array()
         absent = sum(count for _, count in column.nulls)
         valid = _bitmap(len(column), column.nulls) if absent else None
-        self._fill_array(found, len(column), absent, [valid, column.data], [])
+        self.fill_array(found, len(column), absent, [valid, column.data], [])
         if isinstance(column, Texts):
             texts = _Array()
-            self._fill_array(texts, len(column.offsets) - 1, 0, [None, column.offsets, column.text], [])
+            self.fill_array(texts, len(column.offsets) - 1, 0, [None, column.offsets, column.text], [])
             found.dictionary = ctypes.pointer(texts)
         return found
 
-    def _fill_array(
-        self, into: Any, rows: int, absent: int, buffers: list[bytes | array[Any] | None], children: list[_Array]
+    def fill_array(
+        self, into: Any, rows: int, absent: int, buffers: list[array[Any] | None], children: list[_Array]
     ) -> None:
-        addresses = (ctypes.c_void_p * len(buffers))(*map(_address, buffers))
+        places = [None if buffer is None else buffer.buffer_info()[0] for buffer in buffers]
+        addresses = (ctypes.c_void_p * len(buffers))(*places)
         pointers = (_P(_Array) * len(children))(*map(ctypes.pointer, children))
         into.length, into.null_count, into.offset = rows, absent, 0
         into.n_buffers, into.buffers = len(buffers), addresses
@@ -192,18 +169,47 @@ class Batches:
         self._kept.append((into, buffers, addresses, children, pointers))
 
 
-def _address(buffer: bytes | array[Any] | None) -> int | None:
-    if isinstance(buffer, array):
-        return buffer.buffer_info()[0]
-    return ctypes.cast(ctypes.c_char_p(buffer), ctypes.c_void_p).value
+class Batches:
+    """A table for DuckDB, to be named in SQL by the variable that holds it. Batches have the same columns, by name."""
+
+    def __init__(self, batches: Sequence[dict[str, Numbers | Texts]]) -> None:
+        self._batches, self._streams = batches, list[_Stream]()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A capsule with a stream of the batches."""
+        del requested_schema
+        # The stream does not refer to what keeps it: in a ring, all the data would stay until Python looks for garbage.
+        batches, waiting, made = self._batches, iter(self._batches), _Structures()
+
+        def get_schema(_stream: Any, into: Any) -> int:
+            children = [made.schema(name, column) for name, column in batches[0].items()]
+            made.fill_schema(into.contents, b"+s", b"", children)
+            return 0
+
+        def get_next(_stream: Any, into: Any) -> int:
+            batch = next(waiting, None)
+            if batch is None:
+                into.contents.release = _ReleaseArray()
+                return 0
+            columns = [made.array(column) for column in batch.values()]
+            rows = len(next(iter(batch.values())))
+            made.fill_array(into.contents, rows, 0, [None], columns)
+            return 0
+
+        stream = _Stream(_GetSchema(get_schema), _GetNext(get_next), _GetError(lambda _: None), RELEASE_STREAM, None)
+        self._streams.append(stream)
+        return _new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)
 
 
-def _bitmap(rows: int, nulls: Sequence[tuple[int, int]]) -> bytes:
+def _bitmap(rows: int, nulls: Sequence[tuple[int, int]]) -> array[int]:
     """A bit for each row, unset where the value is absent."""
     flags = bytearray(b"\1") * (-(-rows // 8) * 8)
     for first, count in nulls:
         flags[first : first + count] = bytes(count)
-    return bytes(
-        a | b << 1 | c << 2 | d << 3 | e << 4 | f << 5 | g << 6 | h << 7
-        for a, b, c, d, e, f, g, h in zip(*(flags[bit::8] for bit in range(8)), strict=True)
+    return array(
+        "B",
+        (
+            a | b << 1 | c << 2 | d << 3 | e << 4 | f << 5 | g << 6 | h << 7
+            for a, b, c, d, e, f, g, h in zip(*(flags[bit::8] for bit in range(8)), strict=True)
+        ),
     )

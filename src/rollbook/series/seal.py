@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import os
 import pickle
 import shutil
@@ -139,6 +140,7 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
 
 def work() -> None:
     """What a process of its own does: a job on stdin, its share on stdout."""
+    gc.disable()  # nothing here refers to itself, and looking for it takes its time
     answer = os.dup(1)
     os.dup2(2, 1)  # whatever else may write to stdout must not get into the answer
     job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
