@@ -67,15 +67,16 @@ class NotRun:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; begin the list of what was not run."""
     config.addinivalue_line("markers", "needs(*programs): programs without which the test cannot run")
-    config.addinivalue_line("markers", "alone: has the machine to itself: lab hosts, daemons of others, beats in time")
+    config.addinivalue_line("markers", "lab: has lab hosts or daemons of others, and waits more than it works")
+    config.addinivalue_line("markers", "alone: has the machine to itself: beats in time, processors kept busy")
     config.pluginmanager.register(NotRun())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Labs are told from each other by nothing but their time: a test with one runs alone."""
+    """Mark the tests with a lab."""
     for item in items:
         if {"session_lab", "make_lab"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("alone")
+            item.add_marker("lab")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

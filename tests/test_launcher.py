@@ -37,7 +37,7 @@ from rollbook.transports.pipe import Pipe
 from rollbook.transports.words import about, gist
 from tests.launchers import AGENT, INTERVAL, PLAN, kill_children, lasting, record, snapshot
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.lab
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
 
 

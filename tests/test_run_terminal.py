@@ -223,6 +223,19 @@ def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
     assert (only_record(tmp_path).path / "stdout.log").stat().st_size == 300_000
 
 
+def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path) -> None:
+    """As without us, where it would be told by a signal; the record is finished with the code of that."""
+    with subprocess.Popen([*RUN, "--", "yes"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(4) == b"y\ny\n"
+        process.stdout.close()
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGPIPE, told
+    run = only_record(tmp_path)
+    assert run.metadata["exit_code"] == 128 + signal.SIGPIPE
+    assert run.hosts.end[0].status == "complete"
+
+
 def test_a_child_left_behind_is_not_waited_for(tmp_path: Path) -> None:
     """It holds our pipe open; the record is finished all the same."""
     began = time.monotonic()

@@ -33,7 +33,7 @@ from tests.launchers import (
     snapshot,
 )
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.lab
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 
 
@@ -148,6 +148,7 @@ rollbook run --timeseries-interval 1 --no-report --results-dir {directory}/resul
 """
 
 
+@pytest.mark.alone
 @pytest.mark.needs("cc")
 def test_a_batch_script(outside: SlurmLab, lab: Lab) -> None:
     """A job runs a real MPI program with `rollbook run`: all its nodes are recorded, and no beat is lost."""

@@ -28,7 +28,7 @@ class Command:
 
     Where our stdout or stderr is a terminal, the program gets a terminal too. The copying is done by threads of its
     own, so that nothing else we do can hold the program up; a log that cannot be written is given up, the program
-    goes on.
+    goes on. Where who reads our output goes away, the program finds its own closed, as it would without us.
     """
 
     def __init__(self, argv: Sequence[str], logs: tuple[Path, Path], environment: Mapping[str, str]) -> None:
@@ -135,6 +135,7 @@ class _Copy(threading.Thread):
             stack.callback(os.close, self._source)
             with contextlib.suppress(OSError):
                 outputs.insert(0, stack.enter_context(self._log.open("ab", buffering=0)).fileno())
+            stack.enter_context(contextlib.suppress(BrokenPipeError))
             while data := self._read():
                 if not self.logging:
                     outputs = [output for output in outputs if output == self._shown]
@@ -155,6 +156,8 @@ def _written(fd: int, data: bytes) -> bool:
     try:
         while data:
             data = data[os.write(fd, data) :]
+    except BrokenPipeError:
+        raise
     except OSError:
         return False
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import ipaddress
 import json
 import os
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +52,21 @@ def missing_namespaces() -> list[str]:
     ]
 
 
-def free_network(start: int) -> str:
-    """The first three numbers of an unused private /24: 10.213.x, the search for x begins at `start`."""
+@contextlib.contextmanager
+def free_network(start: int) -> Iterator[str]:
+    """The first three numbers of an unused private /24: 10.213.x, the search for x begins at `start`.
+
+    Labs that are built at once wait for each other here, or they might choose the same.
+    """
+    turn = os.open(tempfile.gettempdir(), os.O_RDONLY)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield _unused(start)
+    finally:
+        os.close(turn)
+
+
+def _unused(start: int) -> str:
     taken = []
     for what, field in (("addr", "local"), ("route", "dst")):
         rows = json.loads(subprocess.run(["ip", "-4", "-j", what], capture_output=True, check=True).stdout or "[]")

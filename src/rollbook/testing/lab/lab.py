@@ -109,9 +109,9 @@ class Lab:
         number = next(_number)
         make_keys([directory / "id_lab"])
         if self.kind == "namespaces":
-            network, port = ground.free_network(os.getpid() + number), 22
-            link = f"rbl{os.getpid()}-{number}"
-            self._ground.ask("open", link=link, address=f"{network}.254/24", caller=os.getpid())
+            port, link = 22, f"rbl{os.getpid()}-{number}"
+            with ground.free_network(os.getpid() + number) as network:
+                self._ground.ask("open", link=link, address=f"{network}.254/24", caller=os.getpid())
         else:
             network = f"127.0.{(os.getpid() + number) % 255 + 1}"
             port = _free_port(f"{network}.1")
