@@ -33,9 +33,10 @@ def test_what_duckdb_reads() -> None:
         ]
     )
     rows = [("a", 1), ("a", None), (None, 3), ("ä", -4)]
-    assert duckdb.sql("FROM batches").fetchall() == rows
-    assert duckdb.sql("FROM batches").fetchall() == rows
-    assert batches
+    with duckdb.connect() as connection:
+        connection.register("batches", batches)
+        assert connection.execute("FROM batches").fetchall() == rows
+        assert connection.execute("FROM batches").fetchall() == rows
 
 
 def written(path: Path) -> list[weakref.ref[Any]]:

@@ -15,7 +15,7 @@ from rollbook.series.clocks import Timeline
 from rollbook.series.history import clock_notes, series_of
 from rollbook.series.journal import Journal
 from rollbook.series.samples import HostSamples, Sample, Segments
-from rollbook.series.survey import survey
+from rollbook.series.survey import MOST_CLOCKS, HostLog, survey
 from rollbook.testing.journals import Beats, Script, begin_of, body_of
 
 SECOND = 10**9
@@ -294,3 +294,23 @@ def test_clocks_of_connections() -> None:
             timeline.measured(START, offset)
     assert list(timeline.times([0, 10, 20], [0, 1, 2])) == [5, 15, 29]
     assert list(Timeline().times([7], [])) == [7]
+
+
+def test_a_week_of_measured_clocks_is_told_in_few() -> None:
+    """Of neighbours those known best, the first and the last among them; samples go by all of them."""
+    log, step = HostLog("a"), 30 * 10**9
+    for number in range(20_160):
+        bound = 1000 if number % 100 == 7 else 10**6
+        measured = {"event": "clock", "offset_ns": number, "bound_ns": bound, "round_trip_ns": 2 * bound}
+        log.event(measured, number * step)
+    points = log.clock_points()
+    assert MOST_CLOCKS / 2 < len(points) <= MOST_CLOCKS
+    assert [points[end].clock.offset_ns for end in (0, -1)] == [0, 20_159]
+    assert sum(point.clock.bound_ns == 1000 for point in points) == 202
+    assert [point.at_ns for point in points] == sorted(point.at_ns for point in points)
+    few = HostLog("b")
+    for number in range(MOST_CLOCKS):
+        few.event({"event": "clock", "offset_ns": number, "bound_ns": 1, "round_trip_ns": 2}, number)
+        assert len(few.clock_points()) == number + 1
+    wall = 12_345 * step - 12_345
+    assert list(log.timeline.times([wall], [])) == [12_345 * step]

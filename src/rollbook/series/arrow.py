@@ -145,7 +145,7 @@ class _Structures:
         schema.release, schema.private_data = RELEASE_SCHEMA, None
         self._kept.append((schema, form, name, children, pointers))
 
-    def array(self, column: Numbers | Texts) -> _Array:
+    def column(self, column: Numbers | Texts) -> _Array:
         found = _Array()
         absent = sum(count for _, count in column.nulls)
         valid = _bitmap(len(column), column.nulls) if absent else None
@@ -191,7 +191,7 @@ class Batches:
             if batch is None:
                 into.contents.release = _ReleaseArray()
                 return 0
-            columns = [made.array(column) for column in batch.values()]
+            columns = [made.column(column) for column in batch.values()]
             rows = len(next(iter(batch.values())))
             made.fill_array(into.contents, rows, 0, [None], columns)
             return 0

@@ -37,12 +37,12 @@ class Timeline:
         self.suspends: list[tuple[int, int]] = []
         self._shift = 0
         self._before: tuple[int, int, int] | None = None
-        self._points: list[list[tuple[int, int]]] = [[]]
+        self._points = [array("q")]  # of each connection: when and how far off, one after the other
 
     def connect(self) -> None:
         """A new connection: the host may have booted since."""
         self._before = None
-        self._points.append([])
+        self._points.append(array("q"))
 
     def steady(self, mono: int, wall: int, arrived: int) -> int:
         """A frame's wall clock without the steps so far."""
@@ -60,11 +60,13 @@ class Timeline:
         self._before = (mono, wall, arrived)
         return wall - self._shift
 
-    def measured(self, at_ns: int, offset_ns: int) -> None:
-        """The clock was measured: `offset_ns` had to be added at `at_ns` of the collector's clock."""
+    def measured(self, at_ns: int, offset_ns: int) -> bool:
+        """The clock was measured: `offset_ns` had to be added at `at_ns` of the collector's clock; if that can be."""
         offset = offset_ns + self._shift
-        if abs(offset) <= FARTHEST_OFF:
-            self._points[-1].append((at_ns - offset, offset))
+        if abs(offset) > FARTHEST_OFF:
+            return False
+        self._points[-1].extend((at_ns - offset, offset))
+        return True
 
     def times(self, walls: Sequence[int], connections: Sequence[int]) -> array[int]:
         """Collector times of steady walls; `connections` are the indices at which each connection begins.
@@ -74,10 +76,10 @@ class Timeline:
         """
         found = array("q")
         edges = [0, *connections, len(walls)]
-        known: list[tuple[int, int]] = next((points for points in self._points if points), [(0, 0)])
+        known = next((points for points in self._points if points), array("q", (0, 0)))
         for points, first, last in zip(self._points, edges, edges[1:], strict=False):
-            known = points or known[-1:]
-            found.extend(_laid(walls[first:last], sorted(known)))
+            known = points or known[-2:]
+            found.extend(_laid(walls[first:last], sorted(zip(known[::2], known[1::2], strict=True))))
         return found
 
     def _slept(self, before: int, arrived: int, jump: int) -> None:

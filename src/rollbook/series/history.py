@@ -26,7 +26,7 @@ __all__ = ["clock_notes", "facts_of", "series_of"]
 def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostRecord, HostRecord]:
     """What the host was at the start, and at the end."""
     hello = host.hellos[0] if host.hellos else {}
-    clocks = [point.clock for point in host.clocks]
+    clocks = [point.clock for point in host.clock_points()]
     user, slots = (survey.begin.get(what, {}).get(host.name) for what in ("users", "slots"))
     asked = Host(host.name, user, slots)
     visit = Visit(asked, survey.plan, host.method, hello, {}, [], clocks[0] if clocks else None)
@@ -80,7 +80,7 @@ def series_of(survey: Survey, host: HostLog, start: HostRecord) -> SeriesHost:
         method=host.method,
         samples=len(times),
         boot_ids=host.boots,
-        clocks=host.clocks,
+        clocks=host.clock_points(),
         clock_steps=[ClockJump(at, by) for at, by in host.timeline.steps],
         suspends=[ClockJump(at, by) for at, by in host.timeline.suspends],
         cost=cost,

@@ -25,6 +25,7 @@ from rollbook.sources.base import Source
 __all__ = ["HostLog", "Survey", "survey"]
 
 MOST_READINGS = 4096  # of facts, per host: a host that repeats itself must not fill our memory
+MOST_CLOCKS = 480  # measurements of a host's clock that are told one by one: four hours of them
 
 
 @dataclasses.dataclass
@@ -32,8 +33,9 @@ class HostLog:
     """What the journal has of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
 
     `restarts` are the samples before which frames are missing, `connections` those that come first on a connection:
-    deflate streams begin anew at both. `thinned` are those before which the agent left out some. `refused` counts the
-    readings of facts whose text is here alone, because nothing could be made of it; known when facts have been read.
+    deflate streams begin anew at both. `thinned` are those before which the agent left out some. `clocks` has four
+    numbers for each measurement of its clock: when, offset, bound, round trip. `refused` counts the readings of facts
+    whose text is here alone, because nothing could be made of it; known when facts have been read.
     """
 
     name: str
@@ -44,7 +46,7 @@ class HostLog:
     connections: list[int] = dataclasses.field(default_factory=list)
     thinned: set[int] = dataclasses.field(default_factory=set)
     timeline: Timeline = dataclasses.field(default_factory=Timeline)
-    clocks: list[ClockPoint] = dataclasses.field(default_factory=list)
+    clocks: array[int] = dataclasses.field(default_factory=lambda: array("q"))
     hellos: list[dict[str, str]] = dataclasses.field(default_factory=list)
     method: str = ""
     losses: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -65,6 +67,18 @@ class HostLog:
             self._times = self.timeline.times(self.walls, self.connections)
         return self._times
 
+    def clock_points(self) -> list[ClockPoint]:
+        """The measurements of its clock; of a long run the first, the last, and of neighbours the one known best."""
+        points = [
+            ClockPoint(at_ns, Clock(offset, bound, round_trip))
+            for at_ns, offset, bound, round_trip in zip(*[iter(self.clocks)] * 4, strict=True)
+        ]
+        between = points[1:-1]
+        share = max(1, -(-len(between) // (MOST_CLOCKS - 2)))
+        groups = (between[at : at + share] for at in range(0, len(between), share))
+        best = [min(group, key=lambda point: point.clock.bound_ns) for group in groups]
+        return points[:1] + best + points[1:][-1:]
+
     @property
     def boots(self) -> list[str]:
         """The boot ids of the connections, repeated ones once."""
@@ -75,9 +89,8 @@ class HostLog:
         match event.get("event"):
             case "clock":
                 offset = int(event["offset_ns"])
-                self.timeline.measured(at_ns, offset)
-                clock = Clock(offset, int(event["bound_ns"]), int(event["round_trip_ns"]))
-                self.clocks.append(ClockPoint(at_ns, clock))
+                if self.timeline.measured(at_ns, offset):
+                    self.clocks.extend((at_ns, offset, int(event["bound_ns"]), int(event["round_trip_ns"])))
             case "connected":
                 if not self._greeted:  # its hello is damaged
                     self._connect()
