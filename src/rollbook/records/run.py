@@ -51,8 +51,9 @@ class ClockJump(msgspec.Struct, frozen=True):
 class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How the series of one host went. Times are on the collector's clock.
 
-    `clock_steps` are the moments at which somebody set the host's clock, `suspends` those at which the host came back
-    from a sleep that was so long; samples are at their true times all the same.
+    `clocks` are measurements of its clock; of a run of many hours, those that are known best. `clock_steps` are the
+    moments at which somebody set the host's clock, `suspends` those at which the host came back from a sleep that was
+    so long; samples are at their true times all the same.
     """
 
     name: str
