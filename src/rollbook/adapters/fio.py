@@ -74,7 +74,8 @@ def _metrics(job: dict[str, Any]) -> dict[str, Any]:
         if not did.get("total_ios"):
             continue
         latency = table(did.get("clat_ns"))
-        latency = latency if latency.get("N") else {}  # I/O that failed has none
+        # I/O that failed has none; before 3.17 fio does not count those that have.
+        latency = latency if latency.get("N", latency.get("max")) else {}
         percentiles = table(latency.get("percentile"))
         found |= {
             f"{direction}_bandwidth_bytes_per_second": did.get("bw_bytes"),

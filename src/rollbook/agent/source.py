@@ -79,7 +79,7 @@ class Source:
         """All pages that are files, links or environment."""
         pages, left = [], self.limit
         for path, named in self.paths("read", tree):
-            data = read_file(path, left) if left > 0 else page(path, "skipped")
+            data = read_file(path, left) if left > 0 else page(path, "truncated")
             if named or not data.startswith(b"absent"):
                 pages.append(data)
                 left -= len(data)

@@ -48,7 +48,7 @@ read_file() {
     elif [ ! -r "$1" ]; then
         page denied "$1"
     elif [ $left -le 0 ]; then
-        page skipped "$1"
+        page truncated "$1"
     else
         one= two=
         # Most files of sysfs are one line: no process is needed for them.

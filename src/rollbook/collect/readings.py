@@ -135,5 +135,6 @@ def _parsed(source: Source, raw: bytes) -> tuple[Any, str]:
 
 
 def _texts(raw: bytes) -> dict[str, str]:
-    found = split_pages(raw)
-    return {path: data.decode("utf-8", "backslashreplace") for path, status, data in found if status in READABLE}
+    """Text by path; a page of which the limit left nothing has none, which is not the same as empty."""
+    found = [page for page in split_pages(raw) if page[1] == "ok" or (page[1] in READABLE and page[2])]
+    return {path: data.decode("utf-8", "backslashreplace") for path, _, data in found}

@@ -103,9 +103,12 @@ class HostCPUInfo(msgspec.Struct):
 
     @classmethod
     def of(cls, cpu: CpuInfo, topology: Topology | None) -> HostCPUInfo:
-        """From /proc/cpuinfo, completed from sysfs where the architecture's cpuinfo is silent."""
+        """From /proc/cpuinfo, completed from sysfs where the architecture's cpuinfo is silent.
+
+        In a container cpuinfo may be that of the container, while sysfs has all CPUs of the machine.
+        """
         cores, sockets = cpu.physical_cores, cpu.sockets
-        if topology is not None:
+        if topology is not None and (topology.cores or 0) <= cpu.logical_cpus:
             cores, sockets = topology.cores or cores, topology.sockets or sockets
         return cls(cpu.logical_cpus, cores, sockets, cpu.model or "", cpu.architecture or "")
 

@@ -33,19 +33,24 @@ class Addresses(Record):
 def parse(pages: Pages) -> Addresses:
     """IPv4 addresses come without their interface, which is found by the route to their network.
 
-    An address outside all networks of the host was set by itself, as balancers and Kubernetes do for services.
+    An address outside all networks of the host was set by itself, as balancers and Kubernetes do for services; but a
+    host that has no other was given it so by its cloud.
     """
     networks = _networks(pages.get("route", ""))
     ipv4: set[str] = set()
     ipv6: set[str] = set()
     private: set[str] = set()
+    alone: set[str] = set()
     by_interface: dict[str, set[str]] = {}
     for address in _ipv4(pages.get("ipv4", "")):
         name = _interface(address, networks)
-        alone = "route" in pages and not name
-        (private if alone or address.is_link_local or PRIVATE.fullmatch(name) else ipv4).add(str(address))
+        if address.is_link_local or PRIVATE.fullmatch(name):
+            private.add(str(address))
+        else:
+            (ipv4 if name or "route" not in pages else alone).add(str(address))
         if name:
             by_interface.setdefault(name, set()).add(str(address))
+    (ipv4 if not ipv4 and len(alone) == 1 else private).update(alone)
     for line in lines_of(pages.get("ipv6", "")):
         digits, _, _, scope, _, name = columns_of(line, 6)[:6]
         if integer(scope, 16) != LOOPBACK_SCOPE:
@@ -85,14 +90,18 @@ def _networks(routes: str) -> dict[ipaddress.IPv4Network, str]:
     """Networks at hand: routes without a gateway. Numbers are hexadecimal in the byte order of the host."""
     rows = [columns_of(line, 8) for line in lines_of(routes)[1:]]
     numbers = [(row[0], integer(row[1], 16), integer(row[7], 16)) for row in rows if integer(row[2], 16) == 0]
-    order: Literal["little", "big"] = "little"
-    if any(mask >> 31 and mask != 0xFFFFFFFF for _, _, mask in numbers):
-        order = "big"
+    order: Literal["little", "big"] = "little" if all(_masks(mask, "little") for *_, mask in numbers) else "big"
     networks = {}
     for name, *pair in numbers:
         network, mask = (ipaddress.IPv4Address(n.to_bytes(4, order)) for n in pair)
         networks[ipaddress.IPv4Network(f"{network}/{mask}", strict=False)] = name
     return networks
+
+
+def _masks(number: int, order: Literal["little", "big"]) -> bool:
+    """Whether a number read in that order has all its ones first."""
+    rest = int.from_bytes(number.to_bytes(4, order), "big") ^ 0xFFFFFFFF
+    return rest & (rest + 1) == 0
 
 
 SOURCE = Files({"ipv4": "/proc/net/fib_trie", "ipv6": "/proc/net/if_inet6", "route": "/proc/net/route"}, parse)

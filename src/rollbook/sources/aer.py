@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Glob, Pages, Record, delta, key
+from rollbook.sources.base import KIB, Glob, Pages, Record, delta, key
 from rollbook.sources.text import devices, integer, when
 
 ROOT = "/sys/bus/pci/devices"
@@ -42,4 +42,6 @@ def parse(pages: Pages) -> list[DeviceErrors]:
     ]
 
 
-SOURCE = Glob([f"{ROOT}/*/aer_dev_{severity}" for severity in ("correctable", "nonfatal", "fatal")], parse)
+SOURCE = Glob(
+    [f"{ROOT}/*/aer_dev_{severity}" for severity in ("correctable", "nonfatal", "fatal")], parse, limit=4096 * KIB
+)

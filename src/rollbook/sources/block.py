@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, band, info, key, same, same_set
+from rollbook.sources.base import KIB, Glob, Pages, Record, band, info, key, same, same_set
 from rollbook.sources.text import bounded, bus, chosen, devices, flag, integer, last_part, natural, when
 
-ROOT = "/sys/block"
-DEVICES = f"{ROOT}/[!l]*"  # no loop devices: each is a file of a file system, and a distribution may use dozens
+DEVICES = "/sys/block/[!l]*"  # no loop devices: each is a file of a file system, and a distribution may use dozens
 SECTOR = 512  # `size` counts these on every device, whatever its block size
 
 
@@ -96,7 +95,7 @@ FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
 def parse(pages: Pages) -> list[Block]:
     """One value per file; `!` in a name stands for `/`. Virtual devices without a size are unused and left out."""
     rows = []
-    for name, found in devices(pages, f"{ROOT}/"):
+    for name, found in devices(pages, "/sys/block/"):
         kind, sectors = kind_of(name, found), natural(found.get("size"))
         capacity = None if sectors is None else bounded(sectors * SECTOR)
         if capacity == 0 and kind not in ("disk", "path", "optical"):
@@ -115,5 +114,6 @@ SOURCE = Glob(
     + [f"{DEVICES}/{file}" for file in ("size", "hidden", "md/level", "device/type", "*/partition")],
     parse,
     links=[DEVICES, f"{DEVICES}/slaves/*"],
+    limit=4096 * KIB,
     seconds=5,
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Glob, Pages, Record, info, same
+from rollbook.sources.base import Glob, Pages, Record, band, info, same
 from rollbook.sources.text import columns_of, integer, levels, lines_of, members
 
 OWN = "/proc/self/cgroup"
@@ -21,7 +21,8 @@ NO_LIMIT = 1 << 62
 class CgroupLimits(Record):
     """Limits in force on the agent's own control group, which is the job's where it was started in the job.
 
-    A limit that nothing sets is left out. `cpu_quota` is in CPUs, 2.5 of them for instance.
+    A limit that nothing sets is left out. `cpu_quota` is in CPUs, 2.5 of them for instance. systemd makes that on tasks
+    from the size of memory, of which no two hosts have quite the same.
     """
 
     version: Annotated[Literal["v1", "v2", "hybrid"], same()]
@@ -33,7 +34,7 @@ class CgroupLimits(Record):
     cpu_count: Annotated[int | None, same("CPUs")] = None
     cpus: Annotated[str | None, info()] = None
     memory_nodes: Annotated[str | None, info()] = None
-    pids: Annotated[int | None, same("tasks")] = None
+    pids: Annotated[int | None, band(0.02, "tasks")] = None
     io_max: Annotated[list[str], info()] = msgspec.field(default_factory=list)
 
 

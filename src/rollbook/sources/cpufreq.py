@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, same
+from rollbook.sources.base import KIB, Glob, Pages, Record, same
 from rollbook.sources.text import last_part, tally, when
 
 # Never scaling_cur_freq: on some kernels reading it waits 20 ms for every single CPU.
@@ -38,4 +38,4 @@ def parse(pages: Pages) -> Frequency:
     return Frequency(**{name: when(texts, tally) for name, texts in found.items()})
 
 
-SOURCE = Glob([f"/sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}" for name in NAMES], parse)
+SOURCE = Glob([f"/sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}" for name in NAMES], parse, limit=4096 * KIB)

@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, Glob, Pages, Record, columns, expected, same
+from rollbook.sources.base import KIB, Glob, Pages, Record, columns, expected, info, same
 from rollbook.sources.text import chosen
 
 # Parameters moved from /proc to /sys over the 2.x releases, and what is no single value to debugfs, for root only.
@@ -24,13 +24,13 @@ PATTERNS = (
 class Lustre(Record):
     """One client. Tunables are by `osc.FSNAME.name`, each with all values found over the targets.
 
-    Imports give the state per target: FULL is connected, IDLE is connected and at rest.
+    Imports give the state per target: FULL is connected, IDLE is connected and at rest, as any that is not used.
     """
 
     version: Annotated[str | None, same()]
     health: Annotated[str | None, expected()]
     tunables: Annotated[dict[str, str], columns(same())]
-    imports: Annotated[dict[str, str], columns(same())]
+    imports: Annotated[dict[str, str], columns(info())]
 
 
 def parse(pages: Pages) -> Lustre:

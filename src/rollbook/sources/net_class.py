@@ -91,7 +91,8 @@ def parse(pages: Pages) -> list[Interface]:
         row.carrier = when(found.get("carrier"), flag)
         row.speed_mbps = None if speed in NO_SPEED else speed
         row.duplex = found.get("duplex") or None
-        if row.driver or kind == "bond":
+        # A service processor's card on USB has the same address in all servers of a kind, and comes and goes with it.
+        if (row.driver and "/usb" not in found.get("", "")) or kind == "bond":
             row.address = found.get("address") or None
             row.carrier_changes = when(found.get("carrier_changes"), integer)
         row.pci_slot = when(found.get(""), pci_slot)

@@ -19,10 +19,14 @@ NAMES = (
     "numa_node",
     "device/numa_node",
 )
+OWN = ("src_addr=", "host_traddr=", "host_iface=")  # of an address over a fabric: the host's own end
 
 
 class Controller(Record):
-    """One controller. Over a fabric hosts share the target: its serial number stands apart, not compared."""
+    """One controller. Over a fabric hosts share the target: its serial number stands apart, not compared.
+
+    `address` is where the controller is, without the host's own end of a connection.
+    """
 
     controller: Annotated[str, key()]
     model: Annotated[str | None, same()] = None
@@ -42,7 +46,7 @@ def parse(pages: Pages) -> list[Controller]:
     for name, found in devices(pages, f"{ROOT}/"):
         transport = found.get("transport") or None
         local = transport in (None, "pcie", "apple-nvme")
-        serial = found.get("serial") or None
+        serial, address = found.get("serial") or None, found.get("address", "")
         rows.append(
             Controller(
                 name,
@@ -52,7 +56,7 @@ def parse(pages: Pages) -> list[Controller]:
                 target_serial=None if local else serial,
                 state=found.get("state") or None,
                 transport=transport,
-                address=found.get("address") or None,
+                address=",".join(word for word in address.split(",") if not word.startswith(OWN)) or None,
                 numa_node=natural(found.get("numa_node") or found.get("device/numa_node")),
                 controller_id=natural(found.get("cntlid")),
             )

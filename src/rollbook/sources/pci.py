@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, gauge, key, same
+from rollbook.sources.base import KIB, Glob, Pages, Record, gauge, key, same
 from rollbook.sources.text import devices, integer, last_part, natural, number, when
 
 ROOT = "/sys/bus/pci/devices"
@@ -39,7 +39,8 @@ NO_WIDTH = (0, 255)  # no link trained, or not told: virtual functions, emulated
 class Device(Record):
     """One device. Its present link speed is volatile: graphics processors lower it when idle.
 
-    `degraded` therefore judges those by width alone, all others by speed too.
+    `degraded` therefore judges those by width alone, all others by speed too, by what both the device and the port that
+    it is plugged into can do. Their best is told apart.
     """
 
     slot: Annotated[str, key()]
@@ -52,6 +53,8 @@ class Device(Record):
     max_link_gts: Annotated[float | None, same("GT/s")] = None
     link_width: Annotated[int | None, same("lanes")] = None
     max_link_width: Annotated[int | None, same("lanes")] = None
+    port_link_gts: Annotated[float | None, same("GT/s")] = None
+    port_link_width: Annotated[int | None, same("lanes")] = None
     degraded: Annotated[bool | None, same()] = None
 
 
@@ -73,15 +76,16 @@ def width_of(text: str) -> int | None:
     return None if lanes in NO_WIDTH else lanes
 
 
-def below(now: float | None, most: float | None) -> bool:
-    """Whether a link is known to do less than its device can."""
-    return now is not None and most is not None and now < most
+def below(now: float | None, device: float | None, port: float | None) -> bool:
+    """Whether a link is known to do less than both its ends can; a device built in has no port."""
+    return now is not None and device is not None and now < min(device, port or device)
 
 
 def parse(pages: Pages) -> list[Device]:
-    """One value per file."""
+    """One value per file. A device lies in the directory of its port, as its link tells."""
     rows = []
-    for slot, found in devices(pages, f"{ROOT}/"):
+    every = dict(devices(pages, f"{ROOT}/"))
+    for slot, found in every.items():
         kind = when(found.get("class"), kind_of)
         if not kind:
             continue
@@ -92,11 +96,14 @@ def parse(pages: Pages) -> list[Device]:
         row.max_link_gts = when(found.get("max_link_speed"), speed_of)
         row.link_width = when(found.get("current_link_width"), width_of)
         row.max_link_width = when(found.get("max_link_width"), width_of)
+        port = every.get(found.get("", "").rpartition("/")[0].rpartition("/")[2], {})
+        row.port_link_gts = when(port.get("max_link_speed"), speed_of)
+        row.port_link_width = when(port.get("max_link_width"), width_of)
         if row.link_width and row.max_link_width:
-            slower = kind != "display" and below(row.link_gts, row.max_link_gts)
-            row.degraded = slower or below(row.link_width, row.max_link_width)
+            slower = kind != "display" and below(row.link_gts, row.max_link_gts, row.port_link_gts)
+            row.degraded = slower or below(row.link_width, row.max_link_width, row.port_link_width)
         rows.append(row)
     return rows
 
 
-SOURCE = Glob([f"{ROOT}/*/{name}" for name in NAMES], parse, links=[f"{ROOT}/*/driver"])
+SOURCE = Glob([f"{ROOT}/*/{name}" for name in NAMES], parse, links=[f"{ROOT}/*", f"{ROOT}/*/driver"], limit=4096 * KIB)

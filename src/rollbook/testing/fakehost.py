@@ -87,7 +87,7 @@ class FakeHost:
             return "absent", b""
         data = self.text(path, seconds).encode("utf-8", "surrogateescape")
         if limit <= 0:
-            return "skipped", b""
+            return "truncated", b""
         return ("truncated", data[:limit]) if len(data) >= limit else ("ok", data)
 
     def _matches(self, pattern: str) -> list[str]:

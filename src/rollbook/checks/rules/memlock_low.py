@@ -21,11 +21,23 @@ ENOUGH = 16 << 30
 
 
 def check(run: Subject) -> Iterator[Finding]:
-    """Hosts with an RDMA port and a limit below 16 GiB; no limit is null."""
-    with_rdma = {host.name for host, _ in run.each(Port)}
-    found: dict[int, list[str]] = {}
+    """Hosts with an RDMA port in use and a limit below 16 GiB; no limit is null.
+
+    An Ethernet card that could do RDMA is no proof that anybody uses it so.
+    """
+    layers: dict[str, set[str | None]] = {}
+    for host, port in run.each(Port):
+        if port.state == "ACTIVE":
+            layers.setdefault(host.name, set()).add(port.link_layer)
+    found: dict[tuple[int, bool], list[str]] = {}
     for host, limit in run.each(Limit):
-        if limit.resource == "memlock" and host.name in with_rdma and limit.soft is not None and limit.soft < ENOUGH:
-            found.setdefault(limit.soft, []).append(host.name)
-    for soft, names in found.items():
-        yield Finding(message=f"memlock {soft // 1024} KiB ({fold(names)})", hosts=names, evidence={"soft": soft})
+        used = layers.get(host.name)
+        if limit.resource == "memlock" and used and limit.soft is not None and limit.soft < ENOUGH:
+            found.setdefault((limit.soft, used == {"Ethernet"}), []).append(host.name)
+    for (soft, ethernet), names in found.items():
+        yield Finding(
+            message=f"memlock {soft // 1024} KiB ({fold(names)})",
+            hosts=names,
+            severity="warn" if ethernet else None,
+            evidence={"soft": soft},
+        )
