@@ -150,6 +150,21 @@ def test_output_without_end_is_truncated(hand: HandAgent) -> None:
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_files_for_which_no_room_is_left_are_told(shell: str, tmp_path: Path) -> None:
+    """A source of many small files reaches its limit between two of them: the others are cut off, not absent."""
+    for name in "abc":
+        (tmp_path / name).write_text("x" * 89 + "\n")
+    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
+    with HandAgent(argv) as hand:
+        if shell:
+            assert hand.process.stdin is not None
+            hand.process.stdin.write(agent.stand_in())
+        hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
+        hand.kind("D")
+        assert hand.readings()["0"].endswith(b"truncated 0 %s/c\n" % bytes(tmp_path))
+
+
+@pytest.mark.parametrize("shell", ["", *SHELLS])
 def test_what_is_cut_is_cut_between_lines(shell: str, tmp_path: Path) -> None:
     """A file that is too long loses whole lines, read once or sampled: half a number would be a wrong one."""
     (tmp_path / "long").write_text("1234567\n" * 20)

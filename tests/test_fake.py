@@ -91,6 +91,9 @@ def test_limits_hold() -> None:
     """A page beyond the source's limit is cut, and the reading says so."""
     (record,) = look(x=FakeHost(pages=linux("x") | {"/proc/uptime": "1.0 1.0\n" + "x" * 1_000_000}))
     assert record.readings["uptime"].status == "truncated"
+    many = {f"/sys/module/m{number}/version": f"{number:0300}\n" for number in range(1500)}
+    (record,) = look(x=FakeHost(pages=linux("x") | many), sources=("uptime", "modules"))
+    assert (record.status, record.readings["modules"].status) == ("partial", "truncated")
 
 
 def test_pages_of_a_directory(tmp_path: Path) -> None:
