@@ -18,8 +18,9 @@ from rollbook.collect.readings import READABLE, split_pages
 from rollbook.errors import ParseError, RecordError
 from rollbook.records.document import read
 from rollbook.records.layout import Leaf
-from rollbook.records.run import RunHosts
+from rollbook.records.run import Run, RunHosts
 from rollbook.series import seal as sealing
+from rollbook.series import store
 from rollbook.series.finish import derive
 from rollbook.series.journal import Journal, unfinished
 from rollbook.series.samples import HostSamples, Segments
@@ -332,6 +333,21 @@ def test_derive(recorded: Path, tmp_path: Path) -> None:
     assert (series.missed, series.gaps) == (0, [])
     again = read(tmp_path / "hosts.json", RunHosts)
     assert msgspec.to_builtins(again) == msgspec.to_builtins(hosts)
+
+
+@pytest.mark.parametrize("name", ["host=other/cpu=16", "ts=1", "run[1]", "run?*"])
+def test_a_directory_is_no_column_and_no_pattern(recorded: Path, tmp_path: Path, name: str) -> None:
+    """Directories called by a parameter sweep, or like a pattern that also fits the record beside."""
+    for path in (tmp_path / name, tmp_path / "run1"):
+        shutil.copytree(recorded / "raw", path / "raw")
+        derive(path)
+    record = Run(tmp_path / name, {}, read(tmp_path / name / "hosts.json", RunHosts))
+    for path in (tmp_path / name / "series").iterdir():
+        assert path.read_bytes() == (tmp_path / "run1" / "series" / path.name).read_bytes()
+    with store.connect(record) as connection:
+        (found,) = connection.execute("SELECT count(DISTINCT host), count(cpu_busy) > 3 FROM rates").fetchall()
+        assert found == (1, True)
+        assert connection.execute("DESCRIBE stat").fetchall()[3][0] == "cpu"
 
 
 def test_a_running_record_is_left_alone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.checks.model import Change
-from rollbook.series.sql import quoted
+from rollbook.series.sql import parquet, quoted
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of
 
@@ -18,7 +18,7 @@ __all__ = ["rise", "span"]
 RISES = """
 SELECT min(epoch_ns(since)), max(epoch_ns(ts)) FROM (
     SELECT host, ts, {column} AS count, lag(ts) OVER samples AS since, lag({column}) OVER samples AS before
-    FROM read_parquet(?) WHERE list_contains(?, host) AND ({key}) = ?
+    FROM {table} WHERE list_contains(?, host) AND ({key}) = ?
     WINDOW samples AS (PARTITION BY host ORDER BY ts)
 ) WHERE count > before
 """
@@ -42,10 +42,10 @@ def rise(record: Path | None, change: Change, hosts: Sequence[str]) -> dict[str,
 
     keys = [name for name, how in compare_of(catalogue.source(source).record).items() if how.mode == "key"]
     key = " || ' ' || ".join(f"{quoted(name)}::VARCHAR" for name in keys) or "''"
-    query = RISES.format(column=quoted(column), key=key)
+    query = RISES.format(column=quoted(column), key=key, table=parquet([table]))
     with duckdb.connect() as connection:
         try:
-            found = connection.execute(query, [str(table), list(hosts), change.row]).fetchone()
+            found = connection.execute(query, [list(hosts), change.row]).fetchone()
         except duckdb.Error:  # no sample had the column, or the table cannot be read: the finding stands without it
             return {}
     return span(*found) if found and None not in found else {}

@@ -17,6 +17,7 @@ from rollbook.records.document import Snapshot, read
 from rollbook.records.layout import Manifest, ManifestEntry, files_of, size_and_hash
 from rollbook.records.run import RunHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
+from rollbook.series.sql import parquet
 
 __all__ = ["Problem", "Verified", "verify"]
 
@@ -115,7 +116,7 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Problem]:
     with duckdb.connect() as connection:
         for name, path in tables.items():
             try:
-                found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+                found = connection.execute(f"DESCRIBE FROM {parquet([path])}").fetchall()
             except duckdb.Error as error:
                 yield Problem("unreadable", name, str(error).split("\n")[0])
                 continue

@@ -16,6 +16,7 @@ import msgspec
 
 from rollbook.checks.subject import Subject
 from rollbook.mlpstorage.node import Entry, Roles, deployment_of, node_of
+from rollbook.series.sql import parquet
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.space import Space
 
@@ -40,7 +41,7 @@ CLIENTS = {
 MOVED = """
 SELECT interface_name, sum(moved) FROM (
     SELECT host, interface_name, max(rx_bytes + tx_bytes) - min(rx_bytes + tx_bytes) AS moved
-    FROM read_parquet(?) WHERE interface_name != 'lo' GROUP BY ALL
+    FROM {table} WHERE interface_name != 'lo' GROUP BY ALL
 ) GROUP BY ALL
 """
 WORTH = 0.1  # of a host's traffic: what carries less is not where the data went
@@ -152,7 +153,7 @@ def roles_of(path: Path | None) -> Roles:
     import duckdb  # noqa: PLC0415 - only a record with a series needs it
 
     try:
-        rows = duckdb.execute(MOVED, [str(table)]).fetchall()
+        rows = duckdb.execute(MOVED.format(table=parquet([table]))).fetchall()
     except duckdb.Error:  # a table that cannot be read suggests nothing
         return {}
     moved = {str(name): int(count or 0) for name, count in rows}

@@ -10,7 +10,7 @@ import duckdb
 
 from rollbook.errors import RecordError
 from rollbook.series.seal import Sealed, seal
-from rollbook.series.sql import text
+from rollbook.series.sql import parquet
 from rollbook.series.survey import Survey
 
 __all__ = ["doubts"]
@@ -55,7 +55,7 @@ def _content(connection: duckdb.DuckDBPyConnection, directory: Path) -> dict[str
     """Of each table its columns, and of each host the number of its rows and the sum of their hashes."""
     content = {}
     for path in sorted(directory.glob("*.parquet")):
-        table = f"read_parquet({text(path)})"
+        table = parquet([path])
         columns = connection.execute(f"DESCRIBE FROM {table}").fetchall()
         rows = f"SELECT host, count(*), sum(hash(one)::HUGEINT) FROM {table} one GROUP BY host ORDER BY host"  # noqa: S608
         content[path.stem] = columns, connection.execute(rows).fetchall()

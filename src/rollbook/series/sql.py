@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["quoted", "text"]
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["literal", "parquet", "quoted", "text"]
 
 
 def quoted(name: str) -> str:
@@ -13,3 +17,14 @@ def quoted(name: str) -> str:
 def text(value: object) -> str:
     """A text in SQL."""
     return "'" + str(value).replace("'", "''") + "'"
+
+
+def literal(path: Path | str) -> str:
+    """A path that is taken for itself where a pattern is asked for."""
+    return re.sub(r"([*?[])", r"[\1]", str(path))
+
+
+def parquet(paths: Sequence[Path | str]) -> str:
+    """Parquet files in SQL, one after the other; a directory called `host=a` is a directory, and no column."""
+    files = ", ".join(text(literal(path)) for path in paths)
+    return f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"

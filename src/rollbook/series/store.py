@@ -24,7 +24,7 @@ from rollbook.records.hosts import HostRecord
 from rollbook.records.run import Run
 from rollbook.series.known import add_findings, add_known, add_texts
 from rollbook.series.rates import MACROS, rates_of
-from rollbook.series.sql import quoted, text
+from rollbook.series.sql import literal, parquet, quoted, text
 from rollbook.series.tables import about, empty
 from rollbook.series.totals import counted_disks, counted_interfaces
 from rollbook.series.views import PAGING, views_of
@@ -45,7 +45,8 @@ def connect(run: Run, output: Path | None = None, *, whole: bool = False) -> duc
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a query prints
         _fill(connection, run, whole=whole)
-        files = ", ".join(text(path.resolve()) for path in run.series_files().values())
+        paths = [path.resolve() for path in run.series_files().values()]
+        files = ", ".join(text(name) for path in paths for name in (path, literal(path)))
         connection.execute(f"SET allowed_paths = [{files}]")
         if output is not None:
             connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
@@ -96,7 +97,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> No
     steps: dict[str, float] = {}
     for source in sources:
         path = files.get(source.name)
-        body = f"SELECT * FROM read_parquet({text(path.resolve())})" if path else empty(source)  # noqa: S608 - our own path
+        body = f"FROM {parquet([path.resolve()])}" if path else empty(source)
         connection.execute(f"CREATE VIEW {quoted(source.name)} AS {body}")
         types[source.name] = _types(connection, source.name)
         step = interval * max(source.beats(interval), run.hosts.merged)

@@ -22,7 +22,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.series.arrow import Batches, Numbers, Texts
 from rollbook.series.columns import Block, Column, Home
-from rollbook.series.sql import quoted, text
+from rollbook.series.sql import literal, parquet, quoted, text
 from rollbook.sources.base import Source, compare_of
 
 __all__ = ["Part", "Parts", "about", "empty", "join", "write"]
@@ -115,8 +115,7 @@ def join(
             value = f"CASE WHEN {value} = '[]' THEN [] ELSE CAST(CAST({value} AS JSON) AS {kind}) END"
         chosen.append(f"CAST({value} AS {kind}) AS {quoted(name)}")
     rows = max(2048, min(122_880, GROUP // len(chosen) // 2048 * 2048))
-    files = ", ".join(text(part.path) for part in parts)
-    query = f"SELECT {', '.join(chosen)} FROM read_parquet([{files}], union_by_name = true)"  # noqa: S608 - our own names
+    query = f"SELECT {', '.join(chosen)} FROM {parquet([part.path for part in parts])}"  # noqa: S608 - our own names
     about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
     options = f"{SMALL}, ROW_GROUP_SIZE {rows}, KV_METADATA {{{ABOUT}: {text(_json(about))}}}"
     write(connection, query, target, options)
@@ -124,7 +123,8 @@ def join(
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
     """Of each column of a table how it compares (`counter`, `gauge`, …) and its unit, as the file itself says."""
-    rows = connection.execute("SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(path)]).fetchall()
+    query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
+    rows = connection.execute(query, [literal(path)]).fetchall()
     found = next((value for key, value in rows if key == ABOUT), "{}")
     return {name: (mode, unit) for name, (mode, unit) in msgspec.json.decode(found).items()}
 
