@@ -22,6 +22,7 @@ from rollbook.report.build import build
 from rollbook.report.facts import compared
 from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, PageData
 from rollbook.report.page import html, write_report
+from rollbook.report.phases import phases
 from rollbook.report.tables import Tables
 from rollbook.report.verdict import verdict
 from rollbook.report.words import amount, clock_span, number
@@ -368,3 +369,17 @@ def test_number_and_clock() -> None:
     start = report_runs.START_NS
     assert clock_span(start, start + 900 * 10**9) == "12:00–12:15"
     assert clock_span(start, start + 42 * 10**9) == "12:00:00–12:00:42"
+
+
+def test_phases_of_one_name(tmp_path: Path) -> None:
+    """The first of two was too short for a sample: what is told is that of the second, at its own time."""
+    told = dict.fromkeys(("mean", "p50", "p95", "max", "hosts_p50"), 7.0)
+    row = {"number": 1, "phase": "epoch", "metric": "cpu_busy", **told, "slowest_host": None}
+    run = report_runs.run(tmp_path, 2, 100, phase_statistics=[row])
+    first, second = run.hosts.phases[:2]
+    run.hosts.phases[:2] = [
+        Phase("epoch", first.start_ns, first.end_ns),
+        Phase("epoch", second.start_ns, second.end_ns),
+    ]
+    (shown,) = phases(run)
+    assert (shown.name, shown.start, shown.end) == ("epoch", second.start_ns / 1e6, second.end_ns / 1e6)

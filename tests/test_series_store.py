@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,11 @@ from rollbook.errors import UsageError
 from rollbook.records.hosts import HostRecord
 from rollbook.records.layout import Leaf
 from rollbook.records.run import Run, RunHosts
-from rollbook.series import store
+from rollbook.series import seal, store
 from rollbook.series.finish import derive
 from rollbook.series.samples import HostSamples, Segments
 from rollbook.series.survey import survey
+from rollbook.series.tables import in_order
 from rollbook.series.timeseries import write_timeseries
 from rollbook.series.totals import counted_disks, counted_interfaces
 from rollbook.sources.block import Block
@@ -203,9 +205,58 @@ def test_phases(record: Callable[..., Run], tmp_path: Path) -> None:
     columns = "phase, samples, mean, p95, max, hosts_min, hosts_max, slowest_host"
     found = rows(run, f"SELECT {columns} FROM phase_stats WHERE metric = 'net_rx'")
     assert found == [
-        ("one", 18, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
-        ("two", 22, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
+        ("one", 20, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
+        ("two", 20, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
     ]
+
+
+@pytest.mark.parametrize("most", [0, 8])
+def test_phases_end_at_their_marks(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done in a phase is told of it and of no other, whatever the interval, and where samples are merged."""
+    script = Script(tmp_path / "raw", ["a"], ["net_dev", "loadavg"], interval_ns=10 * SECOND, max_samples=most)
+    script.connect()
+    marks = {0: "before", 35: "work", 65: "after"}
+    for second in sorted({*range(0, 121, 10), *marks}):
+        # The mark is noted, then every host is asked for a sample.
+        edge = 0.002 if second in marks else 0.0
+        if second in marks:
+            with monkeypatch.context() as context:
+                context.setattr(time, "time_ns", lambda at=second: START + at * SECOND)
+                script.journal.event({"event": "phase", "name": marks[second]})
+        moved = 1000 * round(min(max(second - 35, 0), 30))
+        texts = {**net(eth0=moved), "loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
+        script.sample(START + round((second + edge) * SECOND), texts)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    assert (hosts.merged > 1) == bool(most)
+    statistics = "SELECT phase, round(mean), round(max) FROM phase_stats WHERE metric = 'net_rx'"
+    found = rows(Run(tmp_path, {}, hosts), statistics)
+    assert found == [("before", 0, 0), ("work", 1000, 1000), ("after", 0, 0)]
+
+
+def test_a_host_in_windows_has_every_rate(record: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with more values than are held at once: its tables are not in order as a whole, and say so."""
+    monkeypatch.setattr(seal, "WINDOW", 500)
+    monkeypatch.setattr(seal, "TURN", 16)
+    run = record(["net_dev"], [(second, net(eth0=second, eth1=second)) for second in range(200)])
+    with store.connect(run) as connection:
+        order = connection.execute("SELECT interface_name FROM net_dev").fetchall()
+        assert not in_order(connection, run.series_files()["net_dev"])
+    assert sum(one != other for one, other in itertools.pairwise(order)) > 2
+    assert rows(run, "SELECT count(*), count(rx_bytes) FROM net_dev_rates") == [(400, 398)]
+
+
+def test_merged_gpus_that_missed_a_beat(record: Callable[..., Run]) -> None:
+    """What they gave in a group is that of the group, though it was not at its last beat."""
+    samples: Samples = []
+    for second in range(50):
+        texts = {"loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
+        if second % 5 != 4:
+            texts["amdgpu"] = {"/sys/class/drm/card0/device/gpu_busy_percent": "50\n"}
+        samples.append((second, texts))
+    run = record(["loadavg", "amdgpu"], samples, max_samples=11)
+    assert run.hosts.merged == 5
+    assert rows(run, "SELECT count(*), count(gpu_util), max(gpu_util) FROM rates") == [(11, 11, 50.0)]
 
 
 def _phase(name: str, first: int, last: int) -> Any:

@@ -27,7 +27,7 @@ OPTIONS = (
     click.option("--timeseries-interval", "interval", type=Number(SHORTEST, LONGEST), default=10.0,
                  show_default=True, metavar="SECONDS", help="Time between samples."),
     click.option("--max-timeseries-samples", "max_samples", type=click.IntRange(0), default=3600, show_default=True,
-                 metavar="N", help="Most samples kept per host in the tables; more are merged. 0: no limit."),
+                 metavar="N", help="Samples kept per host in the tables: of more, neighbours are merged. 0: all."),
     click.option("--drop-raw", is_flag=True, help="Remove the raw log once the tables are verified."),
     click.option("--report/--no-report", default=True, help="Write report.html at the end."),
     sign_option,

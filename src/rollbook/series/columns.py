@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 from array import array
@@ -91,20 +92,22 @@ class Merge:
 
     Of counters, and of all else that is no gauge, the last is kept, so that totals stay exact; of gauges the mean,
     and beside it the least and the greatest. The kept time is that of the last. A host's first sample stays alone:
-    totals are counted from it.
+    totals are counted from it. No group goes on past the first sample after a mark, which ends the phase before.
     """
 
-    def __init__(self, origin: int, step: int) -> None:
-        self.origin, self.step = origin, step
+    def __init__(self, origin: int, step: int, marks: Sequence[int] = ()) -> None:
+        self.origin, self.step, self._marks = origin, step, sorted(marks)
 
     def ends(self, layouts: Sequence[Layout], first: int) -> list[int]:
         """Where each group ends, as an index into the samples of the layouts taken together.
 
         `first` is the time of the host's first sample.
         """
-        groups = [
-            (layout.connection, (ts - self.origin) // self.step, ts <= first) for layout in layouts for ts in layout.ts
-        ]
+        groups: list[tuple[int, int, bool, int]] = []
+        times = [(layout.connection, ts) for layout in layouts for ts in layout.ts]
+        for (_, before), (connection, ts) in zip(times[:1] + times, times, strict=False):
+            phase = bisect.bisect_right(self._marks, before)
+            groups.append((connection, (ts - self.origin) // self.step, ts <= first, phase))
         return [at for at in range(1, len(groups) + 1) if at == len(groups) or groups[at - 1] != groups[at]]
 
 

@@ -82,7 +82,10 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
 
 
 def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
-    """How many beats must become one sample so that no host has more than asked for, and the merge that does it."""
+    """How many beats must become one sample so that no host has more than asked for, and the merge that does it.
+
+    A mark or a new connection of the host may cost one more.
+    """
     edges = [(times[0], times[-1]) for host in survey.hosts if (times := host.times())]
     if not edges or not max_samples or not survey.interval_ns:
         return 1, None
@@ -94,8 +97,11 @@ def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
     beats = round((last - first) / survey.interval_ns) + 1
     # A host's first sample is never merged, and takes one of those asked for.
     merged = 1 if beats <= max_samples else -(-beats // max(1, max_samples - 1))
+    if merged == 1:
+        return 1, None
     # Beats come a little before or after their time: the edges of groups lie between them.
-    return merged, Merge(first - survey.interval_ns // 2, merged * survey.interval_ns) if merged > 1 else None
+    begin, step = first - survey.interval_ns // 2, merged * survey.interval_ns
+    return merged, Merge(begin, step, [at_ns for at_ns, _ in survey.marks])
 
 
 def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: int | None) -> list[Share]:

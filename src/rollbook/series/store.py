@@ -25,7 +25,7 @@ from rollbook.records.run import Run
 from rollbook.series.known import add_findings, add_known, add_texts
 from rollbook.series.rates import MACROS, rates_of
 from rollbook.series.sql import literal, parquet, quoted, text
-from rollbook.series.tables import about, empty
+from rollbook.series.tables import about, empty, in_order
 from rollbook.series.totals import counted_disks, counted_interfaces
 from rollbook.series.views import PAGING, views_of
 from rollbook.sources import catalogue
@@ -112,8 +112,9 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> No
             few = tables["paging"] = {name: kind for name, kind in types["vmstat"].items() if name in PAGING.values()}
             some = ", ".join(["host", "ts", "mono", *map(quoted, few)])
             connection.execute(f"CREATE VIEW paging AS SELECT {some} FROM vmstat")  # noqa: S608 - quoted names
+        streamed = whole and (path is None or in_order(connection, path))
         for name, columns in tables.items():
-            rates = rates_of(name, columns, notes, step, streamed=whole)
+            rates = rates_of(name, columns, notes, step, streamed=streamed)
             connection.execute(f"CREATE VIEW {quoted(f'{name}_rates')} AS {rates}")
     add_known(connection, run.hosts)
     add_findings(connection, run.path)

@@ -1,7 +1,8 @@
 """Tables of the series: parts written as the hosts are read, then put together into one Parquet file per source.
 
 A table has `host`, `ts` (on the collector's clock), `mono` (the host's monotonic clock when this source was read), the
-fields that name the row, and all other fields, dicts as one column per name. Rows are sorted by host, key and time.
+fields that name the row, and all other fields, dicts as one column per name. Rows are sorted by host, key and time; a
+host with more values than are held at once comes in windows of time, each sorted so, and the file says that it does.
 Whole numbers are BIGINT, or DECIMAL(20) where one does not fit; lists are lists; what is absent is NULL.
 """
 
@@ -25,12 +26,13 @@ from rollbook.series.columns import Block, Column, Home
 from rollbook.series.sql import literal, parquet, quoted, text
 from rollbook.sources.base import Source, compare_of
 
-__all__ = ["Part", "Parts", "about", "empty", "join", "write"]
+__all__ = ["Part", "Parts", "about", "empty", "in_order", "join", "write"]
 
 BUDGET = 8 << 20  # values held before a part is written
 GROUP = 4 << 20  # values in one row group
 MOST_COLUMNS = 4096
-ABOUT = "rollbook_columns"
+ABOUT, ORDER = "rollbook_columns", "rollbook_order"
+IN_ORDER = "host, key, time"
 # A dictionary keeps the writer from storing counters as differences, which are a third smaller and quicker to make;
 # the few names of hosts and devices are better off with one.
 SMALL = "PARQUET_VERSION v2, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 64"
@@ -40,13 +42,17 @@ TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 @dataclasses.dataclass
 class Part:
-    """One part of a table on disk: its columns, where they come from, and those too wide for their type."""
+    """One part of a table on disk: its columns, where they come from, and those too wide for their type.
+
+    `again` says that a host is in it, or was before, in more than one window of time.
+    """
 
     source: str
     path: str
     rows: int
     homes: dict[str, Home]
     wide: set[str]
+    again: bool
 
 
 class Parts:
@@ -58,12 +64,18 @@ class Parts:
         self._values: Counter[str] = Counter()
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET enable_progress_bar = false")  # it would be drawn on stdout
+        self._hosts: dict[str, str] = {}  # whose block came last
+        self._again: set[str] = set()
         self.written: list[Part] = []
 
     def add(self, block: Block) -> None:
         """One more block; blocks of one source come in the order of the table."""
-        self._waiting.setdefault(block.source.name, []).append(block)
-        self._values[block.source.name] += block.values
+        name = block.source.name
+        if self._hosts.get(name) == block.host:
+            self._again.add(name)
+        self._hosts[name] = block.host
+        self._waiting.setdefault(name, []).append(block)
+        self._values[name] += block.values
         while self._values.total() > BUDGET:
             ((largest, _),) = self._values.most_common(1)
             self._write(largest)
@@ -89,7 +101,8 @@ class Parts:
         write(self._connection, "SELECT * FROM batches", path, QUICK, batches=batches)
         wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, homes[name]) == "BIGINT"}
         rows = sum(len(block.ts) for block in blocks)
-        self.written.append(Part(source.name, str(path), rows, {name: homes[name] for name in kinds}, wide))
+        kept = {name: homes[name] for name in kinds}
+        self.written.append(Part(source.name, str(path), rows, kept, wide, source.name in self._again))
 
 
 def join(
@@ -117,16 +130,26 @@ def join(
     rows = max(2048, min(122_880, GROUP // len(chosen) // 2048 * 2048))
     query = f"SELECT {', '.join(chosen)} FROM {parquet([part.path for part in parts])}"  # noqa: S608 - our own names
     about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
-    options = f"{SMALL}, ROW_GROUP_SIZE {rows}, KV_METADATA {{{ABOUT}: {text(_json(about))}}}"
+    order = "host, window, key, time" if any(part.again for part in parts) else IN_ORDER
+    notes_kept = f"{ABOUT}: {text(_json(about))}, {ORDER}: {text(order)}"
+    options = f"{SMALL}, ROW_GROUP_SIZE {rows}, KV_METADATA {{{notes_kept}}}"
     write(connection, query, target, options)
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
     """Of each column of a table how it compares (`counter`, `gauge`, …) and its unit, as the file itself says."""
-    query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
-    rows = connection.execute(query, [literal(path)]).fetchall()
-    found = next((value for key, value in rows if key == ABOUT), "{}")
+    found = _kept(connection, path).get(ABOUT, "{}")
     return {name: (mode, unit) for name, (mode, unit) in msgspec.json.decode(found).items()}
+
+
+def in_order(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Whether all rows of a table are sorted by host, key and time, as the file itself says."""
+    return _kept(connection, path).get(ORDER) == IN_ORDER
+
+
+def _kept(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+    query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
+    return dict(connection.execute(query, [literal(path)]).fetchall())
 
 
 def empty(source: Source) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rollbook.series.counters import GOOD_FOR
+from rollbook.series.counters import GOOD_FOR, LONGEST_STEP
 
 __all__ = ["PAGING", "PARTS", "views_of"]
 
@@ -75,22 +75,29 @@ PSI = """
 TASKS = """
     SELECT host, ts, load_1min, ctxt AS context_switches, procs_running, procs_blocked
     FROM loadavg FULL JOIN stat_totals_rates USING (host, ts)"""
-GPU_TOTAL = "SELECT host, ts, avg(gpu_util) AS gpu_util, sum(gpu_memory) AS gpu_memory FROM gpus GROUP BY host, ts"
-# By name: the table it needs, its columns, the query.
+# By name: the tables of which it needs one, its columns, the query.
+GPU = {
+    "gpu_average": (
+        ("gpu", "amdgpu"),
+        ("gpu_util", "gpu_memory"),
+        "SELECT host, ts, avg(gpu_util) AS gpu_util, sum(gpu_memory) AS gpu_memory FROM gpus GROUP BY host, ts",
+    )
+}
 SLOW = {
     "rdma": (
-        "infiniband_counters",
+        ("infiniband_counters",),
         ("rdma_rx", "rdma_tx"),
         "SELECT host, ts, sum(rdma_rx) AS rdma_rx, sum(rdma_tx) AS rdma_tx FROM ports GROUP BY host, ts",
     ),
     "nfs_total": (
-        "nfs",
+        ("nfs",),
         ("nfs_read", "nfs_write"),
         "SELECT host, ts, sum(nfs_read) AS nfs_read, sum(nfs_write) AS nfs_write FROM nfs_mounts GROUP BY host, ts",
     ),
-    "nfs_latency": ("nfs_ops", ("nfs_read_latency", "nfs_write_latency"), NFS_LATENCY),
-    "lustre": ("lustre_stats", ("lustre_read", "lustre_write"), LUSTRE_TOTAL),
+    "nfs_latency": (("nfs_ops",), ("nfs_read_latency", "nfs_write_latency"), NFS_LATENCY),
+    "lustre": (("lustre_stats",), ("lustre_read", "lustre_write"), LUSTRE_TOTAL),
 }
+BEAT_TABLES = ("loadavg", "meminfo", "vmstat", "stat")
 BEATS = """
     SELECT host, ts FROM loadavg UNION SELECT host, ts FROM meminfo UNION SELECT host, ts FROM vmstat
     UNION SELECT host, ts FROM all_cpus"""
@@ -108,27 +115,32 @@ PARTS = (
     "slow_total",
 )
 """The views that `rates` is made of; who wants no more than some columns is served faster by them."""
-# Of a latency or a wait the greatest is the slowest, of a flow the least.
+MEAN = "coalesce(sum(value * ns) / nullif(sum(ns), 0), avg(value))"
+# A sample tells of the time since the one before it, and belongs to the phase in the middle of which that lies: the one
+# taken at the edge of a phase ends it. Of a latency or a wait the greatest is the slowest, of a flow the least.
 PHASE_STATS = """
-    WITH long AS (
-        UNPIVOT (SELECT * EXCLUDE (host, ts), host, ts FROM rates) ON COLUMNS(* EXCLUDE (host, ts))
-        INTO NAME metric VALUE value
+    WITH stretches AS (
+        SELECT host, ts, least(epoch_ns(ts) - coalesce(epoch_ns(lag(ts) OVER beats), epoch_ns(ts)), {longest}) AS ns
+        FROM beats WINDOW beats AS (PARTITION BY host ORDER BY ts)
     ), placed AS (
-        SELECT phases.number, phases.name AS phase, host, metric, value
-        FROM phases JOIN long ON long.ts >= phases.start AND long.ts < phases."end"
+        SELECT phases.number, phases.name AS phase, host, ts, ns FROM phases JOIN stretches
+        ON epoch_ns(ts) - ns // 2 >= epoch_ns(phases.start) AND epoch_ns(ts) - ns // 2 < epoch_ns(phases."end")
+    ), long AS (
+        UNPIVOT (FROM placed JOIN rates USING (host, ts)) ON COLUMNS(* EXCLUDE (number, phase, host, ts, ns))
+        INTO NAME metric VALUE value
     ), by_host AS (
-        SELECT number, phase, metric, host, avg(value) AS value FROM placed GROUP BY ALL
+        SELECT number, phase, metric, host, {mean} AS value FROM long GROUP BY ALL
     ), over_time AS (
-        SELECT number, phase, metric, count(*) AS samples, avg(value) AS mean, quantile_cont(value, 0.5) AS p50,
+        SELECT number, phase, metric, count(*) AS samples, {mean} AS mean, quantile_cont(value, 0.5) AS p50,
             quantile_cont(value, 0.95) AS p95, max(value) AS max
-        FROM placed GROUP BY ALL
+        FROM long GROUP BY ALL
     ), over_hosts AS (
         SELECT number, phase, metric, count(*) AS hosts, quantile_cont(value, 0.5) AS hosts_p50,
             quantile_cont(value, 0.95) AS hosts_p95, min(value) AS hosts_min, max(value) AS hosts_max,
             arg_min(host, value) AS lowest, arg_max(host, value) AS highest
         FROM by_host GROUP BY ALL
     )
-    SELECT phase, metric, samples, mean, p50, p95, max, hosts, hosts_p50, hosts_p95, hosts_min, hosts_max,
+    SELECT number, phase, metric, samples, mean, p50, p95, max, hosts, hosts_p50, hosts_p95, hosts_min, hosts_max,
         CASE WHEN metric LIKE '%latency' OR metric LIKE 'psi%' OR metric IN ('cpu_iowait', 'cpu_steal') THEN highest
             WHEN regexp_matches(metric, '^(disk|net|nfs|lustre|rdma)_(read|write|rx|tx)$|^gpu_util$|^cpu_busy$')
             THEN lowest END AS slowest_host
@@ -145,6 +157,7 @@ def views_of(column: Column, steps: Mapping[str, float]) -> dict[str, str]:
         "writeback": "Writeback",
         "swap_free": "SwapFree",
     }
+    beat = max((steps[table] for table in BEAT_TABLES if table in steps), default=1.0)
     levels = ", ".join(f"1024 * {column('meminfo', name)} AS {alias}" for alias, name in memory.items())
     faults = ", ".join(f"{column('vmstat', name)} AS {alias}" for alias, name in PAGING.items())
     return {
@@ -161,8 +174,8 @@ def views_of(column: Column, steps: Mapping[str, float]) -> dict[str, str]:
         "memory_total": f"SELECT host, ts, {levels} FROM meminfo",  # noqa: S608 - our own text
         "pressure_total": PSI,
         "paging_total": f"SELECT host, ts, {faults} FROM paging_rates vmstat",  # noqa: S608 - our own text
-        "gpu_total": GPU_TOTAL,
-        "slow_total": _slow_total(steps),
+        "gpu_total": _held(GPU, steps),
+        "slow_total": _held(SLOW, steps),
         "samples": f"""
             SELECT beats.host, beats.ts, loadavg.* EXCLUDE (host, ts, mono), 1024 * meminfo.total_kib AS mem_total,
                 {levels}, stat.* EXCLUDE (host, ts, mono, cpu, extra),
@@ -173,7 +186,7 @@ def views_of(column: Column, steps: Mapping[str, float]) -> dict[str, str]:
                 LEFT JOIN stat_totals USING (host, ts) LEFT JOIN paging vmstat USING (host, ts)
             ORDER BY beats.host, beats.ts""",  # noqa: S608 - our own text
         "rates": _rates(),
-        "phase_stats": PHASE_STATS,
+        "phase_stats": PHASE_STATS.format(longest=round(LONGEST_STEP * beat * 1e9), mean=MEAN),
     }
 
 
@@ -184,14 +197,15 @@ def _rates() -> str:
     return f"SELECT beats.host, beats.ts, {columns} FROM beats {joined} ORDER BY beats.host, beats.ts"  # noqa: S608 - our own text
 
 
-def _slow_total(steps: Mapping[str, float]) -> str:
-    """What slow sources gave, on every beat until their next sample is due."""
+def _held(sources: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]], steps: Mapping[str, float]) -> str:
+    """What sources gave that are slow, or miss a beat now and then: on every beat until their next sample is due."""
     kept, joined = ["beats.host", "beats.ts"], []
-    for name, (table, columns, query) in SLOW.items():
-        if table not in steps:  # looking for the sample before each beat costs as much where there is none
+    for name, (tables, columns, query) in sources.items():
+        step = max((steps[table] for table in tables if table in steps), default=0.0)
+        if not step:  # looking for the sample before each beat costs as much where there is none
             kept += [f"NULL::DOUBLE AS {one}" for one in columns]
             continue
-        fresh = f"epoch_ns(beats.ts) - epoch_ns({name}.ts) <= {round(GOOD_FOR * steps[table] * 1e9)}"
+        fresh = f"epoch_ns(beats.ts) - epoch_ns({name}.ts) <= {round(GOOD_FOR * step * 1e9)}"
         kept += [f"CASE WHEN {fresh} THEN {name}.{one} END AS {one}" for one in columns]
         joined.append(f"ASOF LEFT JOIN ({query}) {name} ON beats.host = {name}.host AND beats.ts >= {name}.ts")
     return f"SELECT {', '.join(kept)} FROM {'beats' if joined else '(FROM beats LIMIT 0) beats'} {' '.join(joined)}"  # noqa: S608 - our own text
