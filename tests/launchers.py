@@ -48,6 +48,7 @@ class Heard:
     beats: list[int] = dataclasses.field(default_factory=list)
     facts: dict[str, int] = dataclasses.field(default_factory=dict)
     lost: list[str] = dataclasses.field(default_factory=list)
+    lost_ns: int = 0
     goodbye: bool = False
     thinned: bool = False
 
@@ -98,9 +99,9 @@ def record(
 
 
 def _back(found: dict[str, Heard], again: Sequence[str], happened: int) -> bool:
-    """Whether these have been away since then, and have given beats after that."""
-    after = [[beat for beat in found[name].beats if beat > happened] for name in again]
-    return all(len(beats) >= 3 and found[name].lost for name, beats in zip(again, after, strict=True))
+    """Whether these have been away since then, and have given beats after that, without being lost once more."""
+    hosts = [found[name] for name in again]
+    return all(host.lost_ns > happened and sum(beat > host.lost_ns for beat in host.beats) >= 4 for host in hosts)
 
 
 def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
@@ -112,6 +113,7 @@ def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
         host = found[names[entry.host]]
         if (event := entry.event) and event["event"] == "lost":
             host.lost.append(event["reason"])
+            host.lost_ns = entry.arrived_ns
         if frame := entry.frame:
             if frame.kind == "S":
                 host.beats.append(frame.wall)
