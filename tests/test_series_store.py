@@ -26,8 +26,9 @@ from rollbook.series.samples import HostSamples, Segments
 from rollbook.series.survey import survey
 from rollbook.series.tables import in_order
 from rollbook.series.timeseries import write_timeseries
-from rollbook.series.totals import counted_disks, counted_interfaces
+from rollbook.series.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
 from rollbook.sources.block import Block
+from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.net_class import Interface
 from rollbook.testing.journals import Script, record_this_machine, synthesise
 
@@ -315,6 +316,57 @@ def test_counted_interfaces() -> None:
         Interface("eth0", "virtual"), Interface("lo", "loopback"), Interface("br0", "bridge", lower=["eth0"])
     )
     assert counted_interfaces(["br0", "eth0", "lo"], inside) == ["eth0"]
+
+
+def mounted(**devices: str) -> HostRecord:
+    """A host with NFS mounts of these device numbers."""
+    mounts = [MountInfo(f"/{name}", "nfs4", f"srv:/{name}", "/", True, [], [], at) for name, at in devices.items()]
+    return HostRecord(name="a", status="complete", facts={"mountinfo": mounts})
+
+
+def test_counted_mounts() -> None:
+    """One mount of each file system; what the facts do not have counts, and a device number may have a second life."""
+    names = ["/a", "/b", "/c", "/d"]
+    assert counted_mounts(names, []) == names
+    assert counted_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]) == ["/a", "/b", "/d"]
+    assert counted_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]) == ["/b", "/c"]
+    assert counted_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]) == names
+    joined = [mounted(a="0:50", c="0:50"), mounted(b="0:50", c="0:50")]
+    assert same_mounts(names, joined) == {"/a": "/a", "/b": "/a", "/c": "/a", "/d": "/d"}
+
+
+MOUNT = """device srv:/x mounted on /{} with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2\n\tage:\t100\n\tbytes:\t0 0 0 0 {} 0 0 0
+\tper-op statistics\n\t        READ: {} 0 0 0 0 0 0 {} 0\n"""
+
+
+def test_nfs_bytes_of_many_mounts(record: Callable[..., Run]) -> None:
+    """A file system mounted at two places moves its bytes once, also while only one of them is there."""
+    samples: Samples = []
+    for second in range(0, 50, 10):
+        there = {"home1": (100, 1, 4), "home2": (100, 1, 4), "data": (7, 1, 2)}  # per second: bytes, requests, ms
+        if second > 20:
+            del there["home1"]
+        page = "".join(
+            MOUNT.format(name, *(value * second for value in (moved, ops, ms)))
+            for name, (moved, ops, ms) in there.items()
+        )
+        samples.append(
+            (
+                second,
+                {
+                    "nfs": {"/proc/self/mountstats": page},
+                    "nfs_ops": {"/proc/self/mountstats": page},
+                    "loadavg": {"/proc/loadavg": "1.5 0.5 0.25 1/2 3\n"},
+                },
+            )
+        )
+    run = record(["nfs", "nfs_ops", "loadavg"], samples, interval_ns=SECOND)
+    asked = "SELECT nfs_read, nfs_read_latency FROM slow_total ORDER BY ts"
+    assert rows(run, asked)[1:3] == [(207, 10 / 3)] * 2, "nothing is known of them"
+    run.hosts.start = [mounted(home1="0:50", home2="0:50", data="0:51")]
+    assert rows(run, asked) == [(None, None)] + [(107, 3)] * 4
+    assert rows(run, "SELECT count(DISTINCT device) FROM nfs_mounts") == [(3,)]
 
 
 @pytest.fixture

@@ -556,6 +556,21 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
     assert "GPU" not in CliRunner().invoke(cli, ["watch", "--once", "--interval", "0.2"]).stdout
 
 
+def test_nfs_bytes_of_many_mounts() -> None:
+    """A file system mounted at two places moves its bytes once."""
+    rates, source = HostRates(1.0), catalogue.source("nfs")
+    mounts = "".join(f"{n} 1 0:50 / {place} rw - nfs4 srv:/x rw\n" for n, place in enumerate(("/data", "/home")))
+    rates.learn("mountinfo", catalogue.source("mountinfo").parse({"/proc/self/mountinfo": mounts}))
+    for second in (0, 10):
+        page = MOUNTSTATS.format(read=3000 * second, written=70 * second)
+        page += page.replace("/data", "/home")
+        rates.begin()
+        at = START + second * SECOND
+        rates.take("nfs", source.parse({"/proc/self/mountstats": page}), at, second * SECOND)
+        rates.end(at)
+    assert rates.values == {"nfs_read": 3000, "nfs_write": 70}
+
+
 @pytest.mark.parametrize("merged", [2, 3])
 @pytest.mark.parametrize("first", [0, 1])
 def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int) -> None:

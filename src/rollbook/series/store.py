@@ -26,7 +26,7 @@ from rollbook.series.known import add_findings, add_known, add_texts
 from rollbook.series.rates import MACROS, rates_of
 from rollbook.series.sql import literal, parquet, quoted, text
 from rollbook.series.tables import about, empty, in_order
-from rollbook.series.totals import counted_disks, counted_interfaces
+from rollbook.series.totals import counted_disks, counted_interfaces, same_mounts
 from rollbook.series.views import PAGING, views_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source, compare_of
@@ -144,9 +144,22 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
         ("counted_disks", "diskstats", "device_name", counted_disks),
         ("counted_interfaces", "net_dev", "interface_name", counted_interfaces),
     ):
-        found: dict[str, list[str]] = {}
-        asked = f"SELECT DISTINCT host, {device} FROM {table} ORDER BY ALL"  # noqa: S608 - our own names
-        for host, name in connection.execute(asked).fetchall():
-            found.setdefault(host, []).append(name)
-        rows = [(host, name) for host, names in found.items() for name in choose(names, by_host.get(host, []))]
+        named = _named(connection, table, device)
+        rows = [(host, name) for host, names in named.items() for name in choose(names, by_host.get(host, []))]
         add_texts(connection, what, ("host", "device"), iter(rows))
+    # Mounts come and go: which one of a file system counts is another question at every beat.
+    mounts = [
+        (host, *pair)
+        for host, names in _named(connection, "nfs", "mount_point").items()
+        for pair in same_mounts(names, by_host.get(host, [])).items()
+    ]
+    add_texts(connection, "same_mounts", ("host", "device", "same"), iter(mounts))
+
+
+def _named(connection: duckdb.DuckDBPyConnection, table: str, device: str) -> dict[str, list[str]]:
+    """The devices of each host in a table."""
+    found: dict[str, list[str]] = {}
+    asked = f"SELECT DISTINCT host, {device} FROM {table} ORDER BY ALL"  # noqa: S608 - our own names
+    for host, name in connection.execute(asked).fetchall():
+        found.setdefault(host, []).append(name)
+    return found

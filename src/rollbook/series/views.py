@@ -48,13 +48,22 @@ GPUS = """
 NFS_MOUNTS = """
     SELECT host, ts, mount_point AS device, server_read_bytes AS nfs_read, server_written_bytes AS nfs_write
     FROM nfs_rates"""
+NFS_TOTAL = """
+    SELECT host, ts, sum(nfs_read) AS nfs_read, sum(nfs_write) AS nfs_write FROM (
+        SELECT host, ts, same, max(nfs_read) AS nfs_read, max(nfs_write) AS nfs_write
+        FROM nfs_mounts JOIN same_mounts USING (host, device) GROUP BY ALL
+    ) GROUP BY host, ts"""
 NFS_LATENCY = """
     SELECT host, ts,
         sum(execute_ms) FILTER (operation = 'READ') / nullif(sum(ops) FILTER (operation = 'READ'), 0)
             AS nfs_read_latency,
         sum(execute_ms) FILTER (operation = 'WRITE') / nullif(sum(ops) FILTER (operation = 'WRITE'), 0)
             AS nfs_write_latency
-    FROM nfs_ops_rates GROUP BY host, ts"""
+    FROM (
+        SELECT ops.host, ts, coalesce(same, mount_point), operation, max(ops) AS ops, max(execute_ms) AS execute_ms
+        FROM nfs_ops_rates ops LEFT JOIN same_mounts ON ops.host = same_mounts.host AND mount_point = device
+        GROUP BY ALL
+    ) GROUP BY host, ts"""
 LUSTRE_TOTAL = """
     SELECT host, ts, sum("sum") FILTER (operation = 'read_bytes') AS lustre_read,
         sum("sum") FILTER (operation = 'write_bytes') AS lustre_write
@@ -92,7 +101,7 @@ SLOW = {
     "nfs_total": (
         ("nfs",),
         ("nfs_read", "nfs_write"),
-        "SELECT host, ts, sum(nfs_read) AS nfs_read, sum(nfs_write) AS nfs_write FROM nfs_mounts GROUP BY host, ts",
+        NFS_TOTAL,
     ),
     "nfs_latency": (("nfs_ops",), ("nfs_read_latency", "nfs_write_latency"), NFS_LATENCY),
     "lustre": (("lustre_stats",), ("lustre_read", "lustre_write"), LUSTRE_TOTAL),

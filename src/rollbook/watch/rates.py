@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rollbook.records.hosts import HostRecord
 from rollbook.series.counters import GOOD_FOR, rise, rise_ticks, steady
-from rollbook.series.totals import counted_disks, counted_interfaces
+from rollbook.series.totals import counted_disks, counted_interfaces, counted_mounts
 from rollbook.sources import catalogue
 from rollbook.sources.amdgpu import AmdGpu
 from rollbook.sources.base import Record
@@ -40,7 +40,7 @@ SAMPLED = (
     *("loadavg", "meminfo", "stat", "diskstats", "net_dev", "pressure", "amdgpu", "gpu"),
     *("infiniband_counters", "nfs"),  # not on every beat, and therefore last
 )
-FACTS = ("block", "net_class")
+FACTS = ("block", "net_class", "mountinfo")
 """What tells which devices count in a host's totals."""
 CPU_TIME = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # guest time is in user and nice
 MOST_ROWS, MOST_LISTS = 10_000, 16  # kept of a host; one that names new devices at every beat must not fill our memory
@@ -68,7 +68,9 @@ FLOWS = {
     ),
     "net_dev": Flow("interface_name", counted_interfaces, 1, {"net_rx": "rx_bytes", "net_tx": "tx_bytes"}),
     "infiniband_counters": Flow("port", _all, 1, {"rdma_rx": "rx_bytes", "rdma_tx": "tx_bytes"}),
-    "nfs": Flow("mount_point", _all, 1, {"nfs_read": "server_read_bytes", "nfs_write": "server_written_bytes"}),
+    "nfs": Flow(
+        "mount_point", counted_mounts, 1, {"nfs_read": "server_read_bytes", "nfs_write": "server_written_bytes"}
+    ),
 }
 EVERY = {name: catalogue.source(name).every for name in SAMPLED}
 
