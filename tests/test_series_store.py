@@ -101,6 +101,19 @@ def test_rates(record: Callable[..., Run], name: str) -> None:
     assert [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")] == expected
 
 
+def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
+    """The stand-in takes whole seconds, however often samples are asked for; the others keep to their own step."""
+    script = Script(tmp_path / "raw", ["a", "b"], ["net_dev"], interval_ns=SECOND // 5)
+    for host, kind in enumerate(("sh", "python")):
+        script.connect(host, kind=kind)
+        for second in (0, 1, 2, 5):
+            script.sample(START + second * SECOND, net(eth0=100 * second), host=host)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    found = rows(Run(tmp_path, {}, hosts), "SELECT host, rx_bytes FROM net_dev_rates ORDER BY host, ts")
+    assert found == [*(("a", rate) for rate in (None, 100, 100, None)), *[("b", None)] * 4]
+
+
 @pytest.mark.parametrize(
     ("top", "expected"),
     [("1000", [None, 30.0, 20.0, 40.0]), (None, [None, 30.0, None, 40.0])],

@@ -21,6 +21,7 @@ from textual.widgets import Static
 
 from rollbook.cli import cli
 from rollbook.cli.watch import _record
+from rollbook.collect.frames import Frame
 from rollbook.errors import Refused, UsageError
 from rollbook.hosts import Host
 from rollbook.records.run import Run
@@ -32,7 +33,7 @@ from rollbook.series import store
 from rollbook.series.finish import derive
 from rollbook.sources import catalogue
 from rollbook.testing import Fake, FakeHost, Lab, linux
-from rollbook.testing.journals import Script, record_this_machine
+from rollbook.testing.journals import Script, body_of, record_this_machine
 from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
 from rollbook.watch.rates import COLUMNS, FACTS, RARE, SAMPLED, HostRates, Values
@@ -131,6 +132,21 @@ def test_the_unusual_come_first() -> None:
     assert all(host.values["disk_write"] == pytest.approx(100_000 * 512, rel=0.05) for host in rest)
     assert second.devices["sda"]["disk_write"] == second.values["disk_write"]
     assert not fake.living
+
+
+def test_a_host_without_python_is_not_silent() -> None:
+    """It beats in whole seconds, however often is asked for: its rates are there, and stay until its next beat."""
+    live = Live([Host("a")], lambda _: Fake({}), interval=0.2)
+    live.event({"event": "connected", "hello": {"kind": "sh"}, "method": "ssh"}, host=0)
+    number = {name: number for number, name in enumerate(SAMPLED)}
+    for second in range(3):
+        for name, pages in (net(eth0=100 * second) | {"gpu": {"nvidia-smi": GPU.format(60)}}).items():
+            payload = f"{number[name]} sample - 1000 \n".encode() + body_of(pages)
+            at = START + second * SECOND
+            live.frame(0, at, Frame("R", 2 * second + (name == "gpu"), at - START + SECOND, at, payload))
+    live.board.tick(START + 29 * SECOND // 10)
+    assert live.board.hosts["a"].state == "live"
+    assert live.board.hosts["a"].values["net_rx"] == 100
 
 
 def filled(board: Board, at: int, values: dict[str, float], *, but: str = "") -> None:

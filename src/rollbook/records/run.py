@@ -96,6 +96,11 @@ class RunHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
         return self.start + self.end
 
     @property
+    def without_python(self) -> list[str]:
+        """The hosts that the stand-in looked at, which samples in whole seconds."""
+        return list(dict.fromkeys(host.name for host in self.hosts if host.agent == "sh"))
+
+    @property
     def outcome(self) -> list[HostRecord]:
         """Each host as it was at the start; one that was whole then and not afterwards is partial, and says why."""
         later = {host.name: f"at the end: {host.reason}" for host in self.end if host.status != "complete"}

@@ -5,7 +5,20 @@ The rules that `rates` has in SQL for records, here for samples as they come.
 
 from __future__ import annotations
 
-__all__ = ["GOOD_FOR", "LONGEST_STEP", "NARROW", "SLACK", "SLACK_SHARE", "WIDE", "rise", "rise_ticks", "steady"]
+import math
+
+__all__ = [
+    "GOOD_FOR",
+    "LONGEST_STEP",
+    "NARROW",
+    "SLACK",
+    "SLACK_SHARE",
+    "WIDE",
+    "rise",
+    "rise_ticks",
+    "shell_step",
+    "steady",
+]
 
 LONGEST_STEP = 2.5
 """There is no rate over more steps than this: there were no samples for a while."""
@@ -30,6 +43,11 @@ def rise(now: int, before: int) -> int | None:
 def rise_ticks(now: int, before: int) -> int:
     """By how much a time in ticks rose. It may step back by one or two (proc_stat(5)): nothing has passed then."""
     return max(0, now - before)
+
+
+def shell_step(interval: float) -> float:
+    """The seconds between two samples of a host without Python: the stand-in takes whole ones, no fewer than asked."""
+    return float(math.ceil(interval))
 
 
 def steady(seconds: float, passed: float, step: float) -> bool:

@@ -6,12 +6,12 @@ gap of more than two and a half steps, across a reboot or a suspend, and where a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rollbook.series.counters import LONGEST_STEP, NARROW, SLACK, SLACK_SHARE, WIDE
-from rollbook.series.sql import quoted
+from rollbook.series.sql import quoted, text
 
-__all__ = ["MACROS", "rates_of"]
+__all__ = ["MACROS", "rates_of", "step_macro"]
 
 # Counters that begin again at nought where another column of their row says: the energy of a RAPL zone.
 TOPS = {"energy_uj": "max_energy_range_uj"}
@@ -31,6 +31,12 @@ MACROS = (
     "CREATE MACRO rise_to(now, before, top) AS CASE WHEN now >= before THEN now - before ELSE top - before + now END",
     "CREATE MACRO rise_ticks(now, before) AS CASE WHEN now < before THEN 0 ELSE now - before END",
 )
+
+
+def step_macro(slow: Collection[str], least: float) -> str:
+    """The macro `step_of`, which `rates_of` needs: the seconds between samples, of `slow` hosts at least `least`."""
+    step = f"CASE WHEN host IN ({', '.join(map(text, slow))}) THEN greatest(step, {least}) ELSE step END"
+    return f"CREATE MACRO step_of(host, step) AS {step if slow else 'step'}"
 
 
 def rates_of(
@@ -55,7 +61,7 @@ def rates_of(
     columns = ["*", "(mono - lag(mono) OVER beats) / 1e9 AS seconds", f"{' AND '.join(alike)} AS alike", *befores]
     columns += ["(epoch_ns(ts) - epoch_ns(lag(ts) OVER beats)) / 1e9 AS passed"]
     steady = (
-        f"alike AND seconds > 0 AND seconds <= {LONGEST_STEP * step} "
+        f"alike AND seconds > 0 AND seconds <= {LONGEST_STEP} * step_of(host, {step}) "
         f"AND passed - seconds < {SLACK} + {SLACK_SHARE} * passed"
     )
     beats = "" if streamed else f"PARTITION BY {', '.join(['host', *keys])} ORDER BY ts"

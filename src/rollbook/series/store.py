@@ -22,8 +22,9 @@ import duckdb
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.hosts import HostRecord
 from rollbook.records.run import Run
+from rollbook.series.counters import shell_step
 from rollbook.series.known import add_findings, add_known, add_texts
-from rollbook.series.rates import MACROS, rates_of
+from rollbook.series.rates import MACROS, rates_of, step_macro
 from rollbook.series.sql import literal, parquet, quoted, text
 from rollbook.series.tables import about, empty, in_order
 from rollbook.series.totals import counted_disks, counted_interfaces, same_mounts
@@ -92,6 +93,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> No
     for macro in MACROS:
         connection.execute(macro)
     interval, files = run.hosts.interval_seconds or 1.0, run.series_files()
+    connection.execute(step_macro(run.hosts.without_python, shell_step(interval)))
     sources = [source for source in catalogue.load() if source.every]
     types: dict[str, dict[str, str]] = {}
     steps: dict[str, float] = {}

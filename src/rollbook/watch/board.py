@@ -65,12 +65,14 @@ class HostView:
 class Board:
     """Hosts by name, in the order asked for. Whoever feeds it tells what happens, and `tick`s once per interval.
 
-    `columns` are those to show, `oddest` is the one that the most unusual host is so in.
+    `columns` are those to show, `oddest` is the one that the most unusual host is so in, `slower` has the seconds
+    between two beats of hosts that may take more than the interval.
     """
 
     def __init__(self, names: Sequence[str], interval: float) -> None:
         self.hosts = {name: HostView(name) for name in names}
         self.interval, self.now_ns, self.ticks = interval, 0, 0
+        self.slower: dict[str, float] = {}
         self.medians: Values = {}
         self.columns = [column for column in SHOWN if column not in RARE]
         self.oddest = CALM
@@ -117,7 +119,8 @@ class Board:
         self.now_ns = now_ns
         self.ticks += 1
         for host in self.hosts.values():
-            if host.there and now_ns - host.beat_ns > LONGEST_STEP * self.interval * 1e9:
+            step = self.slower.get(host.name, self.interval)
+            if host.there and now_ns - host.beat_ns > LONGEST_STEP * step * 1e9:
                 host.values, host.devices = {}, {}
                 host.state, host.since_ns = "silent", host.beat_ns
             elif host.state == "back" and now_ns - host.since_ns > BACK_FOR:

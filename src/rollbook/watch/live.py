@@ -14,6 +14,7 @@ from rollbook.collect.readings import READABLE, parsed, read_frame, split_pages
 from rollbook.collect.streams import Streams
 from rollbook.errors import ParseError, ProtocolError
 from rollbook.hosts import Host
+from rollbook.series.counters import shell_step
 from rollbook.series.samples import Unpacker
 from rollbook.sources import catalogue
 from rollbook.transports.base import Transport
@@ -118,6 +119,8 @@ class _Watched:
             self._offset = event["offset_ns"]
         elif event["event"] == "connected":
             self._board.hosts[self.name].method = event["method"]
+            self._rates.least = shell_step(self._board.interval) if event["hello"].get("kind") == "sh" else 0.0
+            self._board.slower[self.name] = max(self._board.interval, self._rates.least)
             self._unpacker.restart()
             self._seq = -1
         elif event["event"] == "lost":

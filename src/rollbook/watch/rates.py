@@ -78,11 +78,12 @@ EVERY = {name: catalogue.source(name).every for name in SAMPLED}
 class HostRates:
     """`values` are those of the beat under way by column, `devices` those of each device that counts.
 
-    What was not read, or has no rate yet, is in neither.
+    What was not read, or has no rate yet, is in neither. `step` is the time between two beats that was asked for,
+    `least` what a host cannot do better than.
     """
 
     def __init__(self, step: float) -> None:
-        self.step = step
+        self.step, self.least = step, 0.0
         self.values: Values = {}
         self.devices: dict[str, Values] = {}
         self._facts = HostRecord(name="", status="partial")
@@ -189,5 +190,5 @@ class HostRates:
         ts_before, mono_before, before = self._before.get((source, key), (ts, mono, None))
         self._before[source, key] = (ts, mono, row)
         seconds = (mono - mono_before) / 1e9
-        together = steady(seconds, (ts - ts_before) / 1e9, self.step * EVERY[source])
+        together = steady(seconds, (ts - ts_before) / 1e9, max(self.least, self.step * EVERY[source]))
         return (before if together else None), seconds

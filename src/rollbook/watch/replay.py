@@ -10,7 +10,7 @@ from typing import Any
 from rollbook.errors import HostStatus, RecordError
 from rollbook.records.run import Run
 from rollbook.series import store
-from rollbook.series.counters import GOOD_FOR
+from rollbook.series.counters import GOOD_FOR, shell_step
 from rollbook.watch.board import HISTORY, LASTING, Board
 from rollbook.watch.rates import COLUMNS, EVERY, Values
 
@@ -39,6 +39,8 @@ class Replay:
             raise RecordError(f"{run.path} has no samples to play")
         names = dict.fromkeys([*(host.name for host in run.hosts.start), *series])
         self.board = Board(list(names), step)
+        least = shell_step(run.hosts.interval_seconds or 0.0)
+        self.board.slower = {name: max(step, least) for name in run.hosts.without_python}
         self._going, self._moved = asyncio.Event(), asyncio.Event()
         self._going.set()
         self._series, self._step_ns, self._speed = series, round(step * 1e9), speed
