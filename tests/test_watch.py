@@ -572,6 +572,42 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
     assert "GPU" not in CliRunner().invoke(cli, ["watch", "--once", "--interval", "0.2"]).stdout
 
 
+@pytest.mark.parametrize(("interval", "stands"), [(1, 15), (10, 1), (20, 1)])
+def test_slow_values_die_in_time(tmp_path: Path, interval: int, stands: int) -> None:
+    """At long intervals slow sources are read at every beat: what they gave stands for as much less, live and later."""
+    script = Script(tmp_path / "raw", ["a"], SPECIAL, interval_ns=interval * SECOND, started_ns=START)
+    script.connect()
+    rates, seen = HostRates(interval), []
+    beats = catalogue.source("nfs").beats(interval)
+    for beat in range(beats + stands + 3):
+        second = beat * interval
+        texts = {"loadavg": {"/proc/loadavg": "0.5 0.4 0.3 2/100 7\n"}}
+        if beat in (0, beats):
+            page = MOUNTSTATS.format(read=3000 * second, written=70 * second)
+            texts["nfs"] = {"/proc/self/mountstats": page}
+        script.sample(START + second * SECOND, texts)
+        rates.begin()
+        for name, pages in texts.items():
+            rates.take(name, catalogue.source(name).parse(pages), START + second * SECOND, second * SECOND)
+        rates.end(START + second * SECOND)
+        seen.append("nfs_read" in rates.values)
+    script.close()
+    assert [beat for beat, known in enumerate(seen) if known] == list(range(beats, beats + stands + 1))
+    derive(tmp_path)
+    (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
+    replay = Replay(Run.open(tmp_path))
+
+    async def main() -> None:
+        async with replay.running():
+            replay.hold(held=True)
+            for beat, known in enumerate(seen):
+                replay.seek(beat)
+                assert ("nfs_read" in replay.board.hosts["a"].values) == known, beat
+            assert not replay.devices("a")
+
+    asyncio.run(main())
+
+
 def test_nfs_bytes_of_many_mounts() -> None:
     """A file system mounted at two places moves its bytes once."""
     rates, source = HostRates(1.0), catalogue.source("nfs")

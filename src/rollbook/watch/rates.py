@@ -18,7 +18,7 @@ from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.pressure import Pressure
 from rollbook.sources.stat import Cpu
 
-__all__ = ["COLUMNS", "EVERY", "FACTS", "RARE", "SAMPLED", "HostRates", "Values"]
+__all__ = ["COLUMNS", "FACTS", "RARE", "SAMPLED", "HostRates", "Values"]
 
 RARE = ("gpu_util", "gpu_memory", "rdma_rx", "rdma_tx", "nfs_read", "nfs_write")
 """Columns of what only some hosts have."""
@@ -72,7 +72,7 @@ FLOWS = {
         "mount_point", counted_mounts, 1, {"nfs_read": "server_read_bytes", "nfs_write": "server_written_bytes"}
     ),
 }
-EVERY = {name: catalogue.source(name).every for name in SAMPLED}
+SLOW = [name for name in SAMPLED if catalogue.source(name).every > 1]
 
 
 class HostRates:
@@ -86,6 +86,7 @@ class HostRates:
         self.step, self.least = step, 0.0
         self.values: Values = {}
         self.devices: dict[str, Values] = {}
+        self._beats = {name: catalogue.source(name).beats(step) for name in SAMPLED}
         self._facts = HostRecord(name="", status="partial")
         self._before: dict[tuple[str, str], tuple[int, int, Any]] = {}
         self._counted: dict[tuple[str, ...], list[str]] = {}
@@ -111,7 +112,7 @@ class HostRates:
                 self.values["mem_available"] = 1024.0 * available
         elif source in FLOWS:
             moved = self._flows(source, found, ts, mono)
-            if EVERY[source] > 1:
+            if source in SLOW:
                 self._slow[source] = (ts, moved)
             else:
                 self._add(moved)
@@ -122,7 +123,7 @@ class HostRates:
     def end(self, ts: int) -> None:
         """All of the beat is in: what slow sources gave stands until their next sample is due."""
         for source, (since, moved) in self._slow.items():
-            if ts - since <= GOOD_FOR * EVERY[source] * self.step * 1e9:
+            if ts - since <= GOOD_FOR * self._beats[source] * self.step * 1e9:
                 self._add(moved)
         for column, total in (("gpu_util", statistics.fmean), ("gpu_memory", sum)):
             if known := [device[column] for device in self.devices.values() if column in device]:
@@ -190,5 +191,5 @@ class HostRates:
         ts_before, mono_before, before = self._before.get((source, key), (ts, mono, None))
         self._before[source, key] = (ts, mono, row)
         seconds = (mono - mono_before) / 1e9
-        together = steady(seconds, (ts - ts_before) / 1e9, max(self.least, self.step * EVERY[source]))
+        together = steady(seconds, (ts - ts_before) / 1e9, max(self.least, self.step * self._beats[source]))
         return (before if together else None), seconds

@@ -11,8 +11,9 @@ from rollbook.errors import HostStatus, RecordError
 from rollbook.records.run import Run
 from rollbook.series import store
 from rollbook.series.counters import GOOD_FOR, shell_step
+from rollbook.sources import catalogue
 from rollbook.watch.board import HISTORY, LASTING, Board
-from rollbook.watch.rates import COLUMNS, EVERY, Values
+from rollbook.watch.rates import COLUMNS, Values
 
 __all__ = ["Replay"]
 
@@ -106,8 +107,8 @@ class Replay:
             return found
         at_ns = self.board.hosts[name].beat_ns
         for view, (source, columns) in DEVICES.items():
-            often = EVERY[source] <= self._merged
-            since = at_ns if often else at_ns - round(GOOD_FOR * EVERY[source] / self._merged * self._step_ns)
+            beats = catalogue.source(source).beats(self._step_ns / self._merged / 1e9)
+            since = at_ns if beats <= self._merged else at_ns - round(GOOD_FOR * beats / self._merged * self._step_ns)
             rows = self._connection.cursor().execute(
                 f"SELECT device, {', '.join(columns)} FROM {view} "  # noqa: S608 - our own names
                 "WHERE host = ? AND ts BETWEEN make_timestamp_ns(?) AND make_timestamp_ns(?) ORDER BY device, ts",
