@@ -417,3 +417,25 @@ def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
     assert hosts.start[6].status == "unreachable"
     assert hosts.series[2].boot_ids == ["boot-0", "boot-1"]
     assert hosts.end == []
+
+
+@pytest.mark.parametrize("visits", [["new"], ["new", "new"], ["", "new"], ["new", "", "new"]])
+def test_a_reboot_is_told_whatever_was_lost_on_the_way(tmp_path: Path, visits: list[str]) -> None:
+    """The boot before a gap counts and the one after it, not those of connections that brought no sample.
+
+    Of a connection called "" there is no more than a hello that was not understood.
+    """
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
+    script.connect(boot="old")
+    text = {"loadavg": {"/proc/loadavg": "1.5 0.1 0.2 1/2 3\n"}}
+    for first, boots in ((0, []), (20, visits), (40, ["new"])):
+        for boot in boots:
+            script.frame("H", b"", START + first * SECOND, first * SECOND)
+            if boot:
+                script.connect(boot=boot)
+        for second in range(first, first + 10):
+            script.sample(START + second * SECOND, text, mono=second * SECOND)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    assert [gap.why for gap in hosts.series[0].gaps] == ["rebooted", "connection lost"]
+    assert hosts.series[0].boot_ids == ["old", "new"]

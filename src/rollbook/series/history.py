@@ -148,15 +148,14 @@ def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
 
 def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
     times, longest = host.times(), LONGEST_STEP * _interval(survey, host)
-    begins = {index: number for number, index in enumerate(host.connections)}
-    boots = [hello.get("boot_id", "") for hello in host.hellos]
+    begins = set(host.connections)
     for index in range(1, len(times)):
         if times[index] - times[index - 1] <= longest:
             continue
         why = "no samples: the host was stopped or overloaded"
         if index in begins:
-            before, after = boots[begins[index] - 1 : begins[index]], boots[begins[index] : begins[index] + 1]
-            why = "rebooted" if before and after and before != after else "connection lost"
+            boots = {host.boot_at(index - 1), host.boot_at(index)} - {""}
+            why = "rebooted" if len(boots) > 1 else "connection lost"
         elif index in host.thinned:
             why = "thinned out: the connection was too slow"
         elif index in host.restarts:

@@ -5,6 +5,7 @@ The pass checks every entry, and keeps twenty bytes of each sample; their conten
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import zlib
@@ -33,9 +34,10 @@ class HostLog:
     """What the journal has of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
 
     `restarts` are the samples before which frames are missing, `connections` those that come first on a connection:
-    deflate streams begin anew at both. `thinned` are those before which the agent left out some. `clocks` has four
-    numbers for each measurement of its clock: when, offset, bound, round trip. `refused` counts the readings of facts
-    whose text is here alone, because nothing could be made of it; known when facts have been read.
+    deflate streams begin anew at both. `boot_ids` has an item for each connection, "" where the greeting failed.
+    `thinned` are samples before which the agent left out some. `clocks` has four numbers for each measurement of its
+    clock: when, offset, bound, round trip. `refused` counts the readings of facts whose text is here alone, because
+    nothing could be made of it; known when facts have been read.
     """
 
     name: str
@@ -44,6 +46,7 @@ class HostLog:
     walls: array[int] = dataclasses.field(default_factory=lambda: array("q"))
     restarts: set[int] = dataclasses.field(default_factory=set)
     connections: list[int] = dataclasses.field(default_factory=list)
+    boot_ids: list[str] = dataclasses.field(default_factory=list)
     thinned: set[int] = dataclasses.field(default_factory=set)
     timeline: Timeline = dataclasses.field(default_factory=Timeline)
     clocks: array[int] = dataclasses.field(default_factory=lambda: array("q"))
@@ -82,7 +85,12 @@ class HostLog:
     @property
     def boots(self) -> list[str]:
         """The boot ids of the connections, repeated ones once."""
-        return list(dict.fromkeys(hello["boot_id"] for hello in self.hellos if hello.get("boot_id")))
+        return [boot_id for boot_id in dict.fromkeys(self.boot_ids) if boot_id]
+
+    def boot_at(self, index: int) -> str:
+        """The boot id of the connection that a sample came by; "" where it is not known."""
+        number = bisect.bisect_right(self.connections, index)
+        return self.boot_ids[number - 1] if number else ""
 
     def event(self, event: dict[str, Any], at_ns: int) -> None:
         """Take what the collector noted about this host."""
@@ -95,6 +103,7 @@ class HostLog:
                 if not self._greeted:  # its hello is damaged
                     self._connect()
                 self.hellos.append({str(name): str(value) for name, value in event["hello"].items()})
+                self.boot_ids[-1] = self.hellos[-1].get("boot_id", "")
                 self.method, self._greeted = str(event.get("method", "")), False
             case "busy":
                 self.turned_away.append(str(event.get("reason", "")))
@@ -144,6 +153,7 @@ class HostLog:
     def _connect(self) -> None:
         self.timeline.connect()
         self.connections.append(len(self.places))
+        self.boot_ids.append("")
         self._seq, self._missing, self._round = -1, None, (-1, 0)
 
     def _sample(self, place: int, size: int, wall: int) -> None:
