@@ -78,6 +78,13 @@ def test_a_host_that_comes_late_gives_its_start_facts_then(tmp_path: Path, monke
     assert [(host.status, len(host.facts)) for host in hosts.end] == [("complete", 4)] * 2
 
 
+def test_a_journal_begins_twice(tmp_path: Path) -> None:
+    """Far apart, so that no damage at one place takes from all entries whose they are."""
+    record(tmp_path, Fake({"a": FakeHost(pages=linux("a"))}))
+    first, again = events(tmp_path, "begin")
+    assert first == again
+
+
 def test_login_and_start_facts_have_one_time_together(tmp_path: Path) -> None:
     """A host that takes most of its time to answer has the rest for its facts, and holds up the run no longer."""
     fake = Fake({"slow": FakeHost(pages=linux("slow"), delay=0.5, pace=0.5)})

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rollbook.collect.frames import Frame
+from rollbook.errors import RecordError
 from rollbook.records.hosts import HostRecord
 from rollbook.records.run import ClockJump
 from rollbook.series.clocks import Timeline
@@ -105,6 +106,28 @@ def test_reconnects_start_anew(tmp_path: Path) -> None:
     reader = HostSamples(found, found.hosts[0], files)
     assert [reader.connection for _ in reader] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert reader.lost == 0
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["in the next segment", "in the same segment"])
+def test_a_damaged_begin_costs_itself(tmp_path: Path, again: bool) -> None:
+    """The samples before the first `begin` that is whole are found all the same."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    script.connect()
+    for number in range(9):
+        script.sample(START + number * SECOND, load(number))
+        if number == 4 and again:
+            script.journal.begin()
+    script.close()
+    path, began = tmp_path / "000001.seg", survey(tmp_path).started_ns
+    path.write_bytes(path.read_bytes().replace(b'"hosts"', b'"hasts"', 1))
+    if not again:
+        with pytest.raises(RecordError, match="no journal that can be read"):
+            survey(tmp_path)
+        Script(tmp_path, ["a"], ["loadavg"], started_ns=began).close()
+    found = survey(tmp_path)
+    assert (found.damaged, found.started_ns) == (1, began)
+    assert [len(host.places) for host in found.hosts] == [9]
+    assert found.hosts[0].boots == ["boot-1"]
 
 
 def test_stand_in_samples(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ class Recorder:
     ) -> None:
         self.broken = ""
         begin = {
-            "event": "begin",
             "hosts": [host.name for host in hosts],
             "slots": {host.name: host.slots for host in hosts if host.slots is not None},
             "users": {host.name: host.user for host in hosts if host.user is not None},
@@ -86,6 +85,8 @@ class Recorder:
         """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
         await self._streams.ready()
         self.event("ready")
+        with contextlib.suppress(RecordError):
+            self.journal.begin()
 
     def mark(self, name: str) -> Coroutine[Any, Any, None]:
         """Start a phase: noted in the journal as it is called, from any thread; awaited, every host is sampled."""

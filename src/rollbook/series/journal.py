@@ -3,10 +3,12 @@
 `raw/000001.seg`, `raw/000002.seg`, … hold entries, each `>4sIIIQ` (magic, length of the payload, CRC-32 of all that
 follows, host number, time of arrival on the collector's clock) and a payload of one letter and its content: `F` a
 frame of that host (`>cIQQ`: type, number, both clocks; then the frame's payload), `J` an event of the collector as
-JSON. Every segment begins with the `begin` event, so that it can be read alone.
+JSON. Every segment begins with the `begin` event, so that it can be read alone; a recorder writes it once more when all
+hosts are ready, so that there are two of it, far apart, in a journal of one segment too.
 
 A reader believes an entry when its checksum is right and passes over everything else: a torn tail, a hole, a page
-of zeros cost the entries they touch and no other.
+of zeros cost the entries they touch and no other. Only where every `begin` is among them is there no telling whose the
+others are.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, begin: dict[str, Any], segment_bytes: int = SEGMENT) -> None:
-        self._directory, self._begin, self._limit = directory, begin, segment_bytes
+        self._directory, self._begin, self._limit = directory, {**begin, "event": "begin"}, segment_bytes
         self._waiting = bytearray()
         self._size, self._fd, self._failure = 0, -1, ""
         self._adding, self._writing = threading.Lock(), threading.Lock()
@@ -80,6 +82,10 @@ class Journal:
     def event(self, event: dict[str, Any], host: int | None = None) -> None:
         """An event of the collector, of one host or of the run, now."""
         self._append(RUN if host is None else host, time.time_ns(), b"J" + json.dumps(event).encode())
+
+    def begin(self) -> None:
+        """Write the event that every segment begins with once more: damage at one place must not cost the rest."""
+        self.event(self._begin)
 
     def flush(self) -> None:
         """Write what waits into the file: it survives our death, not yet the machine's."""
@@ -132,8 +138,7 @@ class Journal:
             os.fsync(self._lock)  # the name, too, must survive
         except OSError as error:
             self._fail(error)
-        begin = {**self._begin, "event": "begin"}
-        self._write(entry(RUN, time.time_ns(), b"J" + json.dumps(begin).encode()))
+        self._write(entry(RUN, time.time_ns(), b"J" + json.dumps(self._begin).encode()))
 
     def _write(self, data: bytes | bytearray) -> None:
         view = memoryview(data)

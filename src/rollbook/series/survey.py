@@ -233,17 +233,12 @@ def plan_of(begin: dict[str, Any]) -> Plan:
 
 def survey(directory: Path) -> Survey:
     """Read all of a journal once; raises `RecordError` where there is none."""
-    reader = read(directory)
-    found: Survey | None = None
-    plan = Plan(())
+    begin, at_ns = _begin(directory)
+    began = int(begin.get("started_ns", at_ns))
+    found = Survey(directory, begin, [HostLog(str(name)) for name in begin["hosts"]], began, began)
+    reader, plan = read(directory), found.plan
     for entry in reader:
         event = entry.event
-        if found is None:
-            if event is None or event.get("event") != "begin":
-                continue  # its host numbers mean nothing yet
-            began = int(event.get("started_ns", entry.arrived_ns))
-            found = Survey(directory, event, [HostLog(str(name)) for name in event["hosts"]], began, began)
-            plan = found.plan
         found.ended_ns = max(found.ended_ns, entry.arrived_ns)
         if event is not None and entry.host == RUN:
             found.event(event, entry.arrived_ns)
@@ -251,10 +246,17 @@ def survey(directory: Path) -> Survey:
             found.hosts[entry.host].event(event, entry.arrived_ns)
         elif entry.host < len(found.hosts) and (frame := entry.frame) is not None:
             found.hosts[entry.host].frame(frame, entry, plan)
-    if found is None:
-        raise RecordError(f"{directory} has no journal that can be read")
     found.damaged = reader.damaged
     return found
+
+
+def _begin(directory: Path) -> tuple[dict[str, Any], int]:
+    """The first `begin` that can be read, and when it was written; without one, host numbers mean nothing."""
+    for entry in read(directory):
+        event = entry.event
+        if event is not None and event.get("event") == "begin":
+            return event, entry.arrived_ns
+    raise RecordError(f"{directory} has no journal that can be read")
 
 
 def _header(frame: Frame) -> tuple[int, str]:
