@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import shutil
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -492,6 +493,21 @@ def test_export_round_trip(small: Run, tmp_path: Path, form: str) -> None:
     if form == "csv":
         expected = sorted((f"'{name}" if name.startswith("=") else name, *rest) for name, *rest in expected)
     assert found == expected
+
+
+def test_a_table_whose_source_is_not_installed(small: Run, tmp_path: Path) -> None:
+    """It is asked and exported like any other, with the rates that its file tells of; so is what others put there."""
+    series = small.path / "series"
+    shutil.copy(series / "net_dev.parquet", series / "site_links.parquet")
+    shutil.copy(series / "loadavg.parquet", series / "hosts.parquet")
+    duckdb.execute(f"COPY (SELECT 5 AS x) TO '{series}/other.parquet'")
+    asked = "SELECT * FROM {} WHERE interface_name = 'eth0' ORDER BY ts"
+    assert rows(small, asked.format("site_links")) == rows(small, asked.format("net_dev"))
+    assert rows(small, asked.format("site_links_rates")) == rows(small, asked.format("net_dev_rates"))
+    assert rows(small, "SELECT x FROM other") == [(5,)]
+    assert rows(small, "SELECT status FROM hosts") == [("failed",)], "our own names stay ours"
+    invoke("export", str(small.path), "-o", str(tmp_path / "out"))
+    assert {path.stem for path in (tmp_path / "out").iterdir()} >= {"net_dev", "site_links", "other", "rates", "hosts"}
 
 
 HOSTILE = '=n<script>alert("1")</script>\x1b[31m\x07\u202e\u2066\u200b'

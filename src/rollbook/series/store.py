@@ -2,7 +2,8 @@
 
 `connect` gives a DuckDB connection that can read the record's own tables and no other file, with
 
-    <source>            the table of each sampled source, without rows where the record has none
+    <source>            the table of each sampled source, without rows where the record has none; also of those that
+                        are not installed here, if the record has them
     <source>_rates      the same with counters per second
     all_cpus, paging    of `stat` the line that sums up all CPUs, of `vmstat` faults and swapping; *_rates per second
     samples, rates      one row per host and beat: what tells most, as it was read and per second
@@ -13,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from rollbook.series.tables import about, empty, in_order
 from rollbook.series.totals import counted_disks, counted_interfaces, same_mounts
 from rollbook.series.views import PAGING, views_of
 from rollbook.sources import catalogue
-from rollbook.sources.base import Source, compare_of
+from rollbook.sources.base import SELDOM, Source, compare_of
 
 __all__ = ["connect", "dicts", "query", "rows"]
 
@@ -127,6 +128,24 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> No
 
     for name, body in views_of(column, steps).items():
         connection.execute(f"CREATE VIEW {name} AS {body}")
+    if foreign := {name: path for name, path in files.items() if name not in types}:
+        _add_foreign(connection, foreign, interval * max(1, int(SELDOM / interval), run.hosts.merged), whole=whole)
+
+
+def _add_foreign(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path], step: float, *, whole: bool) -> None:
+    """Views of the tables whose sources are not installed here, as the files themselves describe them.
+
+    How often such a source was read is not known: `step` is as seldom as any is.
+    """
+    asked = "SELECT lower(table_name) FROM information_schema.tables"
+    taken = {row[0] for row in connection.execute(asked).fetchall()}
+    for name, path in files.items():
+        if name.lower() in taken:
+            continue
+        connection.execute(f"CREATE VIEW {quoted(name)} AS FROM {parquet([path.resolve()])}")
+        if notes := about(connection, path):
+            rates = rates_of(name, _types(connection, name), notes, step, streamed=whole)
+            connection.execute(f"CREATE VIEW IF NOT EXISTS {quoted(f'{name}_rates')} AS {rates}")
 
 
 def _types(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
