@@ -16,11 +16,13 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
+import rollbook
 from rollbook.cli import cli
 from rollbook.errors import UsageError
 from rollbook.records.hosts import HostRecord
 from rollbook.records.layout import Leaf
 from rollbook.records.run import Run, RunHosts
+from rollbook.series import known as known_tables
 from rollbook.series import seal, store
 from rollbook.series.finish import derive
 from rollbook.series.samples import HostSamples, Segments
@@ -467,6 +469,22 @@ def test_query_that_is_wrong(small: Run, sql: str, says: str, form: str) -> None
         CliRunner().invoke(cli, ["query", str(small.path), sql, "--format", form], catch_exceptions=False)
 
 
+def test_facts_are_made_for_who_asks(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand hosts they take long: who does not name them does not wait, and nobody takes them for empty."""
+    small.hosts.start = [HostRecord(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
+    sql = "SELECT host, phase, source, key, value FROM Facts WHERE field = 'kind'"
+    assert rollbook.query(small, sql) == [
+        {"host": "a", "phase": "start", "source": "block", "key": "sda", "value": "disk"}
+    ]
+    monkeypatch.setattr(known_tables, "_facts", None)
+    assert {row["name"] for row in rollbook.query(small, "SHOW TABLES")} > {"facts", "hosts", "rates"}
+    with store.connect(small) as connection:
+        assert store.query(connection, "DESCRIBE facts").fetchall()[5][:2] == ("value", "VARCHAR")
+        for sql in ("SELECT count(*) FROM facts", "FROM query_table('fac' || 'ts')"):
+            with pytest.raises(UsageError, match="facts were not asked for"):
+                store.query(connection, sql).fetchall()
+
+
 def test_findings(small: Run) -> None:
     """What the rules found is a table; without them it is empty."""
     sql = "SELECT rule, severity, hosts, message, silenced FROM findings ORDER BY rule"
@@ -499,7 +517,8 @@ def test_a_table_whose_source_is_not_installed(small: Run, tmp_path: Path) -> No
     """It is asked and exported like any other, with the rates that its file tells of; so is what others put there."""
     series = small.path / "series"
     shutil.copy(series / "net_dev.parquet", series / "site_links.parquet")
-    shutil.copy(series / "loadavg.parquet", series / "hosts.parquet")
+    for name in ("hosts", "facts"):
+        shutil.copy(series / "loadavg.parquet", series / f"{name}.parquet")
     duckdb.execute(f"COPY (SELECT 5 AS x) TO '{series}/other.parquet'")
     asked = "SELECT * FROM {} WHERE interface_name = 'eth0' ORDER BY ts"
     assert rows(small, asked.format("site_links")) == rows(small, asked.format("net_dev"))

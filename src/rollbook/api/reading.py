@@ -25,7 +25,7 @@ def query(record: Run | Path | str, sql: str) -> list[dict[str, Any]]:
 
     Columns must have different names.
     """
-    with store.connect(_run(record)) as connection:
+    with store.connect(_run(record), facts=store.wants_facts(sql)) as connection:
         return list(store.dicts(store.query(connection, sql)))
 
 

@@ -44,7 +44,7 @@ def command(record: Path, sql: str, form: str) -> None:
     net_total; hosts, facts, phases, gaps, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns
     of one.
     """
-    with store.connect(open_record(record)) as connection:
+    with store.connect(open_record(record), facts=store.wants_facts(sql)) as connection:
         found = store.query(connection, sql)
         names = [column[0] for column in found.description or []]
         if form == "json":

@@ -39,7 +39,7 @@ def export(run: Run, form: str, output: Path, tables: Sequence[str] = ()) -> lis
     except OSError as error:
         raise UsageError(f"cannot write to {output}: {error.strerror}") from error
     written = []
-    with connect(run, output, whole=True) as connection:
+    with connect(run, output, whole=True, facts="facts" in chosen) as connection:
         known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
         for name in chosen:
             if name not in known:

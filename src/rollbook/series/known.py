@@ -11,12 +11,12 @@ import duckdb
 import msgspec
 
 from rollbook.records.hosts import HostRecord
-from rollbook.records.run import Phase, RunHosts
+from rollbook.records.run import Phase, RunHosts, SeriesHost
 from rollbook.series.arrow import Batches, Texts
 from rollbook.sources import catalogue
 from rollbook.sources.base import Record, compare_of
 
-__all__ = ["add_findings", "add_known", "add_texts"]
+__all__ = ["add_facts", "add_findings", "add_known", "add_texts"]
 
 CHUNK = 50_000
 
@@ -58,11 +58,13 @@ HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, r
 
 
 def add_known(connection: duckdb.DuckDBPyConnection, hosts: RunHosts) -> None:
-    """Make the tables `hosts`, `phases`, `gaps` and `facts`."""
+    """Make the tables `hosts`, `phases` and `gaps`."""
     connection.execute(HOSTS)
-    names = dict.fromkeys([*(record.name for record in hosts.hosts), *(one.name for one in hosts.series)])
+    start, end = ({one.name: one for one in records} for records in (hosts.start, hosts.end))
+    series = {one.name: one for one in hosts.series}
     marks = ", ".join(["?"] * 14 + ["make_timestamp_ns(?)"] * 2 + ["?"] * 4)
-    for row in [_host(hosts, name) for name in names]:
+    for name in start | end | series:
+        row = _host(name, start.get(name), end.get(name), series.get(name))
         connection.execute(f"INSERT INTO hosts VALUES ({marks})", row)  # noqa: S608 - question marks
     connection.execute('CREATE TABLE phases (number BIGINT, name VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS)')
     phases = hosts.phases or [Phase("run", hosts.started_ns, hosts.ended_ns + 1)]
@@ -78,7 +80,17 @@ def add_known(connection: duckdb.DuckDBPyConnection, hosts: RunHosts) -> None:
                 "INSERT INTO gaps VALUES (?, make_timestamp_ns(?), make_timestamp_ns(?), ?)",
                 [one.name, gap.start_ns, gap.end_ns, gap.why],
             )
-    add_texts(connection, "facts", ("host", "phase", "source", "key", "field", "value"), _facts(hosts))
+
+
+def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RunHosts, *, made: bool) -> None:
+    """Make the table `facts`: thousands of rows for each host. One that is not made has its columns, and says so."""
+    columns = ("host", "phase", "source", "key", "field", "value")
+    if made:
+        add_texts(connection, "facts", columns, _facts(hosts))
+        return
+    nothing = ", ".join(f"NULL::VARCHAR AS {name}" for name in columns)
+    why = "error('the facts were not asked for when the record was opened')"
+    connection.execute(f"CREATE VIEW facts AS SELECT {nothing} WHERE {why} IS NULL")
 
 
 def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
@@ -111,10 +123,7 @@ def add_texts(
         connection.unregister("batches")
 
 
-def _host(hosts: RunHosts, name: str) -> list[Any]:
-    start = next((one for one in hosts.start if one.name == name), None)
-    end = next((one for one in hosts.end if one.name == name), None)
-    series = next((one for one in hosts.series if one.name == name), None)
+def _host(name: str, start: HostRecord | None, end: HostRecord | None, series: SeriesHost | None) -> list[Any]:
     known = start or end
     clock = series.clocks[-1].clock if series and series.clocks else known.clock if known else None
     return [

@@ -24,7 +24,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.records.hosts import HostRecord
 from rollbook.records.run import Run
 from rollbook.series.counters import shell_step
-from rollbook.series.known import add_findings, add_known, add_texts
+from rollbook.series.known import add_facts, add_findings, add_known, add_texts
 from rollbook.series.rates import MACROS, rates_of, step_macro
 from rollbook.series.sql import literal, parquet, quoted, text
 from rollbook.series.tables import about, empty, in_order
@@ -33,19 +33,23 @@ from rollbook.series.views import PAGING, views_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import SELDOM, Source, compare_of
 
-__all__ = ["connect", "dicts", "query", "rows"]
+__all__ = ["connect", "dicts", "query", "rows", "wants_facts"]
 
 CHUNK = 1000
 
 
-def connect(run: Run, output: Path | None = None, *, whole: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(
+    run: Run, output: Path | None = None, *, whole: bool = False, facts: bool = False
+) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`.
 
-    `whole` is for who reads all hosts at once: rates are then made in one pass over each table.
+    `whole` is for who reads all hosts at once: rates are then made in one pass over each table. `facts` is for who
+    reads that table, which takes long to make of many hosts; without, a query that reads it fails.
     """
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a query prints
+        add_facts(connection, run.hosts, made=facts)
         _fill(connection, run, whole=whole)
         paths = [path.resolve() for path in run.series_files().values()]
         files = ", ".join(text(name) for path in paths for name in (path, literal(path)))
@@ -58,6 +62,11 @@ def connect(run: Run, output: Path | None = None, *, whole: bool = False) -> duc
         connection.close()
         raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
     return connection
+
+
+def wants_facts(sql: str) -> bool:
+    """Whether a query may read the table `facts`."""
+    return "facts" in sql.lower()
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
@@ -144,7 +153,8 @@ def _add_foreign(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path
             continue
         connection.execute(f"CREATE VIEW {quoted(name)} AS FROM {parquet([path.resolve()])}")
         if notes := about(connection, path):
-            rates = rates_of(name, _types(connection, name), notes, step, streamed=whole)
+            streamed = whole and in_order(connection, path)
+            rates = rates_of(name, _types(connection, name), notes, step, streamed=streamed)
             connection.execute(f"CREATE VIEW IF NOT EXISTS {quoted(f'{name}_rates')} AS {rates}")
 
 
