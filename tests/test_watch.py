@@ -136,17 +136,20 @@ def test_the_unusual_come_first() -> None:
 
 def test_a_host_without_python_is_not_silent() -> None:
     """It beats in whole seconds, however often is asked for: its rates are there, and stay until its next beat."""
-    live = Live([Host("a")], lambda _: Fake({}), interval=0.2)
+    live = Live([Host("a")], lambda _: Fake({}), interval=0.1)
     live.event({"event": "connected", "hello": {"kind": "sh"}, "method": "ssh"}, host=0)
     number = {name: number for number, name in enumerate(SAMPLED)}
     for second in range(3):
-        for name, pages in (net(eth0=100 * second) | {"gpu": {"nvidia-smi": GPU.format(60)}}).items():
+        at = START + second * SECOND
+        port = {PORT.format(name): f"{25 * second}\n" for name in ("rcv", "xmit")}
+        texts = {**net(eth0=100 * second), "gpu": {"nvidia-smi": GPU.format(60)}, "infiniband_counters": port}
+        for place, (name, pages) in enumerate(texts.items()):
             payload = f"{number[name]} sample - 1000 \n".encode() + body_of(pages)
-            at = START + second * SECOND
-            live.frame(0, at, Frame("R", 2 * second + (name == "gpu"), at - START + SECOND, at, payload))
+            live.frame(0, at, Frame("R", len(texts) * second + place, at - START + SECOND, at, payload))
     live.board.tick(START + 29 * SECOND // 10)
     assert live.board.hosts["a"].state == "live"
-    assert live.board.hosts["a"].values["net_rx"] == 100
+    values = live.board.hosts["a"].values
+    assert (values["net_rx"], values["rdma_rx"]) == (100, 100)
 
 
 def filled(board: Board, at: int, values: dict[str, float], *, but: str = "") -> None:

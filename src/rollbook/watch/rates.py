@@ -123,7 +123,7 @@ class HostRates:
     def end(self, ts: int) -> None:
         """All of the beat is in: what slow sources gave stands until their next sample is due."""
         for source, (since, moved) in self._slow.items():
-            if ts - since <= GOOD_FOR * self._beats[source] * self.step * 1e9:
+            if ts - since <= GOOD_FOR * self._step_of(source) * 1e9:
                 self._add(moved)
         for column, total in (("gpu_util", statistics.fmean), ("gpu_memory", sum)):
             if known := [device[column] for device in self.devices.values() if column in device]:
@@ -186,10 +186,14 @@ class HostRates:
                     moved.setdefault(name, {})[column] = flow.unit * risen / seconds
         return moved
 
+    def _step_of(self, source: str) -> float:
+        """The seconds from one sample of a source to the next."""
+        return max(self.least, self.step * self._beats[source])
+
     def _since(self, source: str, key: str, row: Any, ts: int, mono: int) -> tuple[Any, float]:
         """The same row at its beat before and the seconds since; None where the two do not belong together."""
         ts_before, mono_before, before = self._before.get((source, key), (ts, mono, None))
         self._before[source, key] = (ts, mono, row)
         seconds = (mono - mono_before) / 1e9
-        together = steady(seconds, (ts - ts_before) / 1e9, max(self.least, self.step * self._beats[source]))
+        together = steady(seconds, (ts - ts_before) / 1e9, self._step_of(source))
         return (before if together else None), seconds
