@@ -147,10 +147,12 @@ def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
 
 
 def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
-    times, longest = host.times(), LONGEST_STEP * _interval(survey, host)
+    times, interval = host.times(), _interval(survey, host)
+    longest = LONGEST_STEP * interval
     begins = set(host.connections)
     for index in range(1, len(times)):
-        if times[index] - times[index - 1] <= longest:
+        # A beat or two may be late or left out; one that is missing where the connection was lost was lost with it.
+        if times[index] - times[index - 1] <= (1.5 * interval if index in begins else longest):
             continue
         why = "no samples: the host was stopped or overloaded"
         if index in begins:
