@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from rollbook import agent
-from rollbook.agent import reading
+from rollbook.agent import loop, reading
+from rollbook.agent.children import blocked
 from rollbook.agent.loop import Agent
 from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop
@@ -32,6 +35,7 @@ from tests.agents import PYTHON, HandAgent
 
 SHELLS = ["dash", "bash", "busybox"]
 SOURCES = Plan((catalogue.source("loadavg"),) * 4)  # as many as any test here samples
+IN_THE_KERNEL = "import ctypes; libc = ctypes.CDLL(None); libc.vfork() or libc.sleep(60)"  # until its child is gone
 Pages = dict[str, tuple[str, str]]
 
 
@@ -92,6 +96,28 @@ def test_a_kept_program_that_hangs_or_dies_is_started_anew(hand: HandAgent, tmp_
     for word in set(said):
         pid = word.split()[1]
         assert not left_of(int(pid)), "one of them lives on"
+
+
+@pytest.mark.parametrize(
+    ("program", "leaving", "stuck"),
+    [("import time; time.sleep(0.3)", 30.0, 0), ("import time; time.sleep(60)", 0.5, 0), (IN_THE_KERNEL, 0.5, 1)],
+)
+def test_what_takes_a_moment_to_leave_is_not_stuck(
+    own: Agent, monkeypatch: pytest.MonkeyPatch, program: str, leaving: float, stuck: int
+) -> None:
+    """A killed child may have a driver to let go of; only one that the kernel holds beyond that is stuck."""
+    monkeypatch.setattr(loop, "LEAVING", leaving)
+    child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    try:
+        own.dying, until = [child.pid], time.monotonic() + 20
+        while stuck and not blocked(child.pid):
+            assert time.monotonic() < until
+        own.goodbye()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert b"stuck=%d\n" % stuck in own.out.waiting
 
 
 def test_a_flood_is_cut_between_lines() -> None:

@@ -3,7 +3,8 @@
 import os
 import time
 
-from rollbook.agent.reading import PATH, elsewhere, failed, located
+from rollbook.agent.reading import PATH, Tree, elsewhere, failed, located
+from rollbook.agent.wire import slurp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ def detach() -> None:
         os.dup2(null, fd)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
+
+
+def blocked(pid: int) -> bool:
+    """Whether a process, or a thread of it, is stuck in the kernel, where no signal ends it."""
+    tasks = "/proc/%d/task" % pid
+    return any(slurp(tasks + "/" + task + "/stat").rpartition(") ")[2][:1] == "D" for task in Tree().names(tasks))
 
 
 class Child:

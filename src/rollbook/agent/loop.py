@@ -6,7 +6,7 @@ import sys
 import time
 import zlib
 
-from rollbook.agent.children import Child
+from rollbook.agent.children import Child, blocked
 from rollbook.agent.once import Plain, Reading, Walk
 from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop, Reader
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 QUIET = 5.0  # seconds of silence after which a beat is sent
 RUNNING = 4  # sources with programs read side by side
+LEAVING = 1.0  # seconds in which what was killed is gone; a driver that gives a GPU back takes a third of one
 KEY_BEATS = 60  # after so many beats the deflate streams start anew, so that any minute decodes alone
 SAME = 4, b""  # flags and data of a source whose pages are those of the one before it in the sample
 SELDOM = 10**10  # nanoseconds; no source is sampled less often if beats allow, or short runs would have no rates of it
@@ -80,10 +81,7 @@ class Agent:
         self.out.frame(b"H", lines_of(facts))
 
     def goodbye(self) -> None:
-        if self.loops:  # they were killed a moment ago, and their cost is known when they are gone
-            time.sleep(0.02)
-        self.dying += [loop.pid for loop in self.loops if loop.pid]
-        stuck = len([pid for pid in self.dying if os.waitpid(pid, os.WNOHANG)[0] == 0])
+        stuck = self.stuck()  # first, for what children cost is known when they are gone
         peak = [line.split()[1] for line in slurp("/proc/self/status").splitlines() if line.startswith("VmHWM")]
         facts = [
             ("cpu", "%.4f" % (time.process_time() + sum(os.times()[2:4]))),  # of children no clock is finer
@@ -96,6 +94,16 @@ class Agent:
             ("stuck", stuck),
         ]
         self.out.frame(b"E", lines_of(facts))
+
+    def stuck(self) -> int:
+        """How many of the killed children are stuck in the kernel; the others are given a moment to leave."""
+        left = self.dying + [loop.pid for loop in self.loops if loop.pid]
+        until = time.monotonic() + LEAVING
+        while True:
+            left = [pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0]
+            if not left or time.monotonic() >= until:
+                return len([pid for pid in left if blocked(pid)])
+            time.sleep(0.005)
 
     def reading(
         self, source: "Source", phase: str, pages: bytes, clocks: "Clocks", took: int, status: str, note: str = ""
@@ -312,7 +320,7 @@ class Agent:
         self.lines += lines
 
     def end(self, said: bool = True) -> None:
-        """End within a second, whatever children or the collector do; lines that leave at a pace get their time."""
+        """End within two seconds, whatever children or the collector do; lines that leave at a pace get their time."""
         for child in self.children + self.loops:
             child.kill()
         if said:
