@@ -361,6 +361,16 @@ def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
             assert hand.kind("R", 3).payload.startswith(b"0 sample ")
 
 
+@pytest.mark.parametrize("said", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_knows_the_time_without_nanoseconds(shell: str, said: str, tmp_path: Path) -> None:
+    """Seconds are not taken for nanoseconds, however the host's `date` leaves out what it does not know."""
+    (tmp_path / "date").write_text(f"#!/bin/sh\necho {said}\n")
+    (tmp_path / "date").chmod(0o755)
+    with stand_in(shell, tmp_path) as hand:
+        assert {frame.wall // 10**9 for frame in hand.frames} == {1_700_000_000}
+
+
 @pytest.mark.parametrize(("shell", "asked", "seconds"), [("dash", 1.1, 2), ("bash", 0.2, 1), ("busybox", 0.2, 1)])
 def test_the_stand_in_samples_in_whole_seconds(shell: str, asked: float, seconds: int, tmp_path: Path) -> None:
     """Parts of one are rounded up, so that it is never faster than asked; beats fall on the clock."""
