@@ -165,6 +165,22 @@ def test_files_for_which_no_room_is_left_are_told(shell: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_names_of_files_take_no_room(shell: str, tmp_path: Path) -> None:
+    """A source's limit is for what its files hold: many small ones are all read, however long their names."""
+    for name in "abcdefgh":
+        (tmp_path / name).write_text("1234567\n")
+    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
+    with HandAgent(argv) as hand:
+        if shell:
+            assert hand.process.stdin is not None
+            hand.process.stdin.write(agent.stand_in())
+        hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
+        hand.kind("D")
+        pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
+    assert [(status, data) for _, status, data in pages] == [("ok", b"1234567\n")] * 8
+
+
+@pytest.mark.parametrize("shell", ["", *SHELLS])
 def test_what_is_cut_is_cut_between_lines(shell: str, tmp_path: Path) -> None:
     """A file that is too long loses whole lines, read once or sampled: half a number would be a wrong one."""
     (tmp_path / "long").write_text("1234567\n" * 20)

@@ -82,7 +82,7 @@ class Source:
             data = read_file(path, left) if left > 0 else page(path, "truncated")
             if named or not data.startswith(b"absent"):
                 pages.append(data)
-                left -= len(data)
+                left -= len(data) - data.index(b"\n") - 1  # the names of pages are not counted
         links = [(read_link(path), named) for path, named in self.paths("link", tree)]
         pages += [data for data, named in links if named or not data.startswith(b"absent")]
         pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
