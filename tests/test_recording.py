@@ -24,6 +24,7 @@ from rollbook.series.finish import derive
 from rollbook.series.journal import read
 from rollbook.sources import catalogue
 from rollbook.testing import Fake, FakeHost, linux
+from rollbook.testing.fake import FakeChannel
 from rollbook.transports.ssh import Busy
 
 PLAN = Plan.of([catalogue.source(name) for name in ("identity", "uptime", "meminfo", "loadavg")])
@@ -102,6 +103,28 @@ def test_the_stand_in_is_asked_before_it_is_given_up(tmp_path: Path, monkeypatch
     assert fake.opened["sh"] == 1
     assert not events(tmp_path, "lost")
     assert [host.status for host in hosts.start + hosts.end] == ["complete"] * 2
+
+
+def test_a_host_that_speaks_is_not_given_up_for_late_pongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait behind its samples, or are lost: one connection lasts, and the clock is measured again later."""
+    monkeypatch.setattr(stream, "SILENCE", 0.2)
+    monkeypatch.setattr(stream, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(stream, "CLOCK_EVERY", 0.6)
+
+    class Late(Fake):
+        """The pong after those of the start never comes."""
+
+        async def open(self, host: Host) -> FakeChannel:
+            channel = await super().open(host)
+            obey = channel._obey
+            monkeypatch.setattr(channel, "_obey", lambda order: order == ["ping", "9"] or obey(order))
+            return channel
+
+    fake = Late({"a": FakeHost(pages=linux("a"))})
+    record(tmp_path, fake, during=lambda _: asyncio.sleep(2.5))
+    assert fake.opened["a"] == 1
+    assert not events(tmp_path, "lost")
+    assert len(events(tmp_path, "clock")) > 1
 
 
 GARBAGE = "the host sends garbage; look at what its login files print for sessions without a terminal"

@@ -158,11 +158,11 @@ class HostStream:
                 await session.sample(self.share.interval_ns)
             self._session, self.state, self.reason = session, "sampling", ""
             self.ready.set()
-            watching = asyncio.create_task(self._watch(session))
-            stack.callback(watching.cancel)
+            beside = [asyncio.create_task(work) for work in (self._watch(session), self._measure(session))]
             gone = asyncio.create_task(session.lasting())
-            stack.callback(gone.cancel)
-            done, _ = await asyncio.wait([watching, gone], return_when=asyncio.FIRST_COMPLETED)
+            for task in (*beside, gone):
+                stack.callback(task.cancel)
+            done, _ = await asyncio.wait([*beside, gone], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
 
@@ -173,22 +173,36 @@ class HostStream:
             self._deadline = time.monotonic() + self.share.timeout
         return self._deadline
 
+    @property
+    def _silence(self) -> float:
+        """Seconds after which a host that said nothing at all is given up."""
+        return SILENCE + 2 * self.share.interval_ns / 1e9
+
     async def _watch(self, session: Session) -> None:
-        """Notice silence, after a last ping; measure the clock from time to time."""
-        silence = SILENCE + 2 * self.share.interval_ns / 1e9
-        measured = time.monotonic()
+        """Notice silence."""
         while True:
             before = time.monotonic()
             await asyncio.sleep(LOOK_EVERY)
-            if time.monotonic() - before > silence / 2:
-                session.heard = time.monotonic()  # we were stopped ourselves; what the host said still waits
             now = time.monotonic()
-            if now - session.heard > silence:
-                raise TimedOut(f"silent for {silence:.0f} s")
-            if now - measured > CLOCK_EVERY or now - max(measured, session.heard) > silence / 2:
+            if now - before > self._silence / 2:
+                session.heard = now  # we were stopped ourselves; what the host said still waits
+            if now - session.heard > self._silence:
+                raise TimedOut(f"silent for {self._silence:.0f} s")
+
+    async def _measure(self, session: Session) -> None:
+        """Measure the clock from time to time, and where nothing was heard for long: the host may have to be asked.
+
+        Pongs may be lost, or come late behind much else. That makes no host silent: it is asked anew.
+        """
+        measured = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            now = time.monotonic()
+            if now - measured > CLOCK_EVERY or now - max(measured, session.heard) > self._silence / 2:
                 measured = now
-                async with _limit(session.heard + silence, f"no answer to pings within {silence:.0f} s"):
-                    await self._clock(session, CLOCK_PINGS)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOCK_EVERY):
+                        await self._clock(session, CLOCK_PINGS)
 
     async def _clock(self, session: Session, pings: int) -> None:
         clock = await session.measure_clock(pings)
