@@ -296,6 +296,25 @@ def test_a_read_that_is_given_up_as_data_comes() -> None:
     assert not raised
 
 
+def test_two_that_write_at_once() -> None:
+    """More than the pipe takes, to a program that is slow to read: one after the other, and nobody waits for ever."""
+
+    async def main() -> bytes:
+        pipe = Pipe(["sh", "-c", "sleep 0.2; exec cat"])
+        writing = [asyncio.create_task(pipe.write(word * 200_000)) for word in (b"a", b"b")]
+        await asyncio.sleep(0.1)
+        writing.append(asyncio.create_task(pipe.write(b"c")))
+        heard = b""
+        async with asyncio.timeout(20):
+            while not heard.endswith(b"c"):
+                heard += await pipe.read()
+            await asyncio.gather(*writing)
+        await pipe.close()
+        return heard
+
+    assert asyncio.run(main()) == b"a" * 200_000 + b"b" * 200_000 + b"c"
+
+
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.', flush=True)\ntime.sleep(60)"
 
 

@@ -68,6 +68,7 @@ class Pipe:
             os.set_blocking(file.fileno(), False)
         self._stderr, self._listener = bytearray(), listener
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._writing = asyncio.Lock()
         asyncio.get_running_loop().add_reader(self._err.fileno(), self._hear)
 
     @property
@@ -94,13 +95,14 @@ class Pipe:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; a process that is gone swallows them."""
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            while data:
-                try:
-                    data = data[os.write(self._in.fileno(), data) :]
-                except BlockingIOError:
-                    await self._ready(self._in.fileno(), write=True)
+        """Send bytes, those of one caller before those of the next; a process that is gone swallows them."""
+        async with self._writing:
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                while data:
+                    try:
+                        data = data[os.write(self._in.fileno(), data) :]
+                    except BlockingIOError:
+                        await self._ready(self._in.fileno(), write=True)
 
     async def close(self, grace: float = 0.0) -> Ending:
         """Close our side; after `grace` seconds SIGTERM, a second later SIGKILL. Gives how it ended.
