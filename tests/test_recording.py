@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import resource
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from rollbook.series.journal import read
 from rollbook.sources import catalogue
 from rollbook.testing import Fake, FakeHost, linux
 from rollbook.testing.fake import FakeChannel
+from rollbook.transports.launcher import Launcher
 from rollbook.transports.ssh import Busy
 
 PLAN = Plan.of([catalogue.source(name) for name in ("identity", "uptime", "meminfo", "loadavg")])
@@ -255,3 +256,20 @@ def test_many_hosts_at_a_low_limit(tmp_path: Path, few_files: int) -> None:
         return logs[0].read_text()
 
     assert asyncio.run(limit()) == f"{few_files}\n"
+
+
+def test_all_hosts_of_a_launcher_at_a_low_limit(few_files: int) -> None:
+    """Its agents come back all at once, however few hosts are looked at side by side."""
+
+    class Nobody(Launcher):
+        async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+            del hosts, program
+            return ["false"]
+
+        def variables(self) -> tuple[str, str]:
+            return "RANK", "NODE"
+
+    launcher = Nobody()
+    records = asyncio.run(gather([Host(f"n{n}") for n in range(90)], lambda _: launcher, Plan(()), fanout=2))
+    assert {record.status for record in records} == {"failed"}
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= few_files + 90 * 4

@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import resource
 
+from rollbook.transports.listener import ADDRESSES
+
 __all__ = ["given_back", "make_room", "raised"]
 
 EACH = 4  # per host: three pipes, and one more while it is ended
+EACH_BACK = ADDRESSES  # more for one that a launcher starts: its agent tries all addresses of ours at once
 BESIDE = 256  # for everything else that this process has open
 
 _before: list[tuple[int, int]] = []
 
 
-def make_room(hosts: int) -> None:
-    """Allow this process the files that so many hosts at once need, as far as the system lets it."""
+def make_room(hosts: int, launched: int = 0) -> None:
+    """Allow this process the files that so many hosts at once need, as far as the system lets it.
+
+    Hosts that are `launched` all come at once, however many are looked at side by side.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = EACH * hosts + BESIDE
+    wanted = EACH * hosts + EACH_BACK * launched + BESIDE
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft == resource.RLIM_INFINITY or wanted <= soft:

@@ -18,7 +18,7 @@ from rollbook.errors import HostStatus, TransportError
 from rollbook.hosts import Host
 from rollbook.records.hosts import HostRecord
 from rollbook.transports.base import Transport
-from rollbook.transports.launcher import launching
+from rollbook.transports.launcher import launched, launching
 from rollbook.transports.ssh import Busy
 
 __all__ = ["Progress", "gather", "look_at"]
@@ -62,7 +62,7 @@ async def gather(
     """
     progress = progress or _Quiet()
     turns = asyncio.Semaphore(fanout)
-    make_room(min(fanout, len(hosts)))
+    make_room(min(fanout, len(hosts)), launched(hosts, route))
     stop = stop or asyncio.Event()
 
     async def one(host: Host) -> HostRecord:

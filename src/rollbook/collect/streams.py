@@ -11,7 +11,7 @@ from rollbook.collect.plan import Plan
 from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
 from rollbook.transports.base import Transport
-from rollbook.transports.launcher import launching
+from rollbook.transports.launcher import launched, launching
 
 __all__ = ["Streams"]
 
@@ -44,7 +44,7 @@ class Streams:
         self._launching = launching(hosts, route, script)
 
     async def __aenter__(self) -> Self:
-        make_room(len(self.hosts))
+        make_room(len(self.hosts), launched(self.hosts, self.ways[0]))
         await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
         self.streams = [

@@ -26,7 +26,7 @@ from rollbook.transports.listener import own_addresses
 from rollbook.transports.pipe import Ending
 from rollbook.transports.words import about, gist, sentences
 
-__all__ = ["Launcher", "launching"]
+__all__ = ["Launcher", "launched", "launching"]
 
 LINES_PER_SECOND = 10_000  # of all agents together, on one stdout
 AGAIN = 10.0  # seconds for which a launcher that could not be started is not tried by one host after the other
@@ -187,6 +187,11 @@ class Launcher(abc.ABC):
 
         await launch.start(argv)
         return launch
+
+
+def launched(hosts: Sequence[Host], route: Callable[[Host], Transport]) -> int:
+    """How many of the hosts have their agents started by a launcher."""
+    return sum(isinstance(route(host), Launcher) for host in hosts)
 
 
 @contextlib.asynccontextmanager
