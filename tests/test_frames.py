@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.agent.wire import binary, text
-from rollbook.collect.frames import HEADER, LARGEST, MAGIC, MOST_TAGS, Decoder, Frame, cksum
+from rollbook.collect.frames import HEADER, LARGEST, MAGIC, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import parsed, read_frame
 from rollbook.errors import ProtocolError
@@ -108,6 +108,19 @@ def test_frames_that_are_claimed_and_never_come_cost_little() -> None:
     decoder.feed(header * ((LARGEST + (1 << 20)) // len(header)))
     assert decoder.hopeless
     assert decoder.damaged < 10
+
+
+@pytest.mark.parametrize(("good", "cut", "hopeless"), [(10, 1, False), (1, 10, True)])
+def test_noise_is_judged_by_what_comes_with_it(good: int, cut: int, hopeless: bool) -> None:
+    """Lines that are cut now and then do not add up over days; a host that sends mostly garbage is given up."""
+    decoder, seq = Decoder(), 0
+    while seq < 30_000:
+        for number in range(good + cut):
+            line = CARRIERS["text"](b"R", seq, 1, 1, bytes(600))
+            decoder.feed(line if number < good else line[:-50] + b"\n")
+            seq += 1
+    assert decoder.damaged * 600 > MOST_NOISE
+    assert decoder.hopeless == hopeless
 
 
 def test_many_agents_on_one_channel_are_bounded() -> None:

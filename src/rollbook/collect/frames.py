@@ -49,10 +49,10 @@ class Frame(msgspec.Struct, frozen=True):
 class Decoder:
     """Bytes in, frames out. Memory is bounded by the largest frame whatever the host sends.
 
-    `noise` counts bytes that belonged to no frame, `head` keeps the first of them for error messages, `damaged`
-    counts frames that began but were cut or changed, `wasted` the bytes that were summed up for them beyond those of
-    good ones, and `lost` the numbers missing between good frames. `needs_shell` is set when the host said that it has
-    no Python.
+    `noise` counts bytes that belonged to no frame beyond those of good ones since, `head` keeps the first of them for
+    error messages, `damaged` counts frames that began but were cut or changed, `wasted` the bytes that were summed up
+    for them beyond those of good ones, and `lost` the numbers missing between good frames. `needs_shell` is set when
+    the host said that it has no Python.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,10 @@ class Decoder:
 
     @property
     def hopeless(self) -> bool:
-        """Whether so much was no frame that the host is not worth listening to."""
+        """Whether so much was no frame that the host is not worth listening to.
+
+        Good frames make up for it: over days even a line that loses little loses much.
+        """
         return self.noise > MOST_NOISE or self.wasted > MOST_WASTED
 
     def feed(self, data: bytes, *, end: bool = False) -> list[Frame]:
@@ -106,6 +109,7 @@ class Decoder:
 
         An agent on a shared channel sends some frames once more at the end: what was missing is then given late.
         """
+        self.noise = max(0, self.noise - HEADER.size - len(frame.payload))
         self.wasted = max(0, self.wasted - len(frame.payload))
         before, missing = self._seen.get(frame.tag, -1), self._missing
         if frame.mono | frame.wall > LATEST or (before < 0 and len(self._seen) >= MOST_TAGS):
