@@ -118,6 +118,20 @@ def test_user(stub: Path, host: Host, ssh_user: str | None, user: str | None) ->
     assert argv[-2] == host.name
 
 
+@pytest.mark.parametrize("error", [KeyError, OSError])
+def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    """In a container our number may have none: this machine is reached all the same, and nobody named is us."""
+
+    def getuser() -> str:
+        raise error("uid not found")
+
+    monkeypatch.setattr("getpass.getuser", getuser)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert route(Options())(Host("here", local=True)).name == "local"
+    assert route(Options())(Host("here", local=True, user="ann")).name == "ssh"
+    assert route(Options(ssh_user="ann"))(Host("here", local=True)).name == "ssh"
+
+
 def test_ssh_gives_up_before_the_host_is(stub: Path) -> None:
     """The reason shall be ssh's own: its limit lies below ours."""
     assert "ConnectTimeout=10" in argv_of(stub, Host("node1"), timeout=60.0)

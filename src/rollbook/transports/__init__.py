@@ -114,8 +114,16 @@ def fallback(options: Options) -> Callable[[Host], Transport] | None:
 
 
 def _is_me(host: Host, options: Options) -> bool:
-    me = (None, getpass.getuser())
-    return host.local and host.user in me and options.ssh_user in me
+    named = [user for user in (host.user, options.ssh_user) if user is not None]
+    return host.local and all(user == _me() for user in named)
+
+
+def _me() -> str:
+    """The name of this user; empty where its number has none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _allocated() -> frozenset[str]:
