@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import fcntl
 import os
 import pty
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.collect.command import _written
 from rollbook.records.run import Run
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
@@ -221,6 +223,18 @@ def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
     assert process.returncode == 0
     assert len(data) == 300_000
     assert (only_record(tmp_path).path / "stdout.log").stat().st_size == 300_000
+
+
+def test_an_output_that_does_not_block_loses_nothing() -> None:
+    """Whoever shares our output may have made it so: a full pipe is waited for, as one that blocks is."""
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    with os.fdopen(theirs, "rb") as reader, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        written = threads.submit(_written, ours, b"x" * 300_000)
+        written.add_done_callback(lambda _: os.close(ours))
+        time.sleep(0.2)  # until the pipe is full
+        assert len(reader.read()) == 300_000
+        assert written.result()
 
 
 def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import signal
 import subprocess
 import termios
@@ -153,9 +154,13 @@ class _Copy(threading.Thread):
 
 
 def _written(fd: int, data: bytes) -> bool:
+    """Write all of it, however slow the reader; whether that could be done."""
     try:
         while data:
-            data = data[os.write(fd, data) :]
+            try:
+                data = data[os.write(fd, data) :]
+            except BlockingIOError:  # who shares our output, such as ssh, may have made it non-blocking
+                select.select([], [fd], [])
     except BrokenPipeError:
         raise
     except OSError:
