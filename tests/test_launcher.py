@@ -340,6 +340,30 @@ def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None
     asyncio.run(main())
 
 
+def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are killed as a group whose number is still the program's, and nobody is later."""
+    ours: list[bool] = []
+    real = os.killpg
+
+    def killpg(group: int, number: int) -> None:
+        ours.append(Path(f"/proc/{group}").exists())
+        real(group, number)
+
+    async def main() -> None:
+        pipe = Pipe(["sh", "-c", "sleep 63 & exit 3"])
+        await pipe.gone(10.0)
+        assert pipe.code == 3
+        monkeypatch.setattr(os, "killpg", killpg)
+        assert (await pipe.close()).code == (await pipe.close()).code == pipe.code == 3
+        pipe.signal(signal.SIGTERM)
+
+    asyncio.run(main())
+    assert ours == [True]
+    until = time.monotonic() + 5
+    while [one for one in living() if one.has_environment("TOGETHER=1") and "sleep 63" in one.cmdline]:
+        assert time.monotonic() < until
+
+
 def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is stuck in the kernel, or another user's, is left behind after a moment, and the loop goes on."""
     monkeypatch.setattr(Pipe, "_kill", lambda *_: None)

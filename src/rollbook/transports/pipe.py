@@ -78,12 +78,25 @@ class Pipe:
 
     @property
     def code(self) -> int | None:
-        """The exit code, None while the process runs."""
-        return self._process.poll()
+        """The exit code, None while the process runs.
+
+        One that ended is not reaped before `close`: until then nobody else can have its number, or that of its group.
+        """
+        if self._err.closed:
+            return self._process.poll()
+        try:
+            ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # who started us ignores the end of children, and so the kernel reaps them
+            return self._process.poll()
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, not to its helpers."""
-        self._process.send_signal(number)
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
 
     async def read(self) -> bytes:
         """The next bytes; empty when the other side has closed, or we have."""
@@ -114,7 +127,7 @@ class Pipe:
                 self._release(self._in)
                 with contextlib.suppress(TimeoutError):
                     await self.gone(grace)
-                if self._process.poll() is None:
+                if self.code is None:
                     self._kill(signal.SIGTERM)
                     with contextlib.suppress(TimeoutError):
                         await self.gone(1.0)
@@ -132,18 +145,23 @@ class Pipe:
 
     async def gone(self, seconds: float | None = None) -> None:
         """Wait until the process has ended; raises `TimeoutError` after so many seconds."""
-        if self._process.poll() is not None:
+        if self.code is not None:
             return
         async with asyncio.timeout(seconds):
             try:
                 fd = os.pidfd_open(self._process.pid)
             except OSError:  # kernels before 5.3
-                await asyncio.to_thread(self._process.wait)
+                await asyncio.to_thread(self._wait)
                 return
             try:
                 await self._ready(fd, write=False)
             finally:
                 os.close(fd)
+
+    def _wait(self) -> None:
+        """Sleep until the process has ended."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
     def _hear(self) -> None:
         """Take what is on stderr, keep the last of it."""
@@ -156,6 +174,9 @@ class Pipe:
             asyncio.get_running_loop().remove_reader(self._err.fileno())
 
     def _kill(self, number: int) -> None:
+        """Send a signal to the process and its helpers; once it is reaped, its number may be another's."""
+        if self._process.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
