@@ -235,6 +235,27 @@ def test_a_clock_that_is_set_back(own: Agent) -> None:
     assert own.next < time.time_ns() + 2 * 10**9
 
 
+@pytest.mark.parametrize(
+    ("after", "offset", "beat"),
+    [
+        (100, -300, 6),
+        (100, 300, 6),
+        (999_900, 300, 6),
+        (999_900, -300, 6),
+        (500_000, 3 * 10**6, 9),
+        (500_000, -5 * 10**6, 1),
+    ],
+)
+def test_no_beat_is_lost_or_taken_twice_by_a_correction(
+    own: Agent, monkeypatch: pytest.MonkeyPatch, after: int, offset: int, beat: int
+) -> None:
+    """The one that was planned stays the next, also near a beat; where the clock was set, another is. Microseconds."""
+    own.interval, own.next = 10**9, 6 * 10**9
+    monkeypatch.setattr(loop, "now", lambda: (0, 5 * 10**9 + after * 1000))
+    own.obey(f"clock\t{offset * 1000}")
+    assert own.next + own.offset == beat * 10**9
+
+
 def test_an_address_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of a family that the host lacks, or a name it does not know, is passed over."""
     from rollbook.agent import agent as module

@@ -138,8 +138,7 @@ class Agent:
                     if ask[0] == "loop":
                         Loop(self, source, [word.replace("{ms}", str(self.interval // 1000000)) for word in ask[1:]])
         elif word == "clock":
-            self.offset = int(rest[0])
-            self.schedule()
+            self.correct(int(rest[0]))
         elif word == "mark":
             self.take(everything=True)
         elif word in ("then", "wait"):
@@ -173,6 +172,15 @@ class Agent:
         if self.interval:
             wall = now()[1] + self.offset
             self.next = (wall // self.interval + 1) * self.interval - self.offset
+
+    def correct(self, offset: int) -> None:
+        """Know the collector's clock better; the beat that is planned moves with it.
+
+        One that is near would else come twice or not at all. Where the clock was set, another beat is planned.
+        """
+        self.next, self.offset = self.next + self.offset - offset, offset
+        if abs(self.next - now()[1] - self.interval // 2) > self.interval:
+            self.schedule()
 
     def beat(self) -> None:
         behind = now()[1] - self.next
