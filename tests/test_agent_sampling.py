@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,9 +21,11 @@ from rollbook import agent
 from rollbook.agent import loop, reading
 from rollbook.agent.children import blocked
 from rollbook.agent.loop import Agent
+from rollbook.agent.once import Walk
 from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop
 from rollbook.agent.wire import RING, Out, binary, slurp
+from rollbook.collect.frames import Decoder
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import split_pages
 from rollbook.records.hosts import HostRecord
@@ -285,6 +288,44 @@ def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) 
     assert own.reader
     own.reader.end(timed_out=True)
     assert own.out.seq == 4
+
+
+def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child reads them, too: the agent goes on, and what the program said is there."""
+    parent = os.getpid()
+
+    def pages(*_: object) -> bytes:
+        assert os.getpid() != parent
+        time.sleep(60)
+        return b""
+
+    monkeypatch.setattr(Source, "pages", pages)
+    for line in ("source 0 0 4096 300", "run echo here", "read /blocks", "go now"):
+        own.obey(line.replace(" ", "\t"))
+    own.step()
+    walk, program = own.children
+    assert isinstance(walk, Walk)
+    while program.fds:
+        program.readable(next(iter(program.fds)))
+    walk.end(timed_out=True)
+    own.step()
+    reading, end = Decoder().feed(bytes(own.out.waiting))
+    head, _, body = zlib.decompress(reading.payload).partition(b"\n")
+    assert head.startswith(b"0 now timed-out ")
+    assert body == b"timed-out 0 /blocks\nok 5 echo here\nhere\n"
+    assert end.kind == "D"
+    os.waitpid(walk.pid, 0)
+
+
+def test_files_beside_a_program_come_first(hand: HandAgent, tmp_path: Path) -> None:
+    """Whichever is read first, and where there are none there is nothing in their place."""
+    (tmp_path / "file").write_text("here\n")
+    hand.order("source 0 0 4096 2000", "run echo there", f"read {tmp_path}/file")
+    hand.order("source 1 0 4096 2000", "run echo there", f"read {tmp_path}/no*", "go now")
+    hand.kind("D")
+    said = {source: split_pages(body.partition(b"\n")[2]) for source, body in hand.readings().items()}
+    there = ("echo there", "ok", b"there\n")
+    assert said == {"0": [(f"{tmp_path}/file", "ok", b"here\n"), there], "1": [there]}
 
 
 def test_who_started_it_ignores_the_end_of_children() -> None:

@@ -55,7 +55,7 @@ class Agent:
         self.loops: "list[Child]" = []
         self.reader: "Reader | None" = None
         self.held: "list[Beat]" = []
-        self.waiting: "list[tuple[Source, str]]" = []
+        self.waiting: "list[Reading]" = []
         self.phases: "list[str]" = []
         self.dying: "list[int]" = []
         self.running = self.interval = self.offset = self.next = 0
@@ -147,23 +147,24 @@ class Agent:
             self.ending = time.monotonic() + 0.5
 
     def go(self, phase: str) -> None:
-        """Read all sources once: plain files first, then mounts, in one child; programs a few at a time."""
-        spaces = [source for source in self.sources if source.does("space")]
+        """Read all sources once: files first, then mounts, in one child; programs a few at a time."""
         plain = [source for source in self.sources if not source.does("run", "each", "space")]
-        self.waiting += [(source, phase) for source in self.sources if source not in plain + spaces]
+        readings = [Reading(self, source, phase) for source in self.sources if source not in plain]
         items: "list[Plain | Mount]" = [Plain(self, source, phase) for source in plain]
-        self.running += len(spaces)
-        for source in spaces:
-            items += Reading(self, source, phase).mounts
+        for reading in readings:
+            items += reading.files
+        for reading in readings:
+            items += reading.mounts
         if items:
             Walk(self, items)
+        self.waiting += readings
         self.phases.append(phase)
 
     def step(self) -> None:
         """Start what waits, and say so when a phase is done."""
         while self.waiting and self.running < RUNNING:
             self.running += 1
-            Reading(self, *self.waiting.pop(0))
+            self.waiting.pop(0).begin()
         while self.phases and not self.waiting and not self.children:
             self.out.frame(b"D", self.phases.pop(0).encode())
 

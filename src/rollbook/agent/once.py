@@ -105,6 +105,20 @@ class Plain:
         self.agent.reading(self.source, self.phase, pages, clocks, took, status)
 
 
+class Files(Plain):
+    """The files of a source that has programs, too, as an item of a walk."""
+
+    def __init__(self, reading: "Reading") -> None:
+        Plain.__init__(self, reading.agent, reading.source, reading.phase)
+        self.reading = reading
+
+    def done(self, status: str, pages: bytes, _clocks: "Clocks", _took: int) -> None:
+        if status != "-":
+            pages = page(next(ask[1] for ask in self.source.asks if ask[0] in ("read", "link", "env")), status)
+        self.reading.parts.insert(0, pages)  # hosts that say the same say it in the same order
+        self.reading.add(b"", status)
+
+
 class Mount:
     """A mounted file system, as an item of a walk; those of one source share its time."""
 
@@ -131,19 +145,27 @@ def argvs(ask: "list[str]") -> "list[list[str]]":
 
 
 class Reading:
-    """A source being read by children; sent when its last page is there. Its `mounts` are for a walk to read."""
+    """A source being read by children; sent when its last page is there.
+
+    Its `files` and `mounts` are for a walk to read, its programs run from `begin` on.
+    """
 
     def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
-        self.agent, self.source, self.phase, self.clocks = agent, source, phase, now()
-        self.parts, self.status, self.note = [source.pages(Tree())], "-", ""
-        programs = [argv for ask in source.asks for argv in argvs(ask)]
-        self.left = source.seconds
+        self.agent, self.source, self.phase = agent, source, phase
+        self.parts: "list[bytes]" = []
+        self.status, self.note, self.left = "-", "", source.seconds
+        self.programs = [argv for ask in source.asks for argv in argvs(ask)]
+        self.files = [Files(self)] if source.does("read", "link", "env") else []
         self.mounts = [Mount(self, path) for path in mounts()] if source.does("space") else []
-        self.pending = len(programs) + len(self.mounts) + 1  # and one until all are begun
-        for argv in programs:
+        self.pending = len(self.programs) + len(self.files) + len(self.mounts) + 1  # and one until all are begun
+
+    def begin(self) -> None:
+        """Start the programs."""
+        self.clocks = now()
+        for argv in self.programs:
             # A child that only finds that there is no such program is too dear.
             if elsewhere() or located(argv[0], PATH.split(":")[1:]):
-                Program(agent, self, argv)
+                Program(self.agent, self, argv)
             else:
                 self.add(page(" ".join(argv), "absent"), "absent")
         self.add(b"", "")
