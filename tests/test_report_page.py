@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from rollbook.checks.model import Finding, Findings, RuleResult
 from rollbook.cli.report import command
+from rollbook.errors import UsageError
 from rollbook.records.document import encode
 from rollbook.records.hosts import ReadingStatus
 from rollbook.records.run import Phase
@@ -289,14 +290,20 @@ def test_record_without_a_series(tmp_path: Path) -> None:
 
 
 def test_report_command(tmp_path: Path) -> None:
-    """The command writes the page beside the record or where it is told."""
-    report_runs.run(tmp_path, 3, 60)
-    ran = CliRunner().invoke(command, [str(tmp_path)])
+    """The command writes the page into the record or where it is told, but over no other file of the record."""
+    record = tmp_path / "record"
+    record.mkdir()
+    report_runs.run(record, 3, 60)
+    ran = CliRunner().invoke(command, [str(record)])
     assert ran.exit_code == 0, ran.output
-    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert (record / "report.html").read_text().startswith("<!doctype html>")
     other = tmp_path / "other.html"
-    assert CliRunner().invoke(command, [str(tmp_path), "-o", str(other)]).exit_code == 0
+    assert CliRunner().invoke(command, [str(record), "-o", str(other)]).exit_code == 0
     assert other.stat().st_size > 50_000
+    hosts = (record / "hosts.json").read_bytes()
+    refused = CliRunner().invoke(command, [str(record), "-o", str(record / "hosts.json")])
+    assert isinstance(refused.exception, UsageError)
+    assert (record / "hosts.json").read_bytes() == hosts
 
 
 def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import rollbook
 from rollbook.cli import cli
 from rollbook.errors import UsageError
 from rollbook.records.hosts import HostRecord
-from rollbook.records.layout import Leaf
+from rollbook.records.layout import Leaf, files_of
 from rollbook.records.run import Run, RunHosts
 from rollbook.series import known as known_tables
 from rollbook.series import seal, store
@@ -57,16 +57,17 @@ def record(tmp_path: Path) -> Callable[..., Run]:
     """Makes a record of one host from samples at seconds after its start, and opens it."""
 
     def make(names: list[str], samples: Samples, *, monos: list[float] | None = None, **more: Any) -> Run:
-        script = Script(tmp_path / "raw", ["a"], names, **more)
+        path = tmp_path / "record"
+        script = Script(path / "raw", ["a"], names, **more)
         script.connect()
         for number, (second, texts) in enumerate(samples):
             mono = monos[number] if monos else second + 5000
             script.sample(START + round(second * SECOND), texts, mono=round(mono * SECOND))
         script.close()
-        derive(tmp_path)
-        (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
-        Leaf(tmp_path, "test", "20261115_000000").write_manifest()
-        return Run.open(tmp_path)
+        derive(path)
+        (path / "test_20261115_000000_metadata.json").write_text("{}")
+        Leaf(path, "test", "20261115_000000").write_manifest()
+        return Run.open(path)
 
     return make
 
@@ -554,6 +555,25 @@ def test_export_of_chosen_tables(small: Run, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rates.parquet"]
     with pytest.raises(UsageError, match="loadavg"):
         invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [
+        ("json", ""),
+        ("csv", "."),
+        ("parquet", "series"),
+        ("timeseries", "hosts.json"),
+        ("openmetrics", "new.txt"),
+        ("mlpstorage", "new"),
+    ],
+)
+def test_an_export_leaves_its_record_alone(small: Run, form: str, place: str) -> None:
+    """A place inside the record is refused before anything is written there."""
+    before = {path: path.read_bytes() for path in files_of(small.path).values()}
+    with pytest.raises(UsageError, match="lies inside the record; write elsewhere"):
+        invoke("export", str(small.path), "--format", form, "-o", str(small.path / place))
+    assert {path: path.read_bytes() for path in files_of(small.path).values()} == before
 
 
 def test_timeseries_json(record: Callable[..., Run], tmp_path: Path) -> None:

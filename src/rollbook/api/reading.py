@@ -8,6 +8,7 @@ from typing import Any
 
 from rollbook.api.finish import open_record
 from rollbook.errors import UsageError
+from rollbook.records.layout import must_lie_outside
 from rollbook.records.run import Run
 from rollbook.series import store
 from rollbook.series.export import FORMATS
@@ -35,9 +36,10 @@ def export(
     """Write a record in another form, one of `FORMS`; gives the files.
 
     `output` is a directory, one file per table, and for timeseries and openmetrics the file. `tables` chooses tables
-    or views, all of the series by default.
+    or views, all of the series by default. Nothing is written into the record itself.
     """
     run, path = _run(record), Path(output)
+    must_lie_outside(run.path, path)
     if form in FORMATS:
         return export_tables(run, form, path, tables)
     if form not in FORMS:

@@ -8,7 +8,7 @@ import click
 
 from rollbook.cli.output import size, stderr
 from rollbook.errors import UsageError
-from rollbook.records.layout import relist
+from rollbook.records.layout import must_lie_outside, relist
 from rollbook.records.signing import signature_file
 
 __all__ = ["command"]
@@ -34,7 +34,10 @@ def command(record: Path, output: Path | None) -> None:
 
     run, own, manifest = open_record(record), record / "report.html", record / "manifest.json"
     path = output or own
-    listed = path.resolve() == own.resolve() and manifest.exists()
+    in_place = path.resolve() == own.resolve()
+    if not in_place:
+        must_lie_outside(record, path)
+    listed = in_place and manifest.exists()
     if listed and signature_file(manifest).exists():
         raise UsageError(f"{record} is signed, and a new page would be none of what was signed: write it with -o")
     write_report(run, path)

@@ -19,7 +19,7 @@ from rollbook.records.document import Snapshot, encode, read, written_by
 from rollbook.records.run import RunHosts
 from rollbook.records.signing import signature_file
 
-__all__ = ["Leaf", "Manifest", "files_of", "relist", "size_and_hash", "write_file"]
+__all__ = ["Leaf", "Manifest", "files_of", "must_lie_outside", "relist", "size_and_hash", "write_file"]
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):
@@ -103,6 +103,12 @@ class Leaf:
                 if path != manifest:
                     entries.append(ManifestEntry(name, *size_and_hash(path)))
         write_file(manifest, encode(Manifest(entries)))
+
+
+def must_lie_outside(record: Path, output: Path) -> None:
+    """Raise `UsageError` for a place inside a record: what is written there would replace what the record holds."""
+    if output.resolve().is_relative_to(record.resolve()):
+        raise UsageError(f"{output} lies inside the record; write elsewhere")
 
 
 def relist(record: Path, name: str) -> None:
