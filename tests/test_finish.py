@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from rollbook.api.finish import finish, open_record
 from rollbook.checks import engine
 from rollbook.cli import cli
 from rollbook.collect.plan import Plan
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
+from rollbook.records import signing
+from rollbook.records.layout import files_of
 from rollbook.records.metadata import snapshots
 from rollbook.records.run import Run
 from rollbook.series.finish import derive
@@ -202,6 +205,25 @@ def test_a_record_that_cannot_be_finished_says_why(tmp_path: Path) -> None:
         open_record(tmp_path)
     with pytest.raises(RecordError, match="not a record"):
         open_record(tmp_path / "raw")
+
+
+def test_a_signed_record_stays_signed(record: Path, tmp_path: Path) -> None:
+    """It is made anew only with a key that can sign it again; else nothing of it is touched."""
+    key, other = tmp_path / "key", tmp_path / "other"
+    for path in (key, other):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
+    finish(record, report=False, sign=key)
+    before = {path: path.read_bytes() for path in files_of(record).values()}
+    with pytest.raises(UsageError, match="is signed"):
+        CliRunner().invoke(cli, ["recover", str(record)], catch_exceptions=False)
+    with pytest.raises(RecordError, match="cannot sign with"):
+        finish(record, sign=tmp_path / "nokey")
+    assert {path: path.read_bytes() for path in files_of(record).values()} == before
+    done = CliRunner().invoke(cli, ["recover", str(record), "--sign", str(other)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    signature = signing.check_signature(record / "manifest.json", None)
+    assert signature.good
+    assert (record / "manifest.json.sig").read_bytes() != before[record / "manifest.json.sig"]
 
 
 @pytest.mark.parametrize("text", ["[1]", "[" * 100_000, "{"])

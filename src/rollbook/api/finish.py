@@ -16,7 +16,7 @@ from typing import Any
 from rollbook import adapters
 from rollbook.adapters.argv import shown
 from rollbook.adapters.base import Outcome, Ran
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
@@ -42,9 +42,11 @@ def open_record(path: Path | str) -> Run:
 def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Run:
     """Make tables, hosts, metadata, findings, page and manifest of the record at `path`; sign it if a key is given.
 
-    With `drop_raw` the journal is removed once the tables are proven to hold all of it (`series.proof`).
+    With `drop_raw` the journal is removed once the tables are proven to hold all of it (`series.proof`). A record that
+    is signed is made anew only with a key to sign it again.
     """
     path = Path(path)
+    _keep_signed(path / "manifest.json", sign)
     found, sealed, hosts = derive(path)
     begin = found.begin
     kind, stamp = str(begin.get("type", "record")), str(begin.get("stamp", path.name))
@@ -85,6 +87,15 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     if sign is not None:
         signing.sign(path / "manifest.json", Path(sign))
     return Run(path, json.loads(encode(document)), hosts)
+
+
+def _keep_signed(manifest: Path, key: Path | str | None) -> None:
+    """Raise for a record that is signed: its signature may go only where a new one is sure to take its place."""
+    if not (manifest.exists() and signing.signature_file(manifest).exists()):
+        return
+    if key is None:
+        raise UsageError(f"{manifest.parent} is signed, and made anew it is not: give a key to sign it again (--sign)")
+    signing.try_key(Path(key))
 
 
 def _storable(args: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rollbook.api.finish import finish
+from rollbook.cli.options import sign_option
 from rollbook.cli.output import coverage_line, stderr
 from rollbook.errors import RecordError
 from rollbook.series.journal import segments
@@ -16,13 +17,15 @@ __all__ = ["command"]
 
 @click.command("recover")
 @click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
-def command(record: Path) -> None:
+@sign_option
+def command(record: Path, sign: Path | None) -> None:
     """Make everything in RECORD that follows from its raw log: tables, hosts, metadata, page, manifest.
 
-    For a record whose collector died, and for any other to have it made anew by this version.
+    For a record whose collector died, and for any other to have it made anew by this version; one that is signed, only
+    with a key to sign it again.
     """
     if not segments(record / "raw"):
         raise RecordError(f"{record} has no raw log to recover from")
-    run = finish(record)
+    run = finish(record, sign=sign)
     samples = sum(host.samples for host in run.hosts.series)
     stderr().print(f"{samples} samples recovered; {coverage_line(run.coverage)}; record in {record}", soft_wrap=True)
