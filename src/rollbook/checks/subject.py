@@ -27,8 +27,10 @@ __all__ = [
     "Description",
     "Ended",
     "Presence",
+    "Sampled",
     "States",
     "Subject",
+    "Told",
     "open_subject",
 ]
 
@@ -37,6 +39,14 @@ Presence = Literal["present", "absent", "unknown"]
 MINIMUM_HOST_MEMORY_GB = 1.0
 BENCHMARKS = ("training", "checkpointing", "vector_database", "kv_cache")
 R = TypeVar("R")
+
+
+class Told:
+    """A need: a host that gave data at the start."""
+
+
+class Sampled:
+    """A need: a host of which there are samples."""
 
 
 class Ended:
@@ -138,18 +148,24 @@ class Subject:
         """Whether a rule that needs this can be asked, and why not."""
         if issubclass(need, Record):
             return self._fact_presence(_source_of(need))
-        if need is Clock:
-            known = any(host.clock for host in self.telling) or any(host.clocks for host in self.series)
-            return ("present", "") if known else ("unknown", "no clock was measured")
-        there, why = {
-            Ended: (bool(self.end), "the record has no end"),
-            SeriesHost: (bool(self.series), "the record has no series"),
-            Benchmark: (self.metadata.get("benchmark_type") in BENCHMARKS, "not a benchmark of MLPerf Storage"),
-            Baseline: (self.baseline is not None, "no baseline was given"),
-            Expectation: (bool(self.expectations), "no expectations were given"),
-            Description: (self.description is not None, "no description of the system was given"),
-        }[need]
-        return ("present", "") if there else ("absent", why)
+        clocks = any(host.clock for host in self.telling) or any(host.clocks for host in self.series)
+        others: dict[type, tuple[bool, Presence, str]] = {
+            Told: (bool(self.telling), "unknown", "no host gave data"),
+            Sampled: (any(host.samples for host in self.series), "unknown", "there are no samples"),
+            Clock: (clocks, "unknown", "no clock was measured"),
+            Ended: (bool(self.end), "absent", "the record has no end"),
+            SeriesHost: (bool(self.series), "absent", "the record has no series"),
+            Benchmark: (
+                self.metadata.get("benchmark_type") in BENCHMARKS,
+                "absent",
+                "not a benchmark of MLPerf Storage",
+            ),
+            Baseline: (self.baseline is not None, "absent", "no baseline was given"),
+            Expectation: (bool(self.expectations), "absent", "no expectations were given"),
+            Description: (self.description is not None, "absent", "no description of the system was given"),
+        }
+        there, otherwise, why = others[need]
+        return ("present", "") if there else (otherwise, why)
 
     def unread(self, needs: Iterable[type]) -> str:
         """Which of the facts a rule needs were not read on which hosts; empty where all were."""

@@ -15,11 +15,11 @@ from rollbook.checks.changes import changes
 from rollbook.checks.declared import IGNORED
 from rollbook.checks.model import CannotTell, Change, Finding
 from rollbook.checks.shown import change_text, some
-from rollbook.checks.subject import Baseline, Subject
+from rollbook.checks.subject import Baseline, Subject, Told
 from rollbook.checks.views import status_of, views_of
 from rollbook.hosts import fold
 
-ID, SEVERITY, NEEDS = "baseline-drift", "fail", (Baseline,)
+ID, SEVERITY, NEEDS = "baseline-drift", "fail", (Baseline, Told)
 COMPARED = ("same", "band", "set")
 
 

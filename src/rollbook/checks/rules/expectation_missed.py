@@ -13,21 +13,26 @@ from collections.abc import Iterator
 from rollbook.checks.expect import Expectation
 from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.shown import value_text
-from rollbook.checks.subject import Subject
+from rollbook.checks.subject import Subject, Told
 from rollbook.checks.views import status_of
 from rollbook.hosts import fold
 
-ID, SEVERITY, NEEDS = "expectation-missed", "fail", (Expectation,)
+ID, SEVERITY, NEEDS = "expectation-missed", "fail", (Expectation, Told)
 
 
 def check(run: Subject) -> Iterator[Finding]:
     """Each expectation on each host it is about; hosts with one wrong value together."""
     silent: set[str] = set()
+    strange: list[str] = []
     for expectation in run.expectations:
         wrong: dict[tuple[str, str], list[str]] = {}
-        for host in run.telling:
-            if not expectation.concerns(host.name):
-                continue
+        about = [host for host in run.start if expectation.concerns(host.name)]
+        telling = [host for host in about if host.gave_data]
+        if not about:
+            strange.append(f"{expectation.field} names no host of this record: {expectation.hosts}")
+        elif not telling:
+            silent.update(host.name for host in about)
+        for host in telling:
             if status_of(host, expectation.field.partition(".")[0]) == "unknown":
                 silent.add(host.name)
                 continue
@@ -42,5 +47,5 @@ def check(run: Subject) -> Iterator[Finding]:
                 evidence={"field": expectation.field, "row": row, "value": text, "expected": expectation.said()},
                 advice=expectation.reason,
             )
-    if silent:
-        raise CannotTell(f"not read on {fold(silent)}")
+    if silent or strange:
+        raise CannotTell("; ".join([*strange, *([f"not read on {fold(silent)}"] if silent else [])]))

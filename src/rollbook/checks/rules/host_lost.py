@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from rollbook.checks.model import Finding
 from rollbook.checks.moments import span
-from rollbook.checks.subject import Ended, Subject
+from rollbook.checks.subject import Ended, Subject, Told
 from rollbook.hosts import fold
 
-ID, SEVERITY, NEEDS = "host-lost", "fail", (Ended,)
+ID, SEVERITY, NEEDS = "host-lost", "fail", (Ended, Told)
 
 
 def check(run: Subject) -> Iterator[Finding]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.model import Finding
-from rollbook.checks.subject import Subject
+from rollbook.checks.subject import Subject, Told
 from rollbook.hosts import fold
 
-ID, SEVERITY, NEEDS = "host-partial", "warn", ()
+ID, SEVERITY, NEEDS = "host-partial", "warn", (Told,)
 
 
 def check(run: Subject) -> Iterator[Finding]:

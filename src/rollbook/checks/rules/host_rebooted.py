@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.moments import span
-from rollbook.checks.subject import Ended, Subject
+from rollbook.checks.subject import Ended, Subject, Told
 from rollbook.hosts import fold
 from rollbook.records.hosts import HostRecord
 from rollbook.sources.identity import Identity
 
-ID, SEVERITY, NEEDS = "host-rebooted", "fail", (Ended,)
+ID, SEVERITY, NEEDS = "host-rebooted", "fail", (Ended, Told)
 
 
 def check(run: Subject) -> Iterator[Finding]:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from rollbook.checks.model import Finding
 from rollbook.checks.moments import span
-from rollbook.checks.subject import Subject
+from rollbook.checks.subject import Sampled, Subject
 from rollbook.records.run import SeriesHost
 
-ID, SEVERITY, NEEDS = "host-suspended", "fail", (SeriesHost,)
+ID, SEVERITY, NEEDS = "host-suspended", "fail", (SeriesHost, Sampled)
 
 
 def check(run: Subject) -> Iterator[Finding]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.model import CannotTell, Finding
-from rollbook.checks.subject import Subject
+from rollbook.checks.subject import Subject, Told
 from rollbook.hosts import fold
 
-ID, SEVERITY, NEEDS = "observer-stuck", "fail", ()
+ID, SEVERITY, NEEDS = "observer-stuck", "fail", (Told,)
 
 
 def check(run: Subject) -> Iterator[Finding]:
