@@ -452,6 +452,19 @@ def test_query_command(small: Run) -> None:
     assert objects == [{"interface_name": "=cmd()", "most": 1}, {"interface_name": "eth0", "most": 15}]
 
 
+def test_rows_wider_than_the_terminal(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is printed as lines of name and value, all of it; a narrow table, and one in a pipe, stays a table."""
+    wide = "SELECT 'x' AS first, repeat('y', 90) AS second, NULL AS third UNION ALL SELECT 'z', '', 1.5"
+    lines = ["first   x", f"second  {'y' * 90}", "third", "", "first   z", "second", "third   1.5"]
+    assert invoke("query", str(small.path), wide).splitlines()[1].split() == ["x", "y" * 90]
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    assert invoke("query", str(small.path), wide).splitlines() == lines
+    assert len(invoke("query", str(small.path), "SELECT 1 AS a, 2 AS b").splitlines()) == 2
+    done = CliRunner().invoke(cli, ["query", str(small.path), "SELECT * FROM rates WHERE false"])
+    assert (done.stdout, done.stderr) == ("", "no rows\n")
+
+
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 @pytest.mark.parametrize(
     ("sql", "says"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -19,9 +19,10 @@ from rollbook.records.hosts import Coverage, HostRecord
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
+    from rich.table import Table
     from rich.text import Text
 
-__all__ = ["ProgressView", "coverage_line", "failures", "size", "stderr", "table"]
+__all__ = ["ProgressView", "coverage_line", "failures", "sheet", "size", "stderr", "table", "width_of"]
 
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are shown once under a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
@@ -43,25 +44,37 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
+def sheet(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table of texts as they are, each column as wide as it must be."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        shown.add_column(Text(clean(heading)), overflow="fold")
+    for cells in rows:
+        shown.add_row(*(Text(clean(cell), COLOURS.get(cell, "")) for cell in cells))
+    return shown
+
+
+def width_of(shown: Table, console: Console) -> int:
+    """How wide a table is where nothing in it is wrapped."""
+    return console.measure(shown, options=console.options.update(max_width=10**9)).maximum
+
+
 def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a row per host or, when they are many, a row per distinct set of values with its hosts folded."""
     from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
 
     if len(rows) > FOLD_ABOVE:
         alike: dict[tuple[str, ...], list[str]] = {}
         for name, cells in rows:
             alike.setdefault(tuple(cells), []).append(name)
         rows = [(fold(names), cells) for cells, names in alike.items()]
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        shown.add_column(heading, overflow="fold")
-    for name, cells in rows:
-        shown.add_row(*(Text(clean(cell), COLOURS.get(cell, "")) for cell in (name, *cells)))
+    shown = sheet(headings, [(name, *cells) for name, cells in rows])
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = 400  # a file or a pipe has no edge to wrap at
+        console.width = width_of(shown, console)  # a file or a pipe has no edge to wrap at
     console.print(shown)
 
 

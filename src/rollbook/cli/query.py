@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,10 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rollbook.api.finish import open_record
 from rollbook.clean import clean
-from rollbook.cli.output import stderr
+from rollbook.cli.output import sheet, stderr, width_of
 from rollbook.series import store
 from rollbook.series.export import safe
 
@@ -60,21 +59,28 @@ def command(record: Path, sql: str, form: str) -> None:
 
 
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        shown.add_column(clean(name), overflow="fold")
-    more = 0
-    for number, row in enumerate(rows):
-        if number < SHOWN:
-            shown.add_row(*(Text(_cell(cell)) for cell in row))
-        else:
-            more += 1
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(400, 24 * len(names))  # a file or a pipe has no edge to wrap at
-    console.print(shown)
+    """Print the first rows as a table; where that is wider than the terminal, each row as lines of name and value."""
+    cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, SHOWN)]
+    more = sum(1 for _ in rows)
+    shown, console = sheet(names, cells), Console(highlight=False)
+    width = width_of(shown, console)
+    if console.is_terminal and width > console.width:
+        _lines([clean(name) for name in names], cells)
+    else:
+        console.width = max(width, 1)  # a file or a pipe has no edge to wrap at
+        console.print(shown)
     if more:
         stderr().print(f"{more} more rows; --format csv or json prints them all")
+
+
+def _lines(names: list[str], rows: list[list[str]]) -> None:
+    """Print each row as lines of name and value, an empty line between two rows."""
+    longest = max(map(len, names))
+    for number, row in enumerate(rows):
+        lines = (f"{name:<{longest}}  {cell}".rstrip() for name, cell in zip(names, row, strict=True))
+        click.echo("\n" * (number > 0) + "\n".join(lines))
+    if not rows:
+        stderr().print("no rows")
 
 
 def _cell(value: Any) -> str:
