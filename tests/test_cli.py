@@ -217,6 +217,17 @@ def test_a_full_disk_below_stdout(argv: list[str]) -> None:
     assert (done.returncode, done.stderr) == (2, "rollbook: cannot write: No space left on device\n")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("argv", "code"), [(["hosts", "--check"], 0), (["snapshot", "--source", "nosuch"], 2)])
+def test_channels_that_are_closed(argv: list[str], code: int, closed: str) -> None:
+    """Nobody reads what is said there; the rest is as ever."""
+    line = [sys.executable, "-c", "from rollbook.cli import main; main()", *argv]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *line], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert bool(done.stdout) == (code == 0 and ">&-" not in closed.replace("2>&-", ""))
+
+
 def test_progress_is_drawn_while_hosts_come_and_go() -> None:
     """By another thread, which must not find them changed under its hands."""
     view, failed, stop = ProgressView([]), list[RuntimeError](), threading.Event()

@@ -77,6 +77,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; every error of ours is a message and an exit code, never a traceback."""
+    _open_closed()
     try:
         code = _run()
         sys.stdout.flush()
@@ -88,6 +89,17 @@ def main() -> None:
         traceback.print_exc()
         code = 70
     sys.exit(code)
+
+
+def _open_closed() -> None:
+    """Lead standard channels that were closed (`>&-`) to nowhere: the next file opened would get their numbers."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the least that is free is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - open to the end
 
 
 def _run() -> Any:
