@@ -87,8 +87,7 @@ def test_exit_code(rollbook: Rollbook, hosts: dict[str, FakeHost], code: int, fo
     """0 where all is there, 3 where some is missing, 4 where nothing came."""
     result = rollbook("snapshot", *SOURCES, "--timeout", "1", *form, hosts=hosts)
     assert result.code == code
-    if not form:
-        assert re.search(rf"^\d of {len(hosts)} hosts? complete", result.err, re.MULTILINE)
+    assert re.search(rf"^\d of {len(hosts)} hosts? complete", result.err, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", [["hosts", "--check"], ["snapshot", *SOURCES]])
@@ -276,6 +275,15 @@ def test_json_is_one_document_with_its_schema(rollbook: Rollbook) -> None:
         document = json.loads(rollbook(*argv, "--json", hosts=hosts).out)
         assert document["schema"] == schema
         validate(document)
+
+
+@pytest.mark.parametrize("command", [["hosts", "--check"], ["snapshot", *SOURCES], ["check"]])
+def test_failures_are_told_beside_a_document(rollbook: Rollbook, command: list[str]) -> None:
+    """Whoever reads the document on stdout has the failures and the count of hosts on stderr, as ever."""
+    result = rollbook(*command, "--json", hosts={"a": FINE, "b": FakeHost(fails=Refused("key rejected"))})
+    json.loads(result.out)
+    assert "refused  b: key rejected\n" in result.err
+    assert re.search(r"^[01] of 2 hosts complete", result.err, re.MULTILINE)
 
 
 def test_schemas_can_fail(rollbook: Rollbook) -> None:

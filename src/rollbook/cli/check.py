@@ -106,9 +106,9 @@ def command(
         click.echo(encode(findings), nl=False)
     else:
         _show(findings)
-        if coverage:
-            failures(run.start)
-            stderr().print(coverage_line(coverage))
+    if coverage:
+        failures(run.start)
+        stderr().print(coverage_line(coverage))
     sys.exit(130 if interrupted else _code(findings, fail_on, coverage))
 
 

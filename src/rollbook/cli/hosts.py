@@ -59,6 +59,6 @@ def _check(reach: Reach, *, as_json: bool) -> int:
             offset = f"{clock.offset_ns / 1e6:+.1f} ms ± {clock.bound_ns / 1e6:.1f}" if clock else ""
             rows.append((record.name, (record.status, record.method, record.agent, trip, offset)))
         table(("host", "status", "via", "agent", "round trip", "clock offset"), rows)
-        failures(records)
-        click.echo(coverage_line(coverage), err=True)
+    failures(records)
+    click.echo(coverage_line(coverage), err=True)
     return 130 if interrupted else coverage.exit_code

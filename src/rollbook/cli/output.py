@@ -80,13 +80,13 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
 
 def failures(hosts: Sequence[HostRecord]) -> None:
     """Name every host that is not complete, those with one reason together, on stderr."""
-    from rich.text import Text  # noqa: PLC0415
-
     reasons: dict[tuple[str, str], list[str]] = {}
     for host in hosts:
         if host.status != "complete":
             reasons.setdefault((host.status, host.reason), []).append(host.name)
     for (status, reason), names in reasons.items():
+        from rich.text import Text  # noqa: PLC0415 - most often all is well
+
         line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
         stderr().print(line, soft_wrap=True)
 

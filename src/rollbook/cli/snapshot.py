@@ -71,8 +71,8 @@ def command(
         click.echo(encode(snapshot), nl=False)
     else:
         table(HEADINGS, [(record.name, _cells(record)) for record in records])
-        failures(records)
-        click.echo(coverage_line(snapshot.coverage), err=True)
+    failures(records)
+    click.echo(coverage_line(snapshot.coverage), err=True)
     sys.exit(130 if interrupted else snapshot.coverage.exit_code)
 
 
