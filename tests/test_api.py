@@ -66,7 +66,7 @@ def test_kinds(tmp_path: Path, kind: str) -> None:
         (lambda: rollbook.snapshot(timeout=float("nan")), "the time for a host"),
         (lambda: rollbook.snapshot(timeout=0), "the time for a host"),
         (lambda: rollbook.snapshot(via="slurm", slurm_args="'"), "slurm_args cannot be read"),
-        (lambda: rollbook.open_record("nowhere"), "is not a record"),
+        (lambda: rollbook.open_record("nowhere"), "nowhere does not exist"),
         (lambda: rollbook.recover("nowhere"), "no journal|no raw|nowhere"),
         (lambda: rollbook.record(sign="nowhere"), "cannot sign with nowhere"),
     ],

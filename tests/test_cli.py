@@ -18,11 +18,11 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from rollbook import cli
+from rollbook import cli, recover
 from rollbook.cli import live
 from rollbook.cli.output import ProgressView, failures
 from rollbook.cli.reach import Reach
-from rollbook.errors import EXIT_CODES, Refused
+from rollbook.errors import EXIT_CODES, RecordError, Refused
 from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read
@@ -171,6 +171,40 @@ def test_hosts_are_looked_up_where_they_are_needed(
     for argv in (["check", "--list"], ["snapshot", "--list-sources"], ["check", str(path)]):
         assert rollbook(*argv).code == 0, argv
     assert rollbook("hosts").code == 2
+
+
+READERS = [["query", "{}", "SELECT 1"], ["report", "{}"], ["export", "{}", "-o", "/nonexistent"], ["watch", "{}"]]
+READERS += [["verify", "{}"], ["recover", "{}"]]
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str]) -> None:
+    """What is there instead is said, and where the records are."""
+    document, other, results = tmp_path / "s.json", tmp_path / "other.json", tmp_path / "results"
+    snapshot = Snapshot.of("2026-08-01T00:00:00Z", [])
+    document.write_bytes(encode(snapshot))
+    other.write_text("{}")
+    leaves = [Leaf.make(results, "snapshot", dt.datetime(2026, 8, day, tzinfo=dt.UTC)).path for day in (1, 2, 3, 4)]
+    for leaf in leaves:
+        Leaf(leaf, "snapshot", leaf.name).write_snapshot(snapshot, {})
+    for path, message in (
+        (tmp_path / "nope", "nope does not exist"),
+        (document, "s.json is a snapshot document; only check, diff and describe read it"),
+        (other, "other.json is a file, and a record is a directory"),
+        (results, f"results is not a record; the newest below it: {', '.join(map(str, leaves[:0:-1]))}\n"),
+    ):
+        result = rollbook(*(word.format(path) for word in command))
+        assert (result.code, result.out) == (2, "")
+        assert message in result.err
+
+
+def test_a_record_without_its_raw_log(rollbook: Rollbook, tmp_path: Path) -> None:
+    """Recovery says the same, whoever asks for it."""
+    leaf = Leaf.make(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
+    assert "has no raw log to recover from" in rollbook("recover", str(leaf.path)).err
+    with pytest.raises(RecordError, match="has no raw log to recover from"):
+        recover(leaf.path)
 
 
 def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:

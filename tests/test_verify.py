@@ -25,6 +25,7 @@ from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.layout import Leaf, files_of, write_file
 from rollbook.records.run import RunHosts
 from rollbook.records.signing import check_signature, sign
+from rollbook.testing.journals import Script
 from tests.runs import host_records
 
 HOSTS = {"n[1-2]": {"thp": {"enabled": "always"}, "meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}}
@@ -164,8 +165,17 @@ def test_a_file_that_goes_while_it_is_listed(record: Path, monkeypatch: pytest.M
 
 
 def test_no_manifest(tmp_path: Path) -> None:
-    """There is nothing to go by, and it says so."""
-    with pytest.raises(RecordError, match=r"manifest\.json"):
+    """There is nothing to go by, and it says so; also why, where the record is not over or was never finished."""
+    with pytest.raises(RecordError, match="is not a record"):
+        verify(tmp_path)
+    (tmp_path / "x_metadata.json").write_text("{}")
+    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+        verify(tmp_path)
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"])
+    with pytest.raises(RecordError, match="is still being recorded"):
+        verify(tmp_path)
+    script.close()
+    with pytest.raises(RecordError, match="was never finished; `rollbook recover` does that"):
         verify(tmp_path)
 
 

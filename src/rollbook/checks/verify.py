@@ -15,8 +15,10 @@ from rollbook.mlpstorage.samples import TimeSeriesData
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.layout import Manifest, ManifestEntry, files_of, size_and_hash
+from rollbook.records.no_record import is_record, no_record
 from rollbook.records.run import RunHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
+from rollbook.series.journal import must_be_over, unfinished
 from rollbook.series.sql import parquet
 
 __all__ = ["Problem", "Verified", "verify"]
@@ -52,7 +54,7 @@ class Verified(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
 def verify(path: Path, allowed: Path | None = None) -> Verified:
     """Verify a record; raises `RecordError` where there is no manifest to go by."""
     if not (path / MANIFEST).is_file():
-        raise RecordError(f"{path / MANIFEST} is not there")
+        raise _no_manifest(path)
     manifest = read(path / MANIFEST, Manifest)
     found = Verified(path=str(path), files=len(manifest.files), bytes=sum(entry.size for entry in manifest.files))
     # A manifest comes from elsewhere: only what lies in the record is read, whatever the manifest names.
@@ -72,6 +74,14 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
     elif allowed is not None:
         found.problems.append(Problem("signature", MANIFEST, "there is no signature"))
     return found
+
+
+def _no_manifest(path: Path) -> RecordError:
+    """Why there is none: the manifest is the last file of a record that is written."""
+    must_be_over(path)
+    if unfinished(path):
+        return RecordError(f"{path} was never finished; `rollbook recover` does that")
+    return RecordError(f"{path / MANIFEST} is not there") if is_record(path) else no_record(path)
 
 
 def _file(path: Path | None, entry: ManifestEntry) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ __all__ = ["command"]
 
 
 @click.command("export")
-@click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("record", type=click.Path(path_type=Path))
 @click.option(
     "--format",
     "form",

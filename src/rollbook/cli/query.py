@@ -25,7 +25,7 @@ SHOWN = 1000  # rows of a table for people
 
 
 @click.command("query")
-@click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("record", type=click.Path(path_type=Path))
 @click.argument("sql")
 @click.option(
     "--format",

@@ -9,14 +9,12 @@ import click
 from rollbook.api.finish import finish
 from rollbook.cli.options import sign_option
 from rollbook.cli.output import coverage_line, stderr
-from rollbook.errors import RecordError
-from rollbook.series.journal import segments
 
 __all__ = ["command"]
 
 
 @click.command("recover")
-@click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("record", type=click.Path(path_type=Path))
 @sign_option
 def command(record: Path, sign: Path | None) -> None:
     """Make everything in RECORD that follows from its raw log: tables, hosts, metadata, page, manifest.
@@ -24,8 +22,6 @@ def command(record: Path, sign: Path | None) -> None:
     For a record whose collector died, and for any other to have it made anew by this version; one that is signed, only
     with a key to sign it again.
     """
-    if not segments(record / "raw"):
-        raise RecordError(f"{record} has no raw log to recover from")
     run = finish(record, sign=sign)
     samples = sum(host.samples for host in run.hosts.series)
     stderr().print(f"{samples} samples recovered; {coverage_line(run.coverage)}; record in {record}", soft_wrap=True)

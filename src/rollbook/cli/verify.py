@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--allowed-signers",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

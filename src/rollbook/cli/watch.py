@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 
 @click.command("watch")
-@click.argument("record", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("record", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--interval",
     type=Number(SHORTEST, LONGEST),

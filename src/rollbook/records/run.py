@@ -14,6 +14,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.document import read, written_by
 from rollbook.records.hosts import Clock, Cost, Coverage, HostRecord, HostStatus
+from rollbook.records.no_record import no_record
 
 __all__ = ["ClockJump", "ClockPoint", "Gap", "Phase", "Run", "RunHosts", "SeriesHost"]
 
@@ -128,7 +129,9 @@ class Run:
     def open(cls, path: Path) -> Run:
         """Open a record directory; raises `RecordError` that says what is missing or unreadable."""
         found = sorted(path.glob("*_metadata.json"))
-        if len(found) != 1:
+        if not found:
+            raise no_record(path)
+        if len(found) > 1:
             raise RecordError(f"{path} is not a record: it has {len(found)} files named *_metadata.json, not one")
         try:
             metadata = json.loads(found[0].read_bytes())

@@ -10,9 +10,10 @@ from pathlib import Path
 from rollbook.errors import RecordError
 from rollbook.records.document import encode
 from rollbook.records.layout import write_file
+from rollbook.records.no_record import is_record, no_record
 from rollbook.records.run import RunHosts
 from rollbook.series.history import facts_of, series_of
-from rollbook.series.journal import recording
+from rollbook.series.journal import must_be_over, segments
 from rollbook.series.samples import Segments
 from rollbook.series.seal import Sealed, seal
 from rollbook.series.survey import Survey, survey
@@ -26,8 +27,9 @@ def derive(path: Path) -> tuple[Survey, Sealed, RunHosts]:
     What is there already is made anew, so that a later version may do it better.
     """
     raw = path / "raw"
-    if recording(raw):
-        raise RecordError(f"{path} is still being recorded")
+    must_be_over(path)
+    if not segments(raw):
+        raise RecordError(f"{path} has no raw log to recover from") if is_record(path) else no_record(path)
     found = survey(raw)
     sealed = seal(found, path / "series", max_samples=int(found.begin.get("max_samples") or 0))
     hosts = hosts_of(found, sealed.merged)

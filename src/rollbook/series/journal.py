@@ -29,7 +29,19 @@ import msgspec
 from rollbook.collect.frames import Frame
 from rollbook.errors import RecordError
 
-__all__ = ["RUN", "Entry", "Journal", "Reader", "entry", "frame_of", "read", "recording", "segments", "unfinished"]
+__all__ = [
+    "RUN",
+    "Entry",
+    "Journal",
+    "Reader",
+    "entry",
+    "frame_of",
+    "must_be_over",
+    "read",
+    "recording",
+    "segments",
+    "unfinished",
+]
 
 MAGIC = b"RBJ1"
 HEADER = struct.Struct(">4sIIIQ")
@@ -287,6 +299,12 @@ def recording(directory: Path) -> bool:
         return not _locked(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
+
+
+def must_be_over(record: Path) -> None:
+    """Raise `RecordError` for a record that somebody is still writing."""
+    if recording(record / "raw"):
+        raise RecordError(f"{record} is still being recorded")
 
 
 def _locked(fd: int, how: int) -> bool:
