@@ -11,9 +11,10 @@ import pytest
 from rollbook.collect.frames import Decoder, Frame
 from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
+from rollbook.collect.visit import _verdict
 from rollbook.errors import Refused, TimedOut
 from rollbook.hosts import Host
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostRecord, ReadingStatus
 from rollbook.sources import catalogue
 from rollbook.sources.identity import Identity
 from rollbook.sources.meminfo import MemInfo
@@ -78,6 +79,16 @@ def test_faults(script: FakeHost, status: str, reason: str) -> None:
     assert bool(x.reason) == (status != "complete")
     assert fine.status == "complete"
     assert (unknown.status, unknown.reason) == ("unreachable", "the name does not resolve")
+
+
+def test_little_time() -> None:
+    """Less than a second is told as such; of a host that gave all and only did not end, nothing is missing."""
+    (silent,) = look(timeout=0.2, x=FakeHost(silent=True))
+    assert silent.reason.startswith("no answer within 0.2 s; ")
+    record = HostRecord(name="x", status="complete", facts={"thp": {}}, readings={"thp": ReadingStatus("ok", 0.0)})
+    for asked, missing in ((1, ""), (3, "; 2 of 3 sources missing")):
+        told = _verdict(record, "timed-out", "not finished within 0.2 s", [], asked)
+        assert told == ("partial", f"not finished within 0.2 s{missing}")
 
 
 def test_clock() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["Number", "sign_option"]
+__all__ = ["Number", "Words", "sign_option"]
 
 sign_option = click.option(
     "--sign",
@@ -27,3 +28,17 @@ class Number(click.FloatRange):
         if not math.isfinite(found):
             self.fail(f"{value} is no such number.", param, ctx)
         return found
+
+
+class Words(click.ParamType):
+    """Arguments for a program in one text, quoted as in a shell."""
+
+    name = "words"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text as it is, or a usage error."""
+        try:
+            shlex.split(value)
+        except ValueError as error:
+            self.fail(f"{value} cannot be read: {error}.", param, ctx)
+        return value

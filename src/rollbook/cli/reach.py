@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from rollbook.api.asked import ways
-from rollbook.cli.options import Number
+from rollbook.cli.options import Number, Words
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, from_slurm, node_lists, parse_hosts
 from rollbook.transports import NAMES, Options, fallback, reason, route
@@ -83,11 +83,11 @@ OPTIONS = (
     click.option("--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE", help="Option for ssh -o."),
     click.option("--python", metavar="PROGRAM", help="Python on the hosts [default: python3, 3.6 or later; a shell "
                  "stand-in where there is none; `none` for the stand-in]."),
-    click.option("--slurm-args", default="", metavar="ARGS", help="Arguments for srun; outside a job they make an "
-                 "allocation."),
+    click.option("--slurm-args", type=Words(), default="", metavar="ARGS", help="Arguments for srun; outside a job "
+                 "they make an allocation."),
     click.option("--mpi-bin", default="mpirun", show_default=True, metavar="PROGRAM", help="MPI launcher: Open MPI 4 "
                  "or 5, MPICH, PALS."),
-    click.option("--mpi-args", default="", metavar="ARGS", help="Arguments for the MPI launcher."),
+    click.option("--mpi-args", type=Words(), default="", metavar="ARGS", help="Arguments for the MPI launcher."),
     click.option("--allow-run-as-root", is_flag=True, help="Let Open MPI run as root."),
     click.option("--oversubscribe", is_flag=True, help="Let Open MPI use more than a host's slots."),
     click.option("--connect-back", metavar="ADDRESS", help="Address of this machine that agents of a launcher connect "

@@ -151,8 +151,9 @@ async def look_at(
 
 
 def _waited_for(session: Session, timeout: float) -> str:
+    within = f"within {round(timeout, 2):g} s"  # what is left of the host's time is a moment less than was given
     if session.visit.hello:
-        return f"not finished within {timeout:.0f} s"
+        return f"not finished {within}"
     if session.decoder.noise:
-        return f"no answer within {timeout:.0f} s; the host lets us in, but its login hangs"
-    return f"no answer within {timeout:.0f} s; is the host up, does its sshd answer?"
+        return f"no answer {within}; the host lets us in, but its login hangs"
+    return f"no answer {within}; is the host up, does its sshd answer?"

@@ -143,7 +143,7 @@ class HostStream:
         """One connection, from login to loss. Raises why it ended."""
         transport = self._ways[0]
         session = Session(self.host, transport, self.share.plan, self._heard)
-        within = f"within {self.share.timeout:.0f} s"
+        within = f"within {self.share.timeout:g} s"
         async with contextlib.AsyncExitStack() as stack:
             async with self.share.logins, _limit(self._until, f"no answer {within}"):
                 await stack.enter_async_context(session)

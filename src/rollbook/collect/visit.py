@@ -99,7 +99,8 @@ def _verdict(record: HostRecord, status: HostStatus, reason: str, bad: list[str]
     """The host's status in the end: partial where some, but not all, of what was asked is there."""
     missing = asked - len(record.readings)
     if status != "complete":
-        return ("partial", f"{reason}; {missing} of {asked} sources missing") if record.facts else (status, reason)
+        count = f"; {missing} of {asked} sources missing" if missing else ""
+        return ("partial", f"{reason}{count}") if record.facts else (status, reason)
     if not bad and not missing:
         return "complete", ""
     named = ", ".join([*bad[:5], *(["…"] if len(bad) > 5 else []), *(["the rest lost on the way"] if missing else [])])

@@ -121,7 +121,7 @@ class Launcher(abc.ABC):
         except TimeoutError:
             said = about(launch.said, host.name) or gist(launch.said)
             words = f"; {self.program} says: {said}" if said else ""
-            raise TimedOut(f"no agent came from the host within {self._patience:.0f} s{words}") from None
+            raise TimedOut(f"no agent came from the host within {self._patience:g} s{words}") from None
         if back is None:
             launch.answered.add(host.name)
         return back
