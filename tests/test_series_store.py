@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import itertools
 import json
 import shutil
@@ -18,7 +19,8 @@ from click.testing import CliRunner
 
 import rollbook
 from rollbook.cli import cli
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.records.document import Snapshot
 from rollbook.records.hosts import HostRecord
 from rollbook.records.layout import Leaf, files_of
 from rollbook.records.run import Run, RunHosts
@@ -566,8 +568,31 @@ def test_export_of_chosen_tables(small: Run, tmp_path: Path) -> None:
     """Only what was asked for; a name that is not there is an error that says what is."""
     invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "rates")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rates.parquet"]
-    with pytest.raises(UsageError, match="loadavg"):
-        invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "nothing")
+    with pytest.raises(UsageError, match="no table called 'loadavgs'; did you mean loadavg"):
+        invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "loadavgs")
+    with pytest.raises(UsageError, match=r"no table called 'zzz' .*SHOW TABLES"):
+        invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "zzz")
+
+
+@pytest.mark.parametrize("form", ["csv", "openmetrics", "timeseries", "mlpstorage"])
+def test_an_export_that_cannot_be_written(small: Run, tmp_path: Path, form: str) -> None:
+    """What the system says of it, and the path once."""
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "out"
+    with pytest.raises(RollbookError) as raised:
+        invoke("export", str(small.path), "--format", form, "-o", str(path))
+    assert str(raised.value).startswith("cannot ")
+    assert str(raised.value).endswith(f"{path}: Not a directory")
+
+
+@pytest.mark.parametrize("form", ["openmetrics", "timeseries"])
+def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
+    """A snapshot has none: that is said, and no empty file is left."""
+    leaf = Leaf.make(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
+    with pytest.raises(RecordError, match="has no samples to write"):
+        invoke("export", str(leaf.path), "--format", form, "-o", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

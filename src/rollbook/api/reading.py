@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.api.finish import open_record
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, UsageError
 from rollbook.records.layout import must_lie_outside
 from rollbook.records.run import Run
 from rollbook.series import store
@@ -50,6 +50,8 @@ def export(
         from rollbook.mlpstorage import export_mlpstorage  # noqa: PLC0415 - few exports are for its readers
 
         return list(export_mlpstorage(run, path))
+    if not any(host.samples for host in run.hosts.series):
+        raise RecordError(f"{run.path} has no samples to write")
     (write_timeseries if form == "timeseries" else write_openmetrics)(run, path)
     return [path]
 

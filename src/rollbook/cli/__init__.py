@@ -27,7 +27,7 @@ COMMANDS = {
     "diff": "Two records, two hosts, or start against end.",
     "report": "The offline HTML page of a record.",
     "query": "SQL over a record.",
-    "export": "A record in other forms: parquet, csv, json, openmetrics, timeseries.",
+    "export": "A record in other forms: parquet, csv, json, openmetrics, timeseries, mlpstorage.",
     "describe": "The MLPerf Storage system description, as far as it can be measured.",
     "verify": "Manifest, hashes, signature of a record.",
     "recover": "Finish a record whose collector died.",

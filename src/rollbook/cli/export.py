@@ -20,7 +20,8 @@ __all__ = ["command"]
     type=click.Choice(FORMS),
     default="parquet",
     show_default=True,
-    help="Tables as Parquet, CSV or JSON; OpenMetrics for Prometheus and its kin; or MLPerf Storage's timeseries.json.",
+    help="Tables as Parquet, CSV or JSON; OpenMetrics for Prometheus and its kin; MLPerf Storage's timeseries.json; or "
+    "mlpstorage: all files that its readers look for.",
 )
 @click.option(
     "-o",

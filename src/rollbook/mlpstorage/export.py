@@ -60,7 +60,10 @@ def export_mlpstorage(run: Run, path: Path) -> list[Path]:
         metadata["timeseries_data"] = {**(about if isinstance(about, dict) else {}), "file": written[-1].name}
     for pattern in THEIRS:
         for found in sorted(run.path.glob(pattern)):
-            (shutil.copytree if found.is_dir() else shutil.copy2)(found, path / found.name)
             written.append(path / found.name)
+            try:
+                (shutil.copytree if found.is_dir() else shutil.copy2)(found, written[-1])
+            except OSError as error:
+                raise RecordError(f"cannot write {written[-1]}: {error.strerror or error}") from error
     write_file(written[0], json.dumps(metadata, indent=2).encode() + b"\n")
     return written

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import duckdb
@@ -43,7 +45,7 @@ def export(run: Run, form: str, output: Path, tables: Sequence[str] = ()) -> lis
         known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
         for name in chosen:
             if name not in known:
-                raise UsageError(f"the record has no table called {name!r}; there are {', '.join(sorted(known))}")
+                raise _no_table(name, known)
             path = output / f"{name}.{form}"
             temporary = output / f".{path.name}.part"
             body = _safe(connection, name) if form == "csv" else f"SELECT * FROM {quoted(name)}"  # noqa: S608 - quoted
@@ -51,10 +53,20 @@ def export(run: Run, form: str, output: Path, tables: Sequence[str] = ()) -> lis
                 connection.execute(f"COPY ({body}) TO {text(temporary.resolve())} ({FORMATS[form]})")
                 temporary.replace(path)
             except (duckdb.Error, OSError) as error:
-                temporary.unlink(missing_ok=True)
-                raise RecordError(f"cannot write {path}: {error}") from error
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                why = error.strerror if isinstance(error, OSError) else error
+                raise RecordError(f"cannot write {path}: {why}") from error
             written.append(path)
     return written
+
+
+def _no_table(name: str, known: Collection[str]) -> UsageError:
+    near = difflib.get_close_matches(name, known)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return UsageError(
+        f"the record has no table called {name!r}{meant} (`rollbook query RECORD 'SHOW TABLES'` lists all)"
+    )
 
 
 def _safe(connection: duckdb.DuckDBPyConnection, table: str) -> str:

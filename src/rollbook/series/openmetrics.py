@@ -6,6 +6,7 @@ milliseconds; of two samples of a host less than two apart, as the edge of a pha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -42,8 +43,10 @@ def write_openmetrics(run: Run, path: Path) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, duckdb.Error) as error:
-        temporary.unlink(missing_ok=True)
-        raise RecordError(f"cannot write {path}: {error}") from error
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RecordError(f"cannot write {path}: {why}") from error
 
 
 def _parts(connection: duckdb.DuckDBPyConnection, run: Run) -> Iterator[str]:

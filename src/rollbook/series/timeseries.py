@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 from collections.abc import Iterator
@@ -39,7 +40,8 @@ def write_timeseries(run: Run, path: Path) -> int:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise RecordError(f"cannot write {path}: {error.strerror}") from error
     return count
 
