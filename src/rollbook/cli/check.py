@@ -96,7 +96,7 @@ def command(
     }
     interrupted, coverage = False, None
     if record is not None:
-        reach.refuse_hosts()
+        reach.refuse()
         run = subject_of(record, **options)
     else:
         run, interrupted = _live(reach, options)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-__all__ = ["Number", "Words", "sign_option"]
+from rollbook.errors import UsageError
+
+__all__ = ["Number", "Words", "refuse_given", "sign_option"]
 
 sign_option = click.option(
     "--sign",
@@ -17,6 +21,18 @@ sign_option = click.option(
     metavar="KEY",
     help="Sign the manifest with this ssh key.",
 )
+
+
+def refuse_given(names: Collection[str], why: str) -> None:
+    """Raise `UsageError` for those of the parameters that were typed, where none changes anything; `why` says that."""
+    context = click.get_current_context()
+    typed = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if typed:
+        raise UsageError(f"{', '.join(typed)} would have no effect: {why}")
 
 
 class Number(click.FloatRange):

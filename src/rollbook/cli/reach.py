@@ -12,13 +12,15 @@ from typing import Any
 import click
 
 from rollbook.api.asked import ways
-from rollbook.cli.options import Number, Words
+from rollbook.cli.options import Number, Words, refuse_given
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, from_slurm, node_lists, parse_hosts
 from rollbook.transports import NAMES, Options, fallback, reason, route
 from rollbook.transports.base import Transport
 
 __all__ = ["Reach", "reach_options"]
+
+FIELDS = [field.name for field in dataclasses.fields(Options)]  # options of the command line have the same names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +42,11 @@ class Reach:
             hosts = tuple(host.name for host in from_slurm(os.environ))
         return parse_hosts(hosts, files, exclude)
 
-    def refuse_hosts(self) -> None:
-        """For a command that was given a record: it has its own hosts, and others cannot be named."""
+    def refuse(self) -> None:
+        """For a command that was given a record: it has its own hosts, and no way to others can be named."""
         if any(self.asked):
             raise UsageError("a record has its own hosts; name hosts or a record, not both")
+        refuse_given({"fanout", *FIELDS}, "a record is read, no host is reached")
 
     def explain(self) -> None:
         """Say on stderr why hosts are reached the way they are, where it was not the user's choice.
@@ -107,8 +110,7 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
         fanout: int,
         **rest: Any,
     ) -> Any:
-        names = {field.name for field in dataclasses.fields(Options)}
-        options = ways(**{name: rest.pop(name) for name in names})
+        options = ways(**{name: rest.pop(name) for name in FIELDS})
         if options.via not in NAMES:
             route(options)  # a word that nobody knows is said before anything else
         return command(reach=Reach((hosts, hostfile, exclude), options, fanout), **rest)

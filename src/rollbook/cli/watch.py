@@ -10,7 +10,7 @@ import click
 
 from rollbook.api.finish import open_record
 from rollbook.api.recording import LONGEST, SHORTEST
-from rollbook.cli.options import Number
+from rollbook.cli.options import Number, refuse_given
 from rollbook.cli.output import failures, stderr, table
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.errors import UsageError
@@ -55,9 +55,13 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
     brackets a tenth of it, Home and End to its ends.
     """
     if record is not None:
-        reach.refuse_hosts()
+        reach.refuse()
+        refuse_given(["interval"], "a record has its own beats")
+        if once:
+            refuse_given(["speed"], "with --once nothing is played")
         feed: Live | Replay = Replay(open_record(record), speed)
     else:
+        refuse_given(["speed"], "live hosts are shown as they are; a record can be played faster")
         feed = Live(
             reach.hosts,
             reach.route(),
