@@ -49,6 +49,13 @@ def test_two_records(tmp_path: Path) -> None:
     ]
 
 
+def test_no_host_in_both(tmp_path: Path) -> None:
+    """None is called the same, and how to compare any two is said."""
+    old, new = snapshot(tmp_path / "a.json", {"n1": FACTS}), snapshot(tmp_path / "b.json", {"n2": FACTS})
+    result = diff(old, new)
+    assert (result.exit_code, result.stderr) == (1, "no host is in both; compare two with A:HOST B:HOST\n")
+
+
 def test_volatile_only_when_asked(tmp_path: Path) -> None:
     """A level of the moment is no difference, unless it is wanted."""
     old = snapshot(tmp_path / "a.json", {"n1": FACTS})

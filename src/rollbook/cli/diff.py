@@ -117,4 +117,8 @@ def _show(diff: Diff) -> None:
     if diff.silent:
         stderr().print(clean(f"nothing to compare from {fold(diff.silent)}"), soft_wrap=True)
     same = [name for name, found in diff.hosts.items() if not found]
-    stderr().print(f"{len(same)} of {len(diff.hosts)} hosts the same")
+    if diff.hosts:
+        stderr().print(f"{len(same)} of {len(diff.hosts)} hosts the same")
+    else:
+        other = "; compare two with A:HOST B:HOST" if diff.only_before and diff.only_after else ""
+        stderr().print(f"no host is in both{other}")
