@@ -326,6 +326,14 @@ def test_failures_are_told_beside_a_document(rollbook: Rollbook, command: list[s
     assert re.search(r"^[01] of 2 hosts complete", result.err, re.MULTILINE)
 
 
+@pytest.mark.parametrize(("python", "told"), [([], False), (["--python", "none"], False), (["--python", "/no"], True)])
+def test_a_python_that_does_not_run(rollbook: Rollbook, python: list[str], *, told: bool) -> None:
+    """Where one was named and the stand-in read the hosts, that is said."""
+    hosts = {"a1": FINE, "b1": FakeHost(pages=linux("b"), python=None), "b2": FakeHost(pages=linux("b"), python=None)}
+    result = rollbook("snapshot", *SOURCES, *python, hosts=hosts)
+    assert ("b[1-2]: /no did not run; read by the shell stand-in\n" in result.err) == told
+
+
 def test_schemas_can_fail(rollbook: Rollbook) -> None:
     """A document that is changed no longer fits."""
     document = json.loads(rollbook("snapshot", *SOURCES, "--json", hosts={"a": FINE}).out)

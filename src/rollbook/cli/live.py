@@ -47,4 +47,6 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostRecord], bool]:
 
     records: list[HostRecord] = []
     with ProgressView(reach.hosts) as view:
-        return records, asyncio.run(main())
+        interrupted = asyncio.run(main())
+    reach.tell_stand_ins(records)
+    return records, interrupted

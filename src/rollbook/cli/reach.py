@@ -6,17 +6,20 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rollbook.api.asked import ways
 from rollbook.cli.options import Number, Words, refuse_given
 from rollbook.errors import UsageError
-from rollbook.hosts import Host, from_slurm, node_lists, parse_hosts
+from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports import NAMES, Options, fallback, reason, route
 from rollbook.transports.base import Transport
+
+if TYPE_CHECKING:
+    from rollbook.records.hosts import HostRecord
 
 __all__ = ["Reach", "reach_options"]
 
@@ -61,6 +64,15 @@ class Reach:
         """The transport for each host, explained."""
         self.explain()
         return route(self.options)
+
+    def tell_stand_ins(self, records: Sequence[HostRecord]) -> None:
+        """Say on stderr on which hosts the Python that was named did not run, and how they were read instead."""
+        stand_ins = [record.name for record in records if record.agent == "sh"]
+        if stand_ins and self.options.python not in (None, "none"):
+            with contextlib.suppress(OSError):
+                click.echo(
+                    f"{fold(stand_ins)}: {self.options.python} did not run; read by the shell stand-in", err=True
+                )
 
     def fallback(self) -> Callable[[Host], Transport] | None:
         """The transport for hosts that the first gave nothing of."""
