@@ -46,15 +46,14 @@ class Number(click.FloatRange):
         return found
 
 
-class Words(click.ParamType):
+class Words(click.types.StringParamType):
     """Arguments for a program in one text, quoted as in a shell."""
-
-    name = "words"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The text as it is, or a usage error."""
+        found = super().convert(value, param, ctx)
         try:
-            shlex.split(value)
+            shlex.split(found)
         except ValueError as error:
-            self.fail(f"{value} cannot be read: {error}.", param, ctx)
-        return value
+            self.fail(f"{found} cannot be read: {error}.", param, ctx)
+        return found
