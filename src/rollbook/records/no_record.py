@@ -51,7 +51,7 @@ def _below(path: Path) -> list[Path]:
     found = []
     for directory, below, _ in itertools.islice(os.walk(path), MOST):
         place = Path(directory)
-        if is_record(place) or any(place.glob("raw/*.seg")):
+        if (place / "hosts.json").exists() or any(place.glob("raw/*.seg")):  # an export has metadata, too
             found.append(place)
             below.clear()
     return sorted(found, key=lambda one: one.name, reverse=True)
