@@ -11,8 +11,8 @@ import pytest
 PUBLIC = {
     "rollbook": "Run __version__ export mark open_record query record recover run snapshot snapshot_async",
     "rollbook.errors": """
-        EXIT_CODES AgentFailed HostListError HostStatus ParseError ProtocolError RecordError Refused RollbookError
-        TimedOut TransportError Unreachable UsageError
+        EXIT_CODES AgentFailed HostListError HostStatus NoHostReached ParseError ProtocolError RecordError Refused
+        RollbookError TimedOut TransportError Unreachable UsageError
     """,
     "rollbook.hosts": "MAX_HOSTS Host expand fold from_slurm is_local natural node_lists parse_hosts",
     "rollbook.testing": "Fake FakeHost Lab LabCannot LabHost SlurmLab check_transport linux pages_of",

@@ -18,7 +18,9 @@ from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
+from rollbook.errors import Refused
 from rollbook.hosts import Host
+from rollbook.records.hosts import HostRecord
 from rollbook.records.run import RunHosts
 from rollbook.series.finish import derive
 from rollbook.series.journal import read
@@ -93,6 +95,44 @@ def test_login_and_start_facts_have_one_time_together(tmp_path: Path) -> None:
     hosts = record(tmp_path, fake, interval=0, timeout=1.2)
     assert hosts.start[0].status == "partial"
     assert hosts.start[0].facts.keys() == {"identity"}
+
+
+def test_who_looks_on_is_told_of_the_start_facts(tmp_path: Path) -> None:
+    """Once of each host, with what became of it; what happens to it later is another matter."""
+    told: list[str] = []
+
+    class View:
+        def begun(self, host: Host) -> None:
+            told.append(f"{host.name} begun")
+
+        def done(self, record: HostRecord) -> None:
+            told.append(f"{record.name} {record.status} {record.reason}".strip())
+
+    scripts = {
+        "good": FakeHost(pages=linux("good")),
+        "slow": FakeHost(pages=linux("slow"), pace=0.5),
+        "gone": FakeHost(fails=Refused("key rejected")),
+    }
+    fake = Fake(scripts)
+
+    async def main() -> None:
+        hosts = [Host(name) for name in scripts]
+        async with Recorder(
+            tmp_path, hosts, lambda _: fake, PLAN, interval=0.1, about=ABOUT, timeout=1.2, progress=View()
+        ) as recorder:
+            await recorder.ready()
+            assert len(told) == 6
+            await asyncio.sleep(1.2)
+
+    asyncio.run(main())
+    assert sorted(told) == [
+        "gone begun",
+        "gone refused key rejected",
+        "good begun",
+        "good complete",
+        "slow begun",
+        "slow partial the start facts were not finished within 1 s; 2 of 4 sources missing",
+    ]
 
 
 def test_the_stand_in_is_asked_before_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,9 +238,35 @@ def test_a_host_that_fails_in_mid_run_is_not_complete(tmp_path: Path, seconds: i
 def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None:
     """Nor of a command that failed itself."""
     options = ["--results-dir", "out", "--no-report", "--strict", "--skip-timeseries"]
-    assert run(tmp_path, "true", options=options).returncode == 0
-    assert run(tmp_path, "sh", "-c", "exit 7", options=[*options, "--via", "ssh", *DEAF]).returncode == 7
-    assert run(tmp_path, "true", options=[*options, "--via", "ssh", *DEAF]).returncode == 4
+    done = run(tmp_path, "true", options=options)
+    assert done.returncode == 0
+    assert done.stderr.count("1 of 1 host complete") == 1
+    some = [*options, *DEAF, "-w", "localhost"]
+    assert run(tmp_path, "sh", "-c", "exit 7", options=some).returncode == 7
+    assert run(tmp_path, "true", options=some).returncode == 3
+
+
+def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:
+    """Why is said, and nothing is left; without it the command runs all the same."""
+    options = [*QUICK, "--via", "ssh", *DEAF]
+    done = run(tmp_path, "touch", "ran", options=[*options, "--strict"])
+    assert done.returncode == 4, done.stderr
+    assert "nowhere: " in done.stderr
+    assert "the command was not started: no host could be reached" in done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert not list(tmp_path.glob("out/*/*"))
+    assert run(tmp_path, "touch", "ran", options=options).returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
+def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
+    """Not only after a benchmark of hours."""
+    options = [*QUICK, *DEAF, "-w", "localhost"]
+    told = run(tmp_path, "sh", "-c", "echo started >&2", options=options).stderr
+    assert told.index("nowhere: ") < told.index("1 of 2 hosts complete") < told.index("started")
+    argv = [*ROLLBOOK, "record", *options, "--duration", "0.5"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("1 of 2 hosts complete")) == (3, 2), done.stderr
 
 
 def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
@@ -258,7 +284,7 @@ def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
 def test_the_time_of_a_host_is_what_was_said(tmp_path: Path) -> None:
     """By --timeout, or for the facts alone by the other option; neither cuts the other short."""
     code = "import sys; from rollbook.cli import run; from rollbook.cli import main\n"
-    code += "def told(settings, argv): print(settings.options.timeout); sys.exit(9)\n"
+    code += "def told(settings, argv, start): print(settings.options.timeout); sys.exit(9)\n"
     code += "run.run_command = told; main()"
     for options, seconds in (
         ([], "60.0"),

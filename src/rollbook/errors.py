@@ -8,6 +8,7 @@
     │   ├── Refused               the host answered and said no: port closed, key rejected, host key changed
     │   ├── TimedOut              no answer in time
     │   └── AgentFailed           reached, but the agent did not start, died or spoke nonsense
+    ├── NoHostReached             none of the hosts gave anything, and nothing shall be done without them
     ├── ProtocolError             bytes that are no valid frame content
     ├── ParseError                a source's text is not what its parser knows
     └── RecordError               a record on disk cannot be read or written
@@ -25,6 +26,7 @@ __all__ = [
     "AgentFailed",
     "HostListError",
     "HostStatus",
+    "NoHostReached",
     "ParseError",
     "ProtocolError",
     "RecordError",
@@ -105,6 +107,12 @@ class TimedOut(TransportError):
 
 class AgentFailed(TransportError):
     """The host was reached, but the agent did not start, died, or spoke nonsense."""
+
+
+class NoHostReached(RollbookError):
+    """None of the hosts asked for gave anything, and nothing shall be done without them."""
+
+    exit_code = 4
 
 
 class ProtocolError(RollbookError):

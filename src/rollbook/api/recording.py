@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rollbook.api.asked import hosts_of, ways
+from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
@@ -64,9 +65,9 @@ class Recording:
     not be signed.
     """
 
-    def __init__(self, settings: Settings, argv: list[str] | None = None) -> None:
+    def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
         _preflight(settings)
-        self.settings, self.argv = settings, argv or []
+        self.settings, self.argv, self._progress = settings, argv or [], progress
         self.socket = self.unfinished = self.unsigned = ""
         self._leaf: Leaf | None = None
         self._recorder: Recorder | None = None
@@ -119,6 +120,7 @@ class Recording:
                     timeout=settings.options.timeout,
                     fanout=settings.fanout,
                     fallback=fallback(settings.options),
+                    progress=self._progress,
                 )
             )
             self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))

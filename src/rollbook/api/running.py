@@ -10,20 +10,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rollbook.adapters import load
 from rollbook.api.asked import hosts_of, ways
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect.command import Command
+from rollbook.collect.gather import Progress
 from rollbook.collect.marks import VARIABLE
-from rollbook.errors import UsageError
+from rollbook.errors import RollbookError, UsageError
 
-__all__ = ["record_for", "run", "run_command"]
+__all__ = ["Start", "record_for", "run", "run_command"]
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 OTHERS = (signal.SIGUSR1, signal.SIGUSR2)  # they mean something to the command alone
 HURRIED = 2.0  # seconds for agents to say goodbye when the user does not want to wait
+
+
+class Start(Progress, Protocol):
+    """Who looks on while hosts give their start facts."""
+
+    def over(self) -> None:
+        """Every host gave them or failed to. A `RollbookError` raised here ends it all: nothing is run or recorded."""
 
 
 def run(
@@ -61,7 +69,7 @@ def run(
     return run_command(settings, argv)
 
 
-def run_command(settings: Settings, argv: Sequence[str]) -> tuple[Recording, int]:
+def run_command(settings: Settings, argv: Sequence[str], start: Start | None = None) -> tuple[Recording, int]:
     """Run a command with a record around it. Gives the recording and the command's own exit code.
 
     Once the command has started nothing of ours changes that code: where the record cannot be finished,
@@ -73,8 +81,8 @@ def run_command(settings: Settings, argv: Sequence[str]) -> tuple[Recording, int
         found = "/" in argv[0] and Path(argv[0]).exists()
         why = "no such option" if argv[0].startswith("-") else "it may not be executed" if found else "no such program"
         raise UsageError(f"cannot run {argv[0]}: {why}")
-    recording = Recording(settings, list(argv))
-    code = asyncio.run(_around(recording))
+    recording = Recording(settings, list(argv), start)
+    code = asyncio.run(_around(recording, start))
     if code is None:
         recording.discard()
         raise KeyboardInterrupt
@@ -82,15 +90,15 @@ def run_command(settings: Settings, argv: Sequence[str]) -> tuple[Recording, int
     return recording, code
 
 
-def record_for(settings: Settings, seconds: float | None) -> Recording:
+def record_for(settings: Settings, seconds: float | None, start: Start | None = None) -> Recording:
     """Record without a command, for so long or until SIGINT or SIGTERM."""
-    recording = Recording(settings)
-    asyncio.run(_alone(recording, seconds))
+    recording = Recording(settings, progress=start)
+    asyncio.run(_alone(recording, seconds, start))
     recording.finish_or_say()
     return recording
 
 
-async def _around(recording: Recording) -> int | None:
+async def _around(recording: Recording, start: Start | None) -> int | None:
     """The command's exit code; None where the user asked to stop before it was started."""
     argv = recording.argv
     commands: list[Command] = []
@@ -104,7 +112,7 @@ async def _around(recording: Recording) -> int | None:
             command.resized()
 
     with _signals(interrupt, resized) as (stop, hurry):
-        if not await _entered(recording, stop):
+        if not await _entered(recording, stop, start):
             return None
         recording.event("command", state="started", at_ns=time.time_ns())
         recording.mark("command")
@@ -112,8 +120,7 @@ async def _around(recording: Recording) -> int | None:
         try:
             command = Command(argv, logs, {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)})
         except UsageError:
-            await recording.end(facts=False, seconds=HURRIED)
-            recording.discard()
+            await _undone(recording)
             raise
         commands.append(command)
         code = await command.wait()
@@ -124,15 +131,15 @@ async def _around(recording: Recording) -> int | None:
     return code
 
 
-async def _alone(recording: Recording, seconds: float | None) -> None:
+async def _alone(recording: Recording, seconds: float | None, start: Start | None) -> None:
     with _signals(lambda _: None) as (stop, hurry):
-        if await _entered(recording, stop):
+        if await _entered(recording, stop, start):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), seconds)
             await _ended(recording, hurry)
 
 
-async def _entered(recording: Recording, stop: asyncio.Event) -> bool:
+async def _entered(recording: Recording, stop: asyncio.Event, start: Start | None) -> bool:
     """Start recording; False where the user asked to stop before all hosts had given their start facts."""
     entering, stopped = asyncio.ensure_future(recording.__aenter__()), asyncio.ensure_future(stop.wait())
     await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -142,7 +149,19 @@ async def _entered(recording: Recording, stop: asyncio.Event) -> bool:
         await asyncio.wait([entering])
         return False
     entering.result()
+    try:
+        if start is not None:
+            start.over()
+    except RollbookError:
+        await _undone(recording)
+        raise
     return True
+
+
+async def _undone(recording: Recording) -> None:
+    """Let the hosts go, and leave nothing of a recording whose command was not started."""
+    await recording.end(facts=False, seconds=HURRIED)
+    recording.discard()
 
 
 async def _ended(recording: Recording, hurry: asyncio.Event) -> None:

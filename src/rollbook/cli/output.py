@@ -128,6 +128,11 @@ class ProgressView:
         self._under_way.pop(record.name, None)
         self._done[record.status] += 1
 
+    @property
+    def coverage(self) -> Coverage:
+        """What became of the hosts so far."""
+        return Coverage(self._asked, dict(self._done))
+
     def _view(self) -> Text:
         from rich.text import Text  # noqa: PLC0415
 

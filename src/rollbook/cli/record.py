@@ -12,7 +12,7 @@ from rollbook.api.running import record_for
 from rollbook.cli.options import Number
 from rollbook.cli.output import stderr
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.recording import recording_options, said, show_end
+from rollbook.cli.recording import StartView, recording_options, said, show_end
 
 __all__ = ["command"]
 
@@ -29,7 +29,7 @@ def command(reach: Reach, *, settings: Settings, duration: float | None) -> None
     reach.explain()
     if duration is None:
         stderr().print("recording; Ctrl-C ends it")
-    ended = record_for(settings, duration)
+    ended = record_for(settings, duration, StartView(reach.hosts))
     show_end(ended)
     if ended.unfinished == "interrupted":
         sys.exit(130)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -16,10 +17,12 @@ from rich.console import Console
 from rollbook.api.recording import LONGEST, SHORTEST, Recording, Settings
 from rollbook.clean import clean
 from rollbook.cli.options import Number, sign_option
-from rollbook.cli.output import coverage_line, failures, size, stderr
+from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
+from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
+from rollbook.records.hosts import HostRecord
 
-__all__ = ["recording_options", "said", "show_end"]
+__all__ = ["StartView", "recording_options", "said", "show_end"]
 
 OPTIONS = (
     click.option("--results-dir", "results", type=click.Path(path_type=Path), default=Path("results"),
@@ -73,6 +76,35 @@ def said(hosts: Sequence[Host]) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(named, default=str))
     return {**plain, "hosts": [host.name for host in hosts]}
+
+
+class StartView(ProgressView):
+    """Who is missing when the start is over, said before the command runs: now the user can still choose not to wait.
+
+    With `strict` nothing is begun where no host gave anything.
+    """
+
+    def __init__(self, hosts: Sequence[Host], *, strict: bool = False) -> None:
+        super().__init__(hosts)
+        self._strict = strict
+        self._missing: list[HostRecord] = []
+
+    def done(self, record: HostRecord) -> None:
+        """The host gave its start facts, or failed to."""
+        super().done(record)
+        if record.status != "complete":
+            self._missing.append(record)
+
+    def over(self) -> None:
+        """Say what became of all hosts, unless all is well. That nobody can read it stops nothing."""
+        coverage = self.coverage
+        if coverage.complete:
+            return
+        with contextlib.suppress(OSError):
+            failures(self._missing)
+            stderr().print(coverage_line(coverage))
+        if self._strict and coverage.exit_code == NoHostReached.exit_code:
+            raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 
 
 def show_end(ended: Recording) -> None:

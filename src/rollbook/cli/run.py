@@ -15,7 +15,7 @@ from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
 from rollbook.cli.options import Number
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.recording import recording_options, said, show_end
+from rollbook.cli.recording import StartView, recording_options, said, show_end
 from rollbook.errors import UsageError
 
 __all__ = ["command"]
@@ -41,7 +41,8 @@ __all__ = ["command"]
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit with 3 or 4 when the command was fine but hosts were missing, with 2 when the record is not whole.",
+    help="Exit with 3 or 4 when the command was fine but hosts were missing, with 2 when the record is not whole; "
+    "where no host is reached, do not start the command.",
 )
 @click.option("--skip-timeseries", is_flag=True, help="Take snapshots only, no series.")
 @click.option(
@@ -93,7 +94,7 @@ def command(
     )
     if collect:
         reach.explain()
-    recording, code = run_command(settings, argv)
+    recording, code = run_command(settings, argv, StartView(settings.hosts, strict=strict))
     show_end(recording)
     if strict and code == 0:
         code = 2 if recording.unfinished or recording.unsigned else recording.run.coverage.exit_code

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from rollbook.collect.gather import Progress
 from rollbook.collect.plan import Plan
 from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
@@ -25,7 +26,8 @@ class Recorder:
     """Use as `async with Recorder(...)`; then `ready`, `mark`, `event`, and `end` before leaving.
 
     The journal is written every half second and synced every two. When the disk is full the recording ends, `broken`
-    says so, and whatever runs beside it goes on; what was written stays good.
+    says so, and whatever runs beside it goes on; what was written stays good. `progress` is told of each host's start
+    facts.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Recorder:
         timeout: float = 60.0,
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.broken = ""
         begin = {
@@ -61,6 +64,7 @@ class Recorder:
             timeout=timeout,
             fanout=fanout,
             fallback=fallback,
+            progress=progress,
         )
         self._writer: asyncio.Task[None] | None = None
         self._ended = False

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from rollbook.collect.frames import Frame
+from rollbook.collect.gather import Progress
 from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
+from rollbook.collect.visit import Visit
 from rollbook.collect.waits import growing
-from rollbook.errors import AgentFailed, RecordError, TimedOut, TransportError
+from rollbook.errors import AgentFailed, HostStatus, RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.base import Transport
 from rollbook.transports.ssh import Busy
@@ -47,6 +49,7 @@ class Share:
     interval_ns: int
     timeout: float
     logins: asyncio.Semaphore
+    progress: Progress | None = None  # told of the start facts alone
 
 
 class HostStream:
@@ -60,6 +63,8 @@ class HostStream:
         self.share, self.host = share, host
         self._ways = [way(host) for way in ways]
         self.state, self.reason = "connecting", ""
+        self._status: HostStatus = "complete"
+        self._latest = Visit(host, share.plan)
         self.ready = asyncio.Event()
         self._leaving = self._asked = False
         self._deadline: float | None = None
@@ -99,7 +104,7 @@ class HostStream:
                 self._lost(error if isinstance(error, TransportError) else AgentFailed(f"unexpected: {error!r}"))
             finally:
                 self._session = None
-                self.ready.set()
+                self._started()
             if time.monotonic() - began > LONGEST_WAIT:
                 waits = growing(FIRST_WAIT, LONGEST_WAIT)
             await asyncio.sleep(next(waits))
@@ -135,17 +140,28 @@ class HostStream:
                 raise refused from None  # too little time was left for this try: the answer before it stands
             await asyncio.sleep(pause)
 
+    def _started(self) -> None:
+        """The start facts are in, or will not come in time; said once."""
+        if self.ready.is_set():
+            return
+        self.ready.set()
+        if self.share.progress:
+            self.share.progress.done(self._latest.record("start", self._status, self.reason))
+
     def _lost(self, error: TransportError) -> None:
-        self.state, self.reason = "lost", str(error)
+        self.state, self.reason, self._status = "lost", str(error), error.status
         self._event("lost", reason=self.reason, status=error.status, method=self._ways[0].name)
 
     async def _visit(self) -> None:
         """One connection, from login to loss. Raises why it ended."""
         transport = self._ways[0]
         session = Session(self.host, transport, self.share.plan, self._heard)
+        self._latest = session.visit
         within = f"within {self.share.timeout:g} s"
         async with contextlib.AsyncExitStack() as stack:
             async with self.share.logins, _limit(self._until, f"no answer {within}"):
+                if self.share.progress and not self.ready.is_set():
+                    self.share.progress.begun(self.host)
                 await stack.enter_async_context(session)
                 await session.greet()
             self._event("connected", hello=session.visit.hello, method=transport.name)
@@ -156,8 +172,8 @@ class HostStream:
                     await session.read_all("start")
             if self.share.interval_ns:
                 await session.sample(self.share.interval_ns)
-            self._session, self.state, self.reason = session, "sampling", ""
-            self.ready.set()
+            self._session, self.state, self.reason, self._status = session, "sampling", "", "complete"
+            self._started()
             beside = [asyncio.create_task(work) for work in (self._watch(session), self._measure(session))]
             gone = asyncio.create_task(session.lasting())
             for task in (*beside, gone):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from rollbook.collect.descriptors import make_room
+from rollbook.collect.gather import Progress
 from rollbook.collect.plan import Plan
 from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
@@ -19,7 +20,8 @@ __all__ = ["Streams"]
 class Streams:
     """Use as `async with Streams(...)`; then `ready`, `mark`, and `end`.
 
-    `streams` are those of the hosts, in their order, until the end. The sink is told a host by its place.
+    `streams` are those of the hosts, in their order, until the end. The sink is told a host by its place; `progress` is
+    told of each host's start facts.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class Streams:
         timeout: float = 60.0,
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.sink, self.hosts, self.plan = sink, list(hosts), plan
         self.interval_ns, self.timeout, self.fanout = round(interval * 1e9), timeout, fanout
         self.ways = [route, fallback] if fallback else [route]
         self.streams: list[HostStream] = []
+        self._progress = progress
         # The orders for agents under a launcher that nobody can talk to; `wait` is ended by a signal.
         sample = b"sample\t%d\n" % self.interval_ns if self.interval_ns else b""
         script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"
@@ -47,10 +51,8 @@ class Streams:
         make_room(len(self.hosts), launched(self.hosts, self.ways[0]))
         await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
-        self.streams = [
-            HostStream(Share(number, self.plan, self.sink, self.interval_ns, self.timeout, logins), host, self.ways)
-            for number, host in enumerate(self.hosts)
-        ]
+        shared = (self.plan, self.sink, self.interval_ns, self.timeout, logins, self._progress)
+        self.streams = [HostStream(Share(number, *shared), host, self.ways) for number, host in enumerate(self.hosts)]
         return self
 
     async def __aexit__(self, *exc: object) -> None:
