@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 from rollbook.adapters import load
@@ -28,7 +29,12 @@ HURRIED = 2.0  # seconds for agents to say goodbye when the user does not want t
 
 
 class Start(Progress, Protocol):
-    """Who looks on while hosts give their start facts."""
+    """Who looks on while hosts give their start facts; entered once it is sure that they will be asked."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
 
     def over(self) -> None:
         """Every host gave them or failed to. A `RollbookError` raised here ends it all: nothing is run or recorded."""
@@ -141,13 +147,14 @@ async def _alone(recording: Recording, seconds: float | None, start: Start | Non
 
 async def _entered(recording: Recording, stop: asyncio.Event, start: Start | None) -> bool:
     """Start recording; False where the user asked to stop before all hosts had given their start facts."""
-    entering, stopped = asyncio.ensure_future(recording.__aenter__()), asyncio.ensure_future(stop.wait())
-    await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not entering.done():
-        entering.cancel()
-        await asyncio.wait([entering])
-        return False
+    with start or contextlib.nullcontext():
+        entering, stopped = asyncio.ensure_future(recording.__aenter__()), asyncio.ensure_future(stop.wait())
+        await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not entering.done():
+            entering.cancel()
+            await asyncio.wait([entering])
+            return False
     entering.result()
     try:
         if start is not None:

@@ -5,6 +5,7 @@ Whoever draws imports rich: it takes longer to load than hosts take to answer, a
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -117,7 +118,8 @@ class ProgressView:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError):  # the terminal may be gone by then
+                self._live.stop()
 
     def begun(self, host: Host) -> None:
         """A connection to the host is being made."""

@@ -79,7 +79,7 @@ def said(hosts: Sequence[Host]) -> dict[str, Any]:
 
 
 class StartView(ProgressView):
-    """Who is missing when the start is over, said before the command runs: now the user can still choose not to wait.
+    """Hosts while they log in; then who is missing, before the command runs: now the user can still choose not to wait.
 
     With `strict` nothing is begun where no host gave anything.
     """
