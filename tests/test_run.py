@@ -157,6 +157,7 @@ BAD = [
     ([*QUICK, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
     ([*QUICK, "--timeout", "nan"], ["touch", "ran"], "--timeout"),
     ([*QUICK, "--sign", "script"], ["touch", "ran"], "cannot sign with script"),
+    ([*QUICK, "--python", "a b"], ["touch", "ran"], "not the name or path of a program"),
     ([*QUICK, "--cluster-collection-timeout", "nan"], ["touch", "ran"], "--cluster-collection-timeout"),
 ]
 
@@ -173,6 +174,7 @@ def test_usage_errors_come_before_anything_runs(
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert "via auto" not in done.stderr or argv[0] in ("./script", "./no-interpreter")  # only the kernel knows those
     assert not (tmp_path / "ran").exists()
     assert not list(tmp_path.glob("out/*/*"))
 
@@ -321,6 +323,14 @@ def test_record_for_a_while(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert only_record(tmp_path).hosts.series[0].samples >= 5
+
+
+def test_record_says_nothing_before_it_is_sure_to_begin(tmp_path: Path) -> None:
+    """What cannot be is all that is said."""
+    argv = [*ROLLBOOK, "record", "--results-dir", "/proc/nowhere"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "cannot use /proc/nowhere" in done.stderr
 
 
 def test_ctrl_c_while_the_record_is_made(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class Recording:
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
+        self._route, self._fallback = route(settings.options), fallback(settings.options)
         _preflight(settings)
         self.settings, self.argv, self._progress = settings, argv or [], progress
         self.socket = self.unfinished = self.unsigned = ""
@@ -113,13 +114,13 @@ class Recording:
                 Recorder(
                     leaf.path / "raw",
                     settings.hosts,
-                    route(settings.options),
+                    self._route,
                     Plan.of(catalogue.load()),
                     interval=settings.interval,
                     about=about,
                     timeout=settings.options.timeout,
                     fanout=settings.fanout,
-                    fallback=fallback(settings.options),
+                    fallback=self._fallback,
                     progress=self._progress,
                 )
             )

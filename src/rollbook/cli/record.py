@@ -10,7 +10,6 @@ import click
 from rollbook.api.recording import Settings
 from rollbook.api.running import record_for
 from rollbook.cli.options import Number
-from rollbook.cli.output import stderr
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.cli.recording import StartView, recording_options, said, show_end
 
@@ -26,10 +25,8 @@ def command(reach: Reach, *, settings: Settings, duration: float | None) -> None
     settings = dataclasses.replace(
         settings, hosts=reach.hosts, options=reach.options, fanout=reach.fanout, args=said(reach.hosts)
     )
-    reach.explain()
-    if duration is None:
-        stderr().print("recording; Ctrl-C ends it")
-    ended = record_for(settings, duration, StartView(reach.hosts))
+    start = StartView(reach, then="" if duration else "recording; Ctrl-C ends it")
+    ended = record_for(settings, duration, start)
     show_end(ended)
     if ended.unfinished == "interrupted":
         sys.exit(130)

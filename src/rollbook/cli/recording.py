@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 from rich.console import Console
@@ -18,6 +18,7 @@ from rollbook.api.recording import LONGEST, SHORTEST, Recording, Settings
 from rollbook.clean import clean
 from rollbook.cli.options import Number, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
+from rollbook.cli.reach import Reach
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
 from rollbook.records.hosts import HostRecord
@@ -81,13 +82,17 @@ def said(hosts: Sequence[Host]) -> dict[str, Any]:
 class StartView(ProgressView):
     """Hosts while they log in; then who is missing, before the command runs: now the user can still choose not to wait.
 
-    With `strict` nothing is begun where no host gave anything.
+    With `strict` nothing is begun where no host gave anything; `then` is said when the start is over.
     """
 
-    def __init__(self, hosts: Sequence[Host], *, strict: bool = False) -> None:
-        super().__init__(hosts)
-        self._strict = strict
+    def __init__(self, reach: Reach, *, strict: bool = False, then: str = "") -> None:
+        super().__init__(reach.hosts)
+        self._reach, self._strict, self._then = reach, strict, then
         self._missing: list[HostRecord] = []
+
+    def __enter__(self) -> Self:
+        self._reach.explain()
+        return super().__enter__()
 
     def done(self, record: HostRecord) -> None:
         """The host gave its start facts, or failed to."""
@@ -98,11 +103,12 @@ class StartView(ProgressView):
     def over(self) -> None:
         """Say what became of all hosts, unless all is well. That nobody can read it stops nothing."""
         coverage = self.coverage
-        if coverage.complete:
-            return
         with contextlib.suppress(OSError):
-            failures(self._missing)
-            stderr().print(coverage_line(coverage))
+            if not coverage.complete:
+                failures(self._missing)
+                stderr().print(coverage_line(coverage))
+            if self._then:
+                stderr().print(self._then)
         if self._strict and coverage.exit_code == NoHostReached.exit_code:
             raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 

@@ -92,9 +92,7 @@ def command(
         parts=_parts(layout, kind, argv),
         args=said(reach.hosts),
     )
-    if collect:
-        reach.explain()
-    recording, code = run_command(settings, argv, StartView(settings.hosts, strict=strict))
+    recording, code = run_command(settings, argv, StartView(reach, strict=strict) if collect else None)
     show_end(recording)
     if strict and code == 0:
         code = 2 if recording.unfinished or recording.unsigned else recording.run.coverage.exit_code
