@@ -11,12 +11,21 @@ from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
 from rollbook.transports import Options
 
-__all__ = ["hosts_of", "ways"]
+__all__ = ["MOST_AT_ONCE", "at_once", "hosts_of", "ways"]
+
+MOST_AT_ONCE = 4096  # hosts under way
 
 
 def hosts_of(hosts: str | Sequence[str]) -> list[Host]:
     """The hosts of a nodeset, or of several; of none, this machine."""
     return parse_hosts([hosts] if isinstance(hosts, str) else hosts)
+
+
+def at_once(fanout: int) -> int:
+    """How many hosts may be under way at once; raises `UsageError` for a number that none of them could begin with."""
+    if not (isinstance(fanout, int) and 1 <= fanout <= MOST_AT_ONCE):
+        raise UsageError(f"the fanout is 1 to {MOST_AT_ONCE} hosts under way at once, not {fanout}")
+    return fanout
 
 
 def ways(**options: Any) -> Options:

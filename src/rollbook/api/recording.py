@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from rollbook.api.asked import hosts_of, ways
+from rollbook.api.asked import at_once, hosts_of, ways
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.plan import Plan
@@ -269,6 +269,7 @@ async def _others_done() -> None:
 def _preflight(settings: Settings) -> None:
     """Numbers and names make sense, the results directory has room, the key signs; said before anything starts."""
     results, interval = settings.results, settings.interval
+    at_once(settings.fanout)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.kind):
         raise UsageError(f"{settings.kind!r} cannot be a type of record: only letters, digits, '.', '_' and '-'")
     if interval and not SHORTEST <= interval <= LONGEST:

@@ -7,7 +7,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.api.asked import hosts_of, ways
+from rollbook.api.asked import at_once, hosts_of, ways
 from rollbook.collect.gather import gather
 from rollbook.collect.plan import Plan
 from rollbook.records.document import Snapshot
@@ -29,7 +29,7 @@ async def snapshot_async(
     plan = Plan.of([catalogue.source(name) for name in sources] or catalogue.load())
     way = ways(**options)
     created = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=fanout, fallback=fallback(way))
+    records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=at_once(fanout), fallback=fallback(way))
     return Snapshot.of(created, records)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollbook.api.asked import ways
+from rollbook.api.asked import MOST_AT_ONCE, ways
 from rollbook.cli.options import Number, Words, refuse_given
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
@@ -88,7 +88,7 @@ OPTIONS = (
                  help="Way to the hosts; auto is slurm inside an allocation, else local for this machine and ssh for "
                  "the rest."),
     click.option("--fallback", type=click.Choice(["ssh"]), help="Way to hosts that the first way gave nothing of."),
-    click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
+    click.option("--fanout", type=click.IntRange(1, MOST_AT_ONCE), default=64, show_default=True, metavar="N",
                  help="Hosts under way at once."),
     click.option("--timeout", type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
                  help="Time for each host, from its turn on."),

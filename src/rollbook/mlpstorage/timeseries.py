@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rollbook.api.asked import at_once
 from rollbook.collect.plan import Plan
 from rollbook.collect.readings import Reading
 from rollbook.collect.recorder import Recorder
@@ -50,7 +51,7 @@ class MultiHostTimeSeriesCollector:
     ) -> None:
         self.hosts, self.interval, self.max_samples, self.logger = list(hosts), interval_seconds, max_samples, logger
         self._options = Options(ssh_user=ssh_username, timeout=ssh_timeout, **options)
-        self._fanout = max_workers
+        self._fanout = at_once(max_workers)
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
