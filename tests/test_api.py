@@ -15,9 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 import rollbook
+from rollbook.api.asked import ways
 from rollbook.cli import cli
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.transports import Options
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -83,6 +85,31 @@ def test_what_cannot_be_asked_for(
     with pytest.raises(RollbookError, match=message):
         call()
     assert not list(tmp_path.glob("results/*/*"))
+
+
+def test_a_text_is_one_word(tmp_path: Path) -> None:
+    """Not as many as it has letters: a source, a table, an option of ssh."""
+    assert rollbook.snapshot(sources="meminfo").hosts[0].facts.keys() == {"meminfo"}
+    assert ways(ssh_options="Port=1") == ways(ssh_options=["Port=1"]) == Options(ssh_options=("Port=1",))
+    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+        pass
+    assert rollbook.export(recording.run, tmp_path / "out", "csv", "hosts") == [tmp_path / "out" / "hosts.csv"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_inside_a_running_loop(tmp_path: Path) -> None:
+    """As in a notebook: what waits for an end of its own says what to use there, and that works."""
+
+    async def main() -> None:
+        with pytest.raises(UsageError, match=r"await rollbook\.snapshot_async\("):
+            rollbook.snapshot()
+        with pytest.raises(UsageError, match=r"await asyncio\.to_thread\(rollbook\.run, "):
+            rollbook.run(["true"], results=tmp_path / "none")
+        ran = await asyncio.to_thread(rollbook.run, ["true"], results=tmp_path, interval=0, report=False)
+        assert ran[1] == 0
+
+    asyncio.run(main())
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_recording_that_never_began_leaves_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rollbook.api.asked import listed
 from rollbook.api.finish import open_record
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.layout import must_lie_outside
@@ -31,17 +32,17 @@ def query(record: Run | Path | str, sql: str) -> list[dict[str, Any]]:
 
 
 def export(
-    record: Run | Path | str, output: Path | str, form: str = "parquet", tables: Sequence[str] = ()
+    record: Run | Path | str, output: Path | str, form: str = "parquet", tables: str | Sequence[str] = ()
 ) -> list[Path]:
     """Write a record in another form, one of `FORMS`; gives the files.
 
-    `output` is a directory, one file per table, and for timeseries and openmetrics the file. `tables` chooses tables
-    or views, all of the series by default. Nothing is written into the record itself.
+    `output` is a directory, one file per table, and for timeseries and openmetrics the file. `tables` chooses a table
+    or view, or several, all of the series by default. Nothing is written into the record itself.
     """
     run, path = _run(record), Path(output)
     must_lie_outside(run.path, path)
     if form in FORMATS:
-        return export_tables(run, form, path, tables)
+        return export_tables(run, form, path, listed(tables))
     if form not in FORMS:
         raise UsageError(f"no form is called {form!r}; there are {', '.join(FORMS)}")
     if tables:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from rollbook.adapters import load
-from rollbook.api.asked import hosts_of, ways
+from rollbook.api.asked import hosts_of, outside_a_loop, ways
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
@@ -59,6 +59,7 @@ def run(
     Gives the recording, whose `run` is the finished record, and the command's own exit code; what else can be said is
     as for `rollbook.record`. `kind` names the benchmark: its adapter finds parameters and metrics.
     """
+    outside_a_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
     load(kind)
     settings = Settings(
         hosts=hosts_of(hosts),
