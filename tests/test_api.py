@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import rollbook
 from rollbook.api.asked import ways
+from rollbook.api.recording import Recording
 from rollbook.cli import cli
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, RollbookError, UsageError
@@ -65,6 +66,8 @@ def test_kinds(tmp_path: Path, kind: str) -> None:
     [
         (lambda: rollbook.run([]), "a list of words"),
         (lambda: rollbook.run("ls -l"), "a list of words"),
+        (lambda: rollbook.run(["echo", 3]), "a list of words, text or paths: .* not int"),  # type: ignore[list-item]
+        (lambda: rollbook.run(["echo", "a\0b"]), "a NUL character"),
         (lambda: rollbook.snapshot(timeout=float("nan")), "the time for a host"),
         (lambda: rollbook.snapshot(timeout=0), "the time for a host"),
         (lambda: rollbook.snapshot(fanout=0), "the fanout is 1 to 4096"),
@@ -120,6 +123,45 @@ def test_a_recording_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no transport"), rollbook.record(results=tmp_path, via="nope"):
         pass
     assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_start_that_fails_by_a_mistake_of_ours_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error is: nothing was recorded."""
+
+    def slip(_: Recorder) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Recorder, "__aenter__", slip)
+    with pytest.raises(ZeroDivisionError), rollbook.record(results=tmp_path):
+        pass
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_recording_is_entered_once(tmp_path: Path) -> None:
+    """Neither inside of its own block, nor again afterwards; the one record is whole."""
+
+    async def again(recording: Recording) -> None:
+        async with recording:
+            pass
+
+    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+        with pytest.raises(UsageError, match="entered once"), recording:
+            pass
+        with pytest.raises(UsageError, match="entered once"):
+            asyncio.run(again(recording))
+    with pytest.raises(UsageError, match="entered once"), recording:
+        pass
+    assert list(tmp_path.glob("*/*")) == [recording.path]
+    assert recording.run.hosts.end[0].status == "complete"
+
+
+def test_paths_are_words_of_a_command(tmp_path: Path) -> None:
+    """And stand in the record as text."""
+    argv: list[str | bytes | Path] = [Path("/bin/sh"), "-c", 'test "$0" = here', b"here"]
+    recording, code = rollbook.run(argv, results=tmp_path, interval=0, report=False)
+    assert (code, recording.argv) == (0, ["/bin/sh", "-c", 'test "$0" = here', "here"])
 
 
 def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
-from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
 from rollbook.records import signing
 from rollbook.records.layout import Leaf
@@ -72,7 +72,7 @@ class Recording:
         self.socket = self.unfinished = self.unsigned = ""
         self._leaf: Leaf | None = None
         self._recorder: Recorder | None = None
-        self._open, self._broken = False, ""
+        self._open, self._entered, self._broken = False, False, ""
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -98,6 +98,18 @@ class Recording:
         return self._broken or (self._recorder.broken if self._recorder else "")
 
     async def __aenter__(self) -> Self:
+        self._enter_once()
+        await self._begin()
+        return self
+
+    def _enter_once(self) -> None:
+        """A second time would wait for the first to end, or make a record that nobody asked for."""
+        if self._entered:
+            raise UsageError("a recording can be entered once; make another by `rollbook.record(...)`")
+        self._entered = True
+
+    async def _begin(self) -> None:
+        """Make the record's directory and start recording; returns when the start facts are in."""
         settings, self._loop = self.settings, asyncio.get_running_loop()
         leaf = Leaf.make(settings.results.absolute(), settings.kind, dt.datetime.now(dt.UTC), settings.parts)
         self._leaf = leaf
@@ -128,11 +140,10 @@ class Recording:
             await self._recorder.ready()
         except BaseException as error:
             await self._stack.aclose()
-            if isinstance(error, RollbookError):  # it never began: failures of hosts are not raised
+            if isinstance(error, Exception):  # it never began: failures of hosts are not raised
                 self.discard()
             raise
         self._open = True
-        return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.end()
@@ -195,10 +206,11 @@ class Recording:
         self._recorder.event(event, **more)
 
     def __enter__(self) -> Self:
+        self._enter_once()
         loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=loop.run_forever, name="rollbook", daemon=True)
         self._thread.start()
-        entering = asyncio.run_coroutine_threadsafe(self.__aenter__(), loop)
+        entering = asyncio.run_coroutine_threadsafe(self._begin(), loop)
         try:
             entering.result()
         except BaseException:

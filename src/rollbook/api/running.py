@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import threading
@@ -25,6 +26,7 @@ __all__ = ["Start", "record_for", "run", "run_command"]
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 OTHERS = (signal.SIGUSR1, signal.SIGUSR2)  # they mean something to the command alone
+Word = str | bytes | os.PathLike[str]
 HURRIED = 2.0  # seconds for agents to say goodbye when the user does not want to wait
 
 
@@ -41,7 +43,7 @@ class Start(Progress, Protocol):
 
 
 def run(
-    argv: Sequence[str],
+    argv: Sequence[Word],
     hosts: str | Sequence[str] = (),
     *,
     results: Path | str = "results",
@@ -76,25 +78,37 @@ def run(
     return run_command(settings, argv)
 
 
-def run_command(settings: Settings, argv: Sequence[str], start: Start | None = None) -> tuple[Recording, int]:
+def run_command(settings: Settings, argv: Sequence[Word], start: Start | None = None) -> tuple[Recording, int]:
     """Run a command with a record around it. Gives the recording and the command's own exit code.
 
     Once the command has started nothing of ours changes that code: where the record cannot be finished,
     `Recording.unfinished` says why.
     """
-    if isinstance(argv, str) or not argv:
-        raise UsageError("a command is a list of words, its program first")
-    if shutil.which(argv[0]) is None:
-        found = "/" in argv[0] and Path(argv[0]).exists()
-        why = "no such option" if argv[0].startswith("-") else "it may not be executed" if found else "no such program"
-        raise UsageError(f"cannot run {argv[0]}: {why}")
-    recording = Recording(settings, list(argv), start)
+    recording = Recording(settings, _words(argv), start)
     code = asyncio.run(_around(recording, start))
     if code is None:
         recording.discard()
         raise KeyboardInterrupt
     recording.finish_or_say()
     return recording, code
+
+
+def _words(argv: Sequence[Word]) -> list[str]:
+    """The command as text; raises `UsageError` where it is none, or cannot be run."""
+    try:
+        words = [] if isinstance(argv, (str, bytes)) else [os.fsdecode(word) for word in argv]
+    except TypeError as error:
+        raise UsageError(f"a command is a list of words, text or paths: {error}") from error
+    if not words:
+        raise UsageError("a command is a list of words, its program first")
+    if any("\0" in word for word in words):
+        raise UsageError("a word of a command cannot have a NUL character in it")
+    program = words[0]
+    if shutil.which(program) is None:
+        found = "/" in program and Path(program).exists()
+        why = "no such option" if program.startswith("-") else "it may not be executed" if found else "no such program"
+        raise UsageError(f"cannot run {program}: {why}")
+    return words
 
 
 def record_for(settings: Settings, seconds: float | None, start: Start | None = None) -> Recording:
