@@ -26,8 +26,10 @@ __all__ = ["Start", "record_for", "run", "run_command"]
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 OTHERS = (signal.SIGUSR1, signal.SIGUSR2)  # they mean something to the command alone
-Word = str | bytes | os.PathLike[str]
 HURRIED = 2.0  # seconds for agents to say goodbye when the user does not want to wait
+
+Word = str | bytes | os.PathLike[str]
+"""What a command is made of."""
 
 
 class Start(Progress, Protocol):
