@@ -174,7 +174,7 @@ def test_job_control(tmp_path: Path) -> None:
         ["PS1=; set -m;", *(f"'{word}'" for word in RUN), "--", "sh", "-c", f'"{script}"'.replace("$", "\\$")]
     )
     terminal.type(line.encode() + b"\n")
-    terminal.until(b"\nready")
+    terminal.until(b"ready")
     time.sleep(1.0)
     terminal.type(CTRL_Z)
     terminal.until(b"Stopped")
