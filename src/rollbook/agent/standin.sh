@@ -297,6 +297,7 @@ sample() {
             if [ -n "$fine" ]; then nap=$nap.${part#1}; else nap=$((nap + 1)); fi
             sleep $nap >/dev/null 2>&1 &
             pause=$!
+            [ -z "$marked" ] || kill $pause 2>/dev/null # a mark came before it was known whom to wake
             wait $pause
             pause=
         done

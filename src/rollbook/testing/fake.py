@@ -249,7 +249,8 @@ class _Planned:
         """All pages of the source; its limit is for all of them together."""
         pieces: list[bytes] = []
         for ask in self.asks:
-            pieces += script.answer(ask, self.limit - sum(map(len, pieces)), seconds)
+            used = sum(len(piece) - piece.index(b"\n") - 1 for piece in pieces)  # names are not counted
+            pieces += script.answer(ask, self.limit - used, seconds)
         return b"".join(pieces)
 
     def sample(self, script: FakeHost, seconds: float, *, key: bool) -> bytes:

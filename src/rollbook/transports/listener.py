@@ -23,7 +23,7 @@ __all__ = ["ADDRESSES", "Listener", "Who", "own_addresses"]
 PROOF_SECONDS = 20.0
 UNPROVEN = 256  # connections at once, beside those expected, that have not proved themselves; above, the oldest goes
 BUFFER = 16 * 1024  # what a connection may send before it is read
-BACKLOG = 128  # asyncio takes so many in one go, and complains once for each that it has no room for
+BACKLOG = 512  # asyncio takes so many in one go, and complains once for each that it has no room for
 ADDRESSES = 16
 
 
