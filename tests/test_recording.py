@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import contextlib
+import re
 import resource
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
