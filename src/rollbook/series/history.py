@@ -14,7 +14,7 @@ from rollbook.hosts import Host, fold
 from rollbook.records.hosts import HostRecord
 from rollbook.records.run import ClockJump, Gap, SeriesHost
 from rollbook.series.clocks import nearest_beat
-from rollbook.series.counters import LONGEST_STEP
+from rollbook.series.counters import LONGEST_STEP, shell_step
 from rollbook.series.journal import frame_of
 from rollbook.series.samples import Segments
 from rollbook.series.survey import HostLog, Survey
@@ -126,9 +126,9 @@ def _connected(survey: Survey, host: HostLog) -> int:
 
 
 def _interval(survey: Survey, host: HostLog) -> int:
-    """The time between two samples of this host: the shell stand-in takes whole seconds, no fewer than asked for."""
+    """The nanoseconds between two samples of this host."""
     shell = any(hello.get("kind") == "sh" for hello in host.hellos)
-    return -(-survey.interval_ns // 10**9) * 10**9 if shell else survey.interval_ns
+    return round(shell_step(survey.interval_ns / 1e9) * 1e9) if shell else survey.interval_ns
 
 
 def _beats(host: HostLog) -> list[int]:
