@@ -9,7 +9,10 @@ import sys
 import pytest
 
 PUBLIC = {
-    "rollbook": "Run __version__ export mark open_record query record recover run snapshot snapshot_async",
+    "rollbook": """
+        Run __version__ check export mark open_record query record recover run snapshot snapshot_async verify
+        write_report
+    """,
     "rollbook.errors": """
         EXIT_CODES AgentFailed HostListError HostStatus NoHostReached ParseError ProtocolError RecordError Refused
         RollbookError TimedOut TransportError Unreachable UsageError

@@ -7,6 +7,9 @@
     open_record(path)          a record on disk, opened for reading
     query(record, sql)         SQL over it
     export(record, ...)        the same in other forms
+    write_report(record)       its page
+    check(record)              what every rule says of it
+    verify(record)             whether it is still what was written
     recover(path)              finish a record whose collector died
 
 Names are loaded when they are used: importing the package costs nothing.
@@ -20,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rollbook.api.finish import finish as recover
     from rollbook.api.finish import open_record
-    from rollbook.api.reading import export, query
+    from rollbook.api.judging import check, verify
+    from rollbook.api.reading import export, query, write_report
     from rollbook.api.recording import record
     from rollbook.api.running import run
     from rollbook.api.snapshots import snapshot, snapshot_async
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Run",
     "__version__",
+    "check",
     "export",
     "mark",
     "open_record",
@@ -39,12 +44,15 @@ __all__ = [
     "run",
     "snapshot",
     "snapshot_async",
+    "verify",
+    "write_report",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Run": ("rollbook.records.run", "Run"),
+    "check": ("rollbook.api.judging", "check"),
     "export": ("rollbook.api.reading", "export"),
     "mark": ("rollbook.collect.marks", "send_mark"),
     "open_record": ("rollbook.api.finish", "open_record"),
@@ -54,6 +62,8 @@ _HOMES = {
     "run": ("rollbook.api.running", "run"),
     "snapshot": ("rollbook.api.snapshots", "snapshot"),
     "snapshot_async": ("rollbook.api.snapshots", "snapshot_async"),
+    "verify": ("rollbook.api.judging", "verify"),
+    "write_report": ("rollbook.api.reading", "write_report"),
 }
 
 

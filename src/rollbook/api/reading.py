@@ -1,4 +1,4 @@
-"""A record read as a program reads it: rows of a query, and files in other forms."""
+"""A record read as a program reads it: rows of a query, files in other forms, and the page."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 from rollbook.api.asked import listed
 from rollbook.api.finish import open_record
 from rollbook.errors import RecordError, UsageError
-from rollbook.records.layout import must_lie_outside
+from rollbook.records.layout import must_lie_outside, relist
 from rollbook.records.run import Run
+from rollbook.records.signing import signature_file
 from rollbook.series import store
 from rollbook.series.export import FORMATS
 from rollbook.series.export import export as export_tables
 from rollbook.series.openmetrics import write_openmetrics
 from rollbook.series.timeseries import write_timeseries
 
-__all__ = ["FORMS", "export", "query"]
+__all__ = ["FORMS", "export", "query", "write_report"]
 
 FORMS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
 
@@ -55,6 +56,27 @@ def export(
         raise RecordError(f"{run.path} has no samples to write")
     (write_timeseries if form == "timeseries" else write_openmetrics)(run, path)
     return [path]
+
+
+def write_report(record: Run | Path | str, output: Path | str | None = None) -> Path:
+    """Write the page of a record, one HTML file; without `output` its own `report.html`. Gives the file.
+
+    The page of a record that is signed cannot be replaced, only written elsewhere.
+    """
+    from rollbook.report import write_report as write  # noqa: PLC0415 - few who read a record want its page
+
+    run = _run(record)
+    own, manifest = run.path / "report.html", run.path / "manifest.json"
+    path = own if output is None else Path(output)
+    in_place = path.resolve() == own.resolve()
+    if not in_place:
+        must_lie_outside(run.path, path)
+    elif manifest.exists() and signature_file(manifest).exists():
+        raise UsageError(f"{run.path} is signed, and a new page would be none of what was signed: write it elsewhere")
+    write(run, path)
+    if in_place and manifest.exists():
+        relist(run.path, own.name)
+    return path
 
 
 def _run(record: Run | Path | str) -> Run:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from rollbook.api.judging import subject_of
 from rollbook.checks import engine
 from rollbook.checks.expect import read_expectations
 from rollbook.checks.groups import named_groups
@@ -22,7 +23,6 @@ from rollbook.cli.live import gather_live
 from rollbook.cli.options import Number
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.cli.subject import subject_of
 from rollbook.collect.plan import Plan
 from rollbook.hosts import fold
 from rollbook.records.document import encode

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from rollbook import __version__
+from rollbook.api.judging import subject_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
-from rollbook.cli.subject import subject_of
 from rollbook.mlpstorage.describe import completed, draft, to_do
 from rollbook.mlpstorage.yaml_text import yaml_text
 from rollbook.records.layout import write_file

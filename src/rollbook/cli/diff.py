@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from rollbook.api.judging import subject_of
 from rollbook.checks.changes import changes
 from rollbook.checks.model import Change
 from rollbook.checks.shown import change_text
 from rollbook.checks.subject import Subject
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
-from rollbook.cli.subject import subject_of
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 from rollbook.records.document import encode
