@@ -28,6 +28,16 @@ class HandAgent:
         self.frames: list[Frame] = []
         self.decoder = Decoder()
 
+    @classmethod
+    def under(cls, shell: str) -> Self:
+        """The stand-in under this shell; the agent itself where none is named."""
+        if not shell:
+            return cls()
+        hand = cls([*shell.split(), "-c", agent.remote_command("none")])
+        assert hand.process.stdin is not None
+        hand.process.stdin.write(agent.stand_in())
+        return hand
+
     def __enter__(self) -> Self:
         return self
 

@@ -154,11 +154,7 @@ def test_files_for_which_no_room_is_left_are_told(shell: str, tmp_path: Path) ->
     """A source of many small files reaches its limit between two of them: the others are cut off, not absent."""
     for name in "abc":
         (tmp_path / name).write_text("x" * 89 + "\n")
-    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
-    with HandAgent(argv) as hand:
-        if shell:
-            assert hand.process.stdin is not None
-            hand.process.stdin.write(agent.stand_in())
+    with HandAgent.under(shell) as hand:
         hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
         hand.kind("D")
         assert hand.readings()["0"].endswith(b"truncated 0 %s/c\n" % bytes(tmp_path))
@@ -169,11 +165,7 @@ def test_names_of_files_take_no_room(shell: str, tmp_path: Path) -> None:
     """A source's limit is for what its files hold: many small ones are all read, however long their names."""
     for name in "abcdefgh":
         (tmp_path / name).write_text("1234567\n")
-    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
-    with HandAgent(argv) as hand:
-        if shell:
-            assert hand.process.stdin is not None
-            hand.process.stdin.write(agent.stand_in())
+    with HandAgent.under(shell) as hand:
         hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
         hand.kind("D")
         pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
@@ -184,11 +176,7 @@ def test_names_of_files_take_no_room(shell: str, tmp_path: Path) -> None:
 def test_what_is_cut_is_cut_between_lines(shell: str, tmp_path: Path) -> None:
     """A file that is too long loses whole lines, read once or sampled: half a number would be a wrong one."""
     (tmp_path / "long").write_text("1234567\n" * 20)
-    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
-    with HandAgent(argv) as hand:
-        if shell:
-            assert hand.process.stdin is not None
-            hand.process.stdin.write(agent.stand_in())
+    with HandAgent.under(shell) as hand:
         hand.order("source 0 1 100 2000", f"read {tmp_path}/long", "go now")
         hand.kind("D")
         assert hand.readings()["0"].endswith(b"truncated 96 %s/long\n" % bytes(tmp_path) + b"1234567\n" * 12)
@@ -294,11 +282,9 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
               "clocksource", "thp", "cgroups", "mounts", "cgroup_limits", "cpu_topology"]  # fmt: skip
     plan = Plan.of([catalogue.source(name) for name in steady])
     facts = []
-    for argv in ([*PYTHON, "binary"], [*shell.split(), "-c", agent.remote_command("none")]):
-        with HandAgent(argv) as hand:
+    for other in ("", shell):
+        with HandAgent.under(other) as hand:
             assert hand.process.stdin is not None
-            if argv[0] != PYTHON[0]:
-                hand.process.stdin.write(agent.stand_in())
             hand.process.stdin.write(plan.orders() + b"go\tnow\n")
             hand.kind("D", 60)
             readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
@@ -307,16 +293,12 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
     assert facts[1] == facts[0]
 
 
-@pytest.mark.parametrize("shell", [None, *SHELLS])
-def test_a_program_for_each_match(shell: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
     """It runs once for every path that fits, with that path's name; where none fits it does not run."""
     for name in ("d1", "d2", "other"):
         (tmp_path / name).mkdir()
-    argv = [*PYTHON, "binary"] if shell is None else [*shell.split(), "-c", agent.remote_command("none")]
-    with HandAgent(argv) as hand:
-        if shell is not None:
-            assert hand.process.stdin is not None
-            hand.process.stdin.write(agent.stand_in())
+    with HandAgent.under(shell) as hand:
         each = (f"each {tmp_path}/d* echo of-{{}} {{}}", f"each {tmp_path}/none* echo {{}}")
         hand.order("source 0 0 4096 2000", *each, "go now")
         hand.kind("D")
