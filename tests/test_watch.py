@@ -518,6 +518,22 @@ GPU = "0, {}, 10, 1024, 300.0, 50, 1500, 2000, 0x0\n1, 20, 10, 1024, 300.0, 50, 
 SPECIAL = (*SAMPLED[-3:], "loadavg")
 
 
+def take(rates: HostRates, texts: dict[str, dict[str, str]], second: int) -> None:
+    """One sample as it comes live."""
+    rates.begin()
+    for name, pages in texts.items():
+        rates.take(name, catalogue.source(name).parse(pages), START + second * SECOND, second * SECOND)
+    rates.end(START + second * SECOND)
+
+
+def replay_of(script: Script, path: Path) -> Replay:
+    """The record of a script that has come to its end, to be played."""
+    script.close()
+    derive(path)
+    (path / "test_20261115_000000_metadata.json").write_text("{}")
+    return Replay(Run.open(path))
+
+
 def test_what_only_some_hosts_have(tmp_path: Path) -> None:
     """GPUs, RDMA ports and NFS mounts get their columns where a host has them, live and from a record alike."""
     script = Script(tmp_path / "raw", ["a", "b"], SPECIAL, started_ns=START)
@@ -535,15 +551,9 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
             page = MOUNTSTATS.format(read=3000 * second, written=70 * second)
             texts["nfs"] = {"/proc/self/mountstats": page}
         script.sample(START + second * SECOND, texts, host=0)
-        rates.begin()
-        for name, pages in texts.items():
-            rates.take(name, catalogue.source(name).parse(pages), START + second * SECOND, second * SECOND)
-        rates.end(START + second * SECOND)
+        take(rates, texts, second)
         seen.append(rates.values)
-    script.close()
-    derive(tmp_path)
-    (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
-    replay = Replay(Run.open(tmp_path))
+    replay = replay_of(script, tmp_path)
 
     async def main() -> None:
         async with replay.running():
@@ -589,16 +599,10 @@ def test_slow_values_die_in_time(tmp_path: Path, interval: int, stands: int) -> 
             page = MOUNTSTATS.format(read=3000 * second, written=70 * second)
             texts["nfs"] = {"/proc/self/mountstats": page}
         script.sample(START + second * SECOND, texts)
-        rates.begin()
-        for name, pages in texts.items():
-            rates.take(name, catalogue.source(name).parse(pages), START + second * SECOND, second * SECOND)
-        rates.end(START + second * SECOND)
+        take(rates, texts, second)
         seen.append("nfs_read" in rates.values)
-    script.close()
     assert [beat for beat, known in enumerate(seen) if known] == list(range(beats, beats + stands + 1))
-    derive(tmp_path)
-    (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
-    replay = Replay(Run.open(tmp_path))
+    replay = replay_of(script, tmp_path)
 
     async def main() -> None:
         async with replay.running():

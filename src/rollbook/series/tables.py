@@ -131,8 +131,8 @@ def join(
     query = f"SELECT {', '.join(chosen)} FROM {parquet([part.path for part in parts])}"  # noqa: S608 - our own names
     about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
     order = "host, window, key, time" if any(part.again for part in parts) else IN_ORDER
-    notes_kept = f"{ABOUT}: {text(_json(about))}, {ORDER}: {text(order)}"
-    options = f"{SMALL}, ROW_GROUP_SIZE {rows}, KV_METADATA {{{notes_kept}}}"
+    metadata = f"{ABOUT}: {text(_json(about))}, {ORDER}: {text(order)}"
+    options = f"{SMALL}, ROW_GROUP_SIZE {rows}, KV_METADATA {{{metadata}}}"
     write(connection, query, target, options)
 
 
