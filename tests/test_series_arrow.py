@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from rollbook.series.arrow import Batches, Numbers, Texts
-from rollbook.series.tables import QUICK, write
+from rollbook.series.tables import SMALL, write
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def written(path: Path) -> list[weakref.ref[Any]]:
     texts = Texts([("a", 10), (None, 10)])
     batches = Batches([{"name": texts, "value": Numbers("l", array("q", range(20)), [(3, 4)])}])
     with duckdb.connect() as connection:
-        write(connection, "FROM batches", path, QUICK, batches=batches)
+        write(connection, "FROM batches", path, SMALL, batches=batches)
     return [weakref.ref(thing) for thing in (batches, texts, texts.data, texts.text)]
 
 

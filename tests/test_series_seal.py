@@ -144,14 +144,19 @@ def test_many_hosts_in_processes_and_windows(
 DISK = "{0} {1} {2} 10 0 80 5 20 0 {3} 7 0 9 12\n"
 
 
-def test_devices_come_and_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [True, False], ids=["one part", "a part for each host"])
+def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
     """Hot-plug, columns that appear, numbers that need all 64 bits, absent files: all as the parsers say."""
+    if not together:
+        monkeypatch.setattr("rollbook.series.tables.BUDGET", 1)
     script = Script(tmp_path / "raw", ["b", "a"], ["diskstats", "net_snmp", "amdgpu", "infiniband_counters"])
     for host in (0, 1):
         script.connect(host)
         for number in range(40):
-            disks = DISK.format(8, 0, "sda", number) + (DISK.format(8, 16, "sdb", number) if 10 < number < 30 else "")
             counter = (1 << 63) + number if number > 20 else number
+            disks = DISK.format(8, 0, "sda", number if host else counter)
+            disks += DISK.format(8, 16, "sdb", number) if 10 < number < 30 else ""
+            disks += DISK.format(8, 32, "sdc", number).replace("\n", f" 1 2 3 4 5 6 7 {number}\n")  # two yet unknown
             samples: dict[str, dict[str, str]] = {
                 "diskstats": {"/proc/diskstats": disks},
                 "net_snmp": {"/proc/net/snmp": f"Tcp: InSegs Retrans{host}\nTcp: {number} {counter}\n"},
@@ -163,6 +168,8 @@ def test_devices_come_and_go(tmp_path: Path) -> None:
     check(tmp_path)
     types = duckdb.execute(f"DESCRIBE FROM '{tmp_path}/series/net_snmp.parquet'").fetchall()
     assert {row[0]: row[1] for row in types}["Tcp.Retrans0"] == "DECIMAL(20,0)"
+    extra = duckdb.execute(f"SELECT DISTINCT extra[1] FROM '{tmp_path}/series/diskstats.parquet'").fetchall()
+    assert set(extra) == {(None,), (7,)}
 
 
 def test_absent_values_beside_one_of_64_bits(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def rise(record: Path | None, change: Change, hosts: Sequence[str]) -> dict[str,
 
     keys = [name for name, how in compare_of(catalogue.source(source).record).items() if how.mode == "key"]
     key = " || ' ' || ".join(f"{quoted(name)}::VARCHAR" for name in keys) or "''"
-    query = RISES.format(column=quoted(column), key=key, table=parquet([table]))
+    query = RISES.format(column=quoted(column), key=key, table=parquet(table))
     with duckdb.connect() as connection:
         try:
             found = connection.execute(query, [list(hosts), change.row]).fetchone()

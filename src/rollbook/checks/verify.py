@@ -126,7 +126,7 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Problem]:
     with duckdb.connect() as connection:
         for name, path in tables.items():
             try:
-                found = connection.execute(f"DESCRIBE FROM {parquet([path])}").fetchall()
+                found = connection.execute(f"DESCRIBE FROM {parquet(path)}").fetchall()
             except duckdb.Error as error:
                 yield Problem("unreadable", name, str(error).split("\n")[0])
                 continue

@@ -153,7 +153,7 @@ def roles_of(path: Path | None) -> Roles:
     import duckdb  # noqa: PLC0415 - only a record with a series needs it
 
     try:
-        rows = duckdb.execute(MOVED.format(table=parquet([table]))).fetchall()
+        rows = duckdb.execute(MOVED.format(table=parquet(table))).fetchall()
     except duckdb.Error:  # a table that cannot be read suggests nothing
         return {}
     moved = {str(name): int(count or 0) for name, count in rows}

@@ -1,89 +1,50 @@
 """Columns handed to DuckDB without a copy, through the Arrow C stream interface (arrow.apache.org/docs/format).
 
-DuckDB takes any object with `__arrow_c_stream__`; the structures behind it are small enough to be filled with ctypes,
-so neither pyarrow nor NumPy is needed.
+DuckDB takes any object with `__arrow_c_stream__`; behind it are a few structures of numbers and addresses, packed here
+as C lays them out, so neither pyarrow nor NumPy is needed. Tables have hundreds of columns: a structure of ctypes for
+each would take longer than what DuckDB does with them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from array import array
 from collections.abc import Sequence
 from typing import Any
 
 __all__ = ["Batches", "Numbers", "Texts"]
 
+# format, name, metadata; flags, number of children; children, dictionary, release, private data
+SCHEMA = struct.Struct("@3P2q4P")
+# length, absent values, offset, numbers of buffers and children; buffers, children, dictionary, release, private data
+ARRAY = struct.Struct("@5q5P")
+# get_schema, get_next, get_last_error, release, private data
+STREAM = struct.Struct("@5P")
+POINTER = struct.calcsize("@P")
 NULLABLE = 2
 
-
-class _Schema(ctypes.Structure):
-    pass
-
-
-class _Array(ctypes.Structure):
-    pass
+_Release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Get = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_GetError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
-class _Stream(ctypes.Structure):
-    pass
+def _address(function: Any) -> int:
+    # Not ctypes.cast, which makes the function refer to itself.
+    return ctypes.c_void_p.from_buffer(function).value or 0
 
 
-_P = ctypes.POINTER
-_ReleaseSchema = ctypes.CFUNCTYPE(None, _P(_Schema))
-_ReleaseArray = ctypes.CFUNCTYPE(None, _P(_Array))
-_ReleaseStream = ctypes.CFUNCTYPE(None, _P(_Stream))
-_GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, _P(_Stream), _P(_Schema))
-_GetNext = ctypes.CFUNCTYPE(ctypes.c_int, _P(_Stream), _P(_Array))
-_GetError = ctypes.CFUNCTYPE(ctypes.c_char_p, _P(_Stream))
+def _releasing(kind: struct.Struct) -> Any:
+    """Says of a structure that it is released: everything is kept alive by its stream, and that by its `Batches`."""
 
-_Schema._fields_ = [
-    ("format", ctypes.c_char_p),
-    ("name", ctypes.c_char_p),
-    ("metadata", ctypes.c_char_p),
-    ("flags", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("children", _P(_P(_Schema))),
-    ("dictionary", _P(_Schema)),
-    ("release", _ReleaseSchema),
-    ("private_data", ctypes.c_void_p),
-]
-_Array._fields_ = [
-    ("length", ctypes.c_int64),
-    ("null_count", ctypes.c_int64),
-    ("offset", ctypes.c_int64),
-    ("n_buffers", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("buffers", _P(ctypes.c_void_p)),
-    ("children", _P(_P(_Array))),
-    ("dictionary", _P(_Array)),
-    ("release", _ReleaseArray),
-    ("private_data", ctypes.c_void_p),
-]
-_Stream._fields_ = [
-    ("get_schema", _GetSchema),
-    ("get_next", _GetNext),
-    ("get_last_error", _GetError),
-    ("release", _ReleaseStream),
-    ("private_data", ctypes.c_void_p),
-]
+    def release(address: int) -> None:
+        ctypes.memset(address + kind.size - 2 * POINTER, 0, POINTER)
+
+    return _Release(release)
 
 
-def _release_schema(schema: Any) -> None:
-    schema.contents.release = _ReleaseSchema()
-
-
-def _release_array(column: Any) -> None:
-    column.contents.release = _ReleaseArray()
-
-
-def _release_stream(stream: Any) -> None:
-    stream.contents.release = _ReleaseStream()
-
-
-# Everything is kept alive by the stream itself, and that by its `Batches`: releasing is no more than saying so.
-RELEASE_SCHEMA = _ReleaseSchema(_release_schema)
-RELEASE_ARRAY = _ReleaseArray(_release_array)
-RELEASE_STREAM = _ReleaseStream(_release_stream)
+_FUNCTIONS = [_releasing(kind) for kind in (SCHEMA, ARRAY, STREAM)] + [_GetError(lambda _: None)]
+RELEASE_SCHEMA, RELEASE_ARRAY, RELEASE_STREAM, GET_ERROR = map(_address, _FUNCTIONS)
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
@@ -123,82 +84,87 @@ class Texts:
         return len(self.data)
 
 
-class _Structures:
-    """Makes the structures of a stream, and keeps them and what they point to."""
+class _Memory:
+    """Makes the structures of a stream, and keeps what they point to."""
 
     def __init__(self) -> None:
-        self._kept: list[Any] = []
+        self._kept: list[array[Any]] = []
 
-    def schema(self, name: str, column: Numbers | Texts) -> _Schema:
-        schema = _Schema()
-        self.fill_schema(schema, column.form.encode(), name.encode("utf-8", "replace"), [])
-        if isinstance(column, Texts):
-            texts = _Schema()
-            self.fill_schema(texts, b"u", b"", [])
-            schema.dictionary = ctypes.pointer(texts)
-        return schema
+    def schema(self, form: str, name: str, children: Sequence[bytes] = (), dictionary: bytes = b"") -> bytes:
+        texts = [self._bytes(text.encode("utf-8", "replace") + b"\0") for text in (form, name)]
+        about = self._structs(children), self._bytes(dictionary), RELEASE_SCHEMA, 0
+        return SCHEMA.pack(*texts, 0, NULLABLE, len(children), *about)
 
-    def fill_schema(self, schema: Any, form: bytes, name: bytes, children: list[_Schema]) -> None:
-        pointers = (_P(_Schema) * len(children))(*map(ctypes.pointer, children))
-        schema.format, schema.name, schema.metadata, schema.flags = form, name, None, NULLABLE
-        schema.n_children, schema.children, schema.dictionary = len(children), pointers, None
-        schema.release, schema.private_data = RELEASE_SCHEMA, None
-        self._kept.append((schema, form, name, children, pointers))
+    def column_schema(self, name: str, column: Numbers | Texts) -> bytes:
+        return self.schema(column.form, name, dictionary=self.schema("u", "") if isinstance(column, Texts) else b"")
 
-    def column(self, column: Numbers | Texts) -> _Array:
-        found = _Array()
+    def values(
+        self,
+        rows: int,
+        absent: int,
+        buffers: Sequence[array[Any] | None],
+        children: Sequence[bytes] = (),
+        dictionary: bytes = b"",
+    ) -> bytes:
+        places = array("L", [0 if buffer is None else self._place(buffer) for buffer in buffers])
+        about = self._place(places), self._structs(children), self._bytes(dictionary), RELEASE_ARRAY, 0
+        return ARRAY.pack(rows, absent, 0, len(buffers), len(children), *about)
+
+    def column(self, column: Numbers | Texts) -> bytes:
         absent = sum(count for _, count in column.nulls)
         valid = _bitmap(len(column), column.nulls) if absent else None
-        self.fill_array(found, len(column), absent, [valid, column.data], [])
+        texts = b""
         if isinstance(column, Texts):
-            texts = _Array()
-            self.fill_array(texts, len(column.offsets) - 1, 0, [None, column.offsets, column.text], [])
-            found.dictionary = ctypes.pointer(texts)
-        return found
+            texts = self.values(len(column.offsets) - 1, 0, [None, column.offsets, column.text])
+        return self.values(len(column), absent, [valid, column.data], dictionary=texts)
 
-    def fill_array(
-        self, into: Any, rows: int, absent: int, buffers: list[array[Any] | None], children: list[_Array]
-    ) -> None:
-        places = [None if buffer is None else buffer.buffer_info()[0] for buffer in buffers]
-        addresses = (ctypes.c_void_p * len(buffers))(*places)
-        pointers = (_P(_Array) * len(children))(*map(ctypes.pointer, children))
-        into.length, into.null_count, into.offset = rows, absent, 0
-        into.n_buffers, into.buffers = len(buffers), addresses
-        into.n_children, into.children, into.dictionary = len(children), pointers, None
-        into.release, into.private_data = RELEASE_ARRAY, None
-        self._kept.append((into, buffers, addresses, children, pointers))
+    def _structs(self, structs: Sequence[bytes]) -> int:
+        """The address of a list of the addresses of structures."""
+        if not structs:
+            return 0
+        first, size = self._bytes(b"".join(structs)), len(structs[0])
+        return self._place(array("L", range(first, first + size * len(structs), size)))
+
+    def _bytes(self, data: bytes) -> int:
+        return self._place(array("B", data)) if data else 0
+
+    def _place(self, data: array[Any]) -> int:
+        self._kept.append(data)
+        return data.buffer_info()[0]
 
 
 class Batches:
     """A table for DuckDB, to be named in SQL by the variable that holds it. Batches have the same columns, by name."""
 
     def __init__(self, batches: Sequence[dict[str, Numbers | Texts]]) -> None:
-        self._batches, self._streams = batches, list[_Stream]()
+        self._batches, self._streams = batches, list[Any]()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """A capsule with a stream of the batches."""
         del requested_schema
         # The stream does not refer to what keeps it: in a ring, all the data would stay until Python looks for garbage.
-        batches, waiting, made = self._batches, iter(self._batches), _Structures()
+        batches, waiting, memory = self._batches, iter(self._batches), _Memory()
 
-        def get_schema(_stream: Any, into: Any) -> int:
-            children = [made.schema(name, column) for name, column in batches[0].items()]
-            made.fill_schema(into.contents, b"+s", b"", children)
+        def get_schema(_stream: int, into: int) -> int:
+            children = [memory.column_schema(name, column) for name, column in batches[0].items()]
+            ctypes.memmove(into, memory.schema("+s", "", children), SCHEMA.size)
             return 0
 
-        def get_next(_stream: Any, into: Any) -> int:
+        def get_next(_stream: int, into: int) -> int:
             batch = next(waiting, None)
             if batch is None:
-                into.contents.release = _ReleaseArray()
+                ctypes.memset(into, 0, ARRAY.size)  # released from the beginning: there are no more
                 return 0
-            columns = [made.column(column) for column in batch.values()]
+            columns = [memory.column(column) for column in batch.values()]
             rows = len(next(iter(batch.values())))
-            made.fill_array(into.contents, rows, 0, [None], columns)
+            ctypes.memmove(into, memory.values(rows, 0, [None], columns), ARRAY.size)
             return 0
 
-        stream = _Stream(_GetSchema(get_schema), _GetNext(get_next), _GetError(lambda _: None), RELEASE_STREAM, None)
-        self._streams.append(stream)
-        return _new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)
+        functions = _Get(get_schema), _Get(get_next)
+        packed = STREAM.pack(*map(_address, functions), GET_ERROR, RELEASE_STREAM, 0)
+        stream = array("B", packed)
+        self._streams.append((stream, functions))
+        return _new_capsule(stream.buffer_info()[0], b"arrow_array_stream", None)
 
 
 def _bitmap(rows: int, nulls: Sequence[tuple[int, int]]) -> array[int]:

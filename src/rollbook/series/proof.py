@@ -55,7 +55,7 @@ def _content(connection: duckdb.DuckDBPyConnection, directory: Path) -> dict[str
     """Of each table its columns, and of each host the number of its rows and the sum of their hashes."""
     content = {}
     for path in sorted(directory.glob("*.parquet")):
-        table = parquet([path])
+        table = parquet(path)
         columns = connection.execute(f"DESCRIBE FROM {table}").fetchall()
         rows = f"SELECT host, count(*), sum(hash(one)::HUGEINT) FROM {table} one GROUP BY host ORDER BY host"  # noqa: S608
         content[path.stem] = columns, connection.execute(rows).fetchall()

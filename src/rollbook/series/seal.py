@@ -19,15 +19,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import duckdb
-
 from rollbook.errors import RecordError
 from rollbook.series.clocks import nearest_beat
 from rollbook.series.columns import Merge, block_of
 from rollbook.series.samples import HostSamples, Sample, Segments
 from rollbook.series.sheet import Sheet
 from rollbook.series.survey import HostLog, Survey
-from rollbook.series.tables import Part, Parts, join
+from rollbook.series.tables import Part, Parts, connect, join
 
 __all__ = ["Sealed", "seal"]
 
@@ -65,8 +63,7 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
         for share in shares:
             for part in share.parts:
                 tables.setdefault(part.source, []).append(part)
-        with duckdb.connect() as connection:
-            connection.execute("SET enable_progress_bar = false")
+        with connect() as connection:
             for source in survey.plan.sources:
                 if source.name in tables:
                     path = target / f"{source.name}.parquet"
@@ -169,7 +166,7 @@ class Share:
     @classmethod
     def of(cls, survey: Survey, hosts: Sequence[HostLog], directory: Path, merge: Merge | None) -> Share:
         """Read these hosts, one after the other, and write parts into the directory."""
-        parts, files = Parts(directory), Segments(survey)
+        parts, files = Parts(directory, merged=merge is not None), Segments(survey)
         share = cls(parts.written)
         try:
             for host in hosts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["literal", "parquet", "quoted", "text"]
@@ -24,7 +23,6 @@ def literal(path: Path | str) -> str:
     return re.sub(r"([*?[])", r"[\1]", str(path))
 
 
-def parquet(paths: Sequence[Path | str]) -> str:
-    """Parquet files in SQL, one after the other; a directory called `host=a` is a directory, and no column."""
-    files = ", ".join(text(literal(path)) for path in paths)
-    return f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
+def parquet(path: Path | str) -> str:
+    """A Parquet file in SQL; a directory on the way to it that is called `host=a` is a directory, and no column."""
+    return f"read_parquet({text(literal(path))}, hive_partitioning = false)"

@@ -109,7 +109,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Run, *, whole: bool) -> No
     steps: dict[str, float] = {}
     for source in sources:
         path = files.get(source.name)
-        body = f"FROM {parquet([path.resolve()])}" if path else empty(source)
+        body = f"FROM {parquet(path.resolve())}" if path else empty(source)
         connection.execute(f"CREATE VIEW {quoted(source.name)} AS {body}")
         types[source.name] = _types(connection, source.name)
         step = interval * max(source.beats(interval), run.hosts.merged)
@@ -151,7 +151,7 @@ def _add_foreign(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path
     for name, path in files.items():
         if name.lower() in taken:
             continue
-        connection.execute(f"CREATE VIEW {quoted(name)} AS FROM {parquet([path.resolve()])}")
+        connection.execute(f"CREATE VIEW {quoted(name)} AS FROM {parquet(path.resolve())}")
         if notes := about(connection, path):
             streamed = whole and in_order(connection, path)
             rates = rates_of(name, _types(connection, name), notes, step, streamed=streamed)

@@ -23,10 +23,11 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.series.arrow import Batches, Numbers, Texts
 from rollbook.series.columns import Block, Column, Home
+from rollbook.series.footers import concatenate
 from rollbook.series.sql import literal, parquet, quoted, text
 from rollbook.sources.base import Source, compare_of
 
-__all__ = ["Part", "Parts", "about", "empty", "in_order", "join", "write"]
+__all__ = ["Part", "Parts", "about", "connect", "empty", "in_order", "join", "write"]
 
 BUDGET = 8 << 20  # values held before a part is written
 GROUP = 4 << 20  # values in one row group
@@ -36,20 +37,21 @@ IN_ORDER = "host, key, time"
 # A dictionary keeps the writer from storing counters as differences, which are a third smaller and quicker to make;
 # the few names of hosts and devices are better off with one.
 SMALL = "PARQUET_VERSION v2, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 64"
-QUICK = "COMPRESSION snappy, DICTIONARY_SIZE_LIMIT 1"
 TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 
 @dataclasses.dataclass
 class Part:
-    """One part of a table on disk: its columns, where they come from, and those too wide for their type.
+    """One part of a table on disk: its columns in their order with their SQL types, and where they come from.
 
-    `again` says that a host is in it, or was before, in more than one window of time.
+    `wide` are those that do not fit the type of their field. `again` says that a host is in it, or was before, in more
+    than one window of time.
     """
 
     source: str
-    path: str
+    path: Path
     rows: int
+    columns: list[tuple[str, str]]
     homes: dict[str, Home]
     wide: set[str]
     again: bool
@@ -58,12 +60,11 @@ class Part:
 class Parts:
     """Collects blocks of all tables; when they have become many, those of the largest are written."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, *, merged: bool) -> None:
+        self._directory, self._merged = directory, merged
         self._waiting: dict[str, list[Block]] = {}
         self._values: Counter[str] = Counter()
-        self._connection = duckdb.connect(config={"threads": 1})
-        self._connection.execute("SET enable_progress_bar = false")  # it would be drawn on stdout
+        self._connection = connect({"threads": 1})
         self._hosts: dict[str, str] = {}  # whose block came last
         self._again: set[str] = set()
         self.written: list[Part] = []
@@ -95,45 +96,48 @@ class Parts:
             for name in homes
         }
         kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold nothing but absent values
+        homes = _complete(source, {name: homes[name] for name in kinds})
+        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, homes[name]) == "BIGINT"}
+        columns = _columns(source, homes, wide, merged=self._merged)
         self._directory.mkdir(exist_ok=True)
         path = self._directory / f"{len(self.written):06d}.parquet"
         batches = Batches([_batch(block, kinds) for block in blocks])
-        write(self._connection, "SELECT * FROM batches", path, QUICK, batches=batches)
-        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, homes[name]) == "BIGINT"}
+        write(self._connection, _query(columns, kinds, "batches"), path, _options(columns), batches=batches)
         rows = sum(len(block.ts) for block in blocks)
-        kept = {name: homes[name] for name in kinds}
-        self.written.append(Part(source.name, str(path), rows, kept, wide, source.name in self._again))
+        self.written.append(Part(source.name, path, rows, columns, homes, wide, source.name in self._again))
+
+
+def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+    """A database that does nothing but write tables."""
+    connection = duckdb.connect(config=config or {})
+    connection.execute("SET enable_progress_bar = false")  # it would be drawn on stdout
+    # Parts fit together if every column may be absent, whatever DuckDB may know of those that are not.
+    connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+    return connection
 
 
 def join(
     connection: duckdb.DuckDBPyConnection, source: Source, parts: Sequence[Part], target: Path, *, merged: bool
 ) -> None:
-    """Put the parts of one table together, in their order, as the file `target`."""
-    homes, wide = _united([part.homes for part in parts]), set[str]().union(*(part.wide for part in parts))
-    fields = source.record.__struct_fields__
-    notes, chosen = compare_of(source.record), ["host", "ts", "mono"]
-    places = dict.fromkeys(homes)
-    keys = [name for name in fields if notes[name].mode == "key"]
-    for field, name in enumerate(fields):
-        if name not in homes and not notes[name].columns:
-            homes[name] = Home(field)  # absent on every host
-    others = sorted((name for name in homes if name not in keys), key=lambda name: homes[name].field)
-    for name in [*keys, *others]:
-        home, kind = homes[name], _type(source, homes[name])
-        if merged and notes[fields[home.field]].mode == "gauge" and not home.part and kind == "BIGINT":
-            kind = "DOUBLE"
-        kind = "DECIMAL(20, 0)" if name in wide else kind
-        value = quoted(name) if name in places else "NULL"
-        if kind.endswith("[]"):  # JSON, nearly always empty
-            value = f"CASE WHEN {value} = '[]' THEN [] ELSE CAST(CAST({value} AS JSON) AS {kind}) END"
-        chosen.append(f"CAST({value} AS {kind}) AS {quoted(name)}")
-    rows = max(2048, min(122_880, GROUP // len(chosen) // 2048 * 2048))
-    query = f"SELECT {', '.join(chosen)} FROM {parquet([part.path for part in parts])}"  # noqa: S608 - our own names
+    """Put the parts of one table together, in their order, as the file `target`.
+
+    Parts that lack a column, or have one in a narrower type, are written anew; the others are taken as they are.
+    """
+    homes = _complete(source, _united([part.homes for part in parts]))
+    columns = _columns(source, homes, set[str]().union(*(part.wide for part in parts)), merged=merged)
+    for part in parts:
+        if part.columns != columns:
+            write(connection, _query(columns, dict(part.columns), parquet(part.path)), part.path, _options(columns))
+    notes, fields = compare_of(source.record), source.record.__struct_fields__
     about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
     order = "host, window, key, time" if any(part.again for part in parts) else IN_ORDER
-    metadata = f"{ABOUT}: {text(_json(about))}, {ORDER}: {text(order)}"
-    options = f"{SMALL}, ROW_GROUP_SIZE {rows}, KV_METADATA {{{metadata}}}"
-    write(connection, query, target, options)
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        concatenate([part.path for part in parts], temporary, {ABOUT: _json(about), ORDER: order})
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RecordError(f"cannot write {target}: {error}") from error
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
@@ -177,6 +181,41 @@ def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options
     except (duckdb.Error, OSError) as error:
         temporary.unlink(missing_ok=True)
         raise RecordError(f"cannot write {path}: {error}") from error
+
+
+def _complete(source: Source, homes: Mapping[str, Home]) -> dict[str, Home]:
+    """The columns in the order of the table: what names the row, then all others, those that are absent too."""
+    notes, fields = compare_of(source.record), source.record.__struct_fields__
+    absent = {name: Home(field) for field, name in enumerate(fields) if not notes[name].columns and name not in homes}
+    order = {field: (notes[name].mode != "key", field) for field, name in enumerate(fields)}
+    return dict(sorted({**homes, **absent}.items(), key=lambda item: order[item[1].field]))
+
+
+def _columns(source: Source, homes: Mapping[str, Home], wide: set[str], *, merged: bool) -> list[tuple[str, str]]:
+    """Name and SQL type of each column but host and times."""
+    modes, found = [notes.mode for notes in compare_of(source.record).values()], list[tuple[str, str]]()
+    for name, home in homes.items():
+        kind = _type(source, home)
+        if merged and modes[home.field] == "gauge" and not home.part and kind == "BIGINT":
+            kind = "DOUBLE"  # a mean
+        found.append((name, "DECIMAL(20, 0)" if name in wide else kind))
+    return found
+
+
+def _query(columns: Sequence[tuple[str, str]], there: Mapping[str, str], table: str) -> str:
+    """All columns out of a table where some are not there, or are of another type."""
+    chosen = ["host", "ts", "mono"]
+    for name, kind in columns:
+        value = quoted(name) if name in there else "NULL"
+        if kind.endswith("[]") and there.get(name) != kind:  # JSON, nearly always empty
+            value = f"CASE WHEN {value} = '[]' THEN [] ELSE CAST(CAST({value} AS JSON) AS {kind}) END"
+        chosen.append(f"CAST({value} AS {kind}) AS {quoted(name)}")
+    return f"SELECT {', '.join(chosen)} FROM {table}"  # noqa: S608 - our own names
+
+
+def _options(columns: Sequence[tuple[str, str]]) -> str:
+    rows = GROUP // (3 + len(columns)) // 2048 * 2048
+    return f"{SMALL}, ROW_GROUP_SIZE {max(2048, min(122_880, rows))}"
 
 
 def _united(homes: Sequence[Mapping[str, Home]]) -> dict[str, Home]:
