@@ -207,18 +207,15 @@ def test_learning_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     "odd",
     [
         "pgalloc_dma64 {0}", "pgalloc_dma32 {0} {0}", "pgalloc_dma32 -{0}", "pgalloc_dma32 {0}.5", "pgalloc_dma32",
-        "pgalloc_dma32  {0}", "pgalloc_dma 32{0}", "pgalloc_dma32 18446744073709551615", "pgalloc_dma32 00{0}",
+        "pgalloc_dma32  {0}", "pgalloc_dma 32{0}", "pgalloc_dma32{0}", "pgalloc_dma32 {0} ", "pgalloc_dma32\t{0}",
+        "pgalloc_dma32 {0}e1", "pgalloc_dma32 0x{0}", "pgalloc_dma32 18446744073709551615", "pgalloc_dma32 00{0}",
     ],
 )  # fmt: skip
-def test_a_page_read_at_once(odd: str) -> None:
-    """Once a page of names and numbers is read at once, a line that is otherwise is still read as the parser does."""
+def test_odd_lines_among_names_with_a_number(odd: str) -> None:
+    """Once it is known how lines of a name and a number are read, one that is otherwise is read as the parser does."""
     usual = "nr_free {0}\npgalloc_dma32 {1}\npgalloc_dma4 7\nnr_dirty {2}\n"
-    source, sheet = catalogue.source("vmstat"), Sheet(catalogue.source("vmstat"))
+    source = catalogue.source("vmstat")
     texts = [usual.format(10**ts % 997, 3 * ts, ts % 2) for ts in range(30)]
     texts[20] = texts[20].replace("pgalloc_dma32 60", odd.format(60))
-    for ts, text in enumerate(texts[:20]):
-        sheet.add(ts, ts, 1, body_of({"/proc/vmstat": text}))
-    assert sheet._lines is not None
-    assert sheet._lines._pairs is not None
     bodies: list[dict[str, str] | None] = [{"/proc/vmstat": text} for text in texts]
     assert ordered(made(source, bodies)) == ordered(expected(source, bodies))

@@ -8,6 +8,8 @@ the same shape, whatever host it comes from.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +18,6 @@ import msgspec
 from rollbook.errors import ParseError
 from rollbook.series.layout import Layout, NewShape, State, key_fields
 from rollbook.series.learning import Read, learnt
-from rollbook.series.pairs import Goals, Pairs, differing, goals_of
 from rollbook.series.template import Apply, Template, without_numbers
 from rollbook.sources.base import Source
 
@@ -24,7 +25,6 @@ __all__ = ["Lines", "records_of"]
 
 TRIES = 2  # at learning how a line is read
 LEARNING = 16 << 20  # bytes of text that are parsed for it, of one shape
-LINE_BY_LINE = 8  # texts that are read so before it is seen whether a page can be read at once
 MOST_STEADY = 64  # lines without which no other can be read
 MOST_KNOWN = 512  # shapes of text that are remembered
 
@@ -40,8 +40,6 @@ class Known:
         self.tries = [[0] * len(page) for page in lines]
         self.alone: list[set[Any]] | None = None
         self.parsed = 0  # bytes, to learn all this
-        self.read = 0  # texts, line by line
-        self.goals: Goals | None = None
 
 
 _known: dict[Any, Known] = {}
@@ -68,15 +66,12 @@ class Lines:
         self._templates, self._alone = known.templates, known.alone
         # How each line is read if the one before was read so too: what a template leaves as it is comes from there.
         self._again: list[list[Apply | None]] = [[None] * len(page) for page in self._lines]
-        self._pairs: Pairs | None = None
         self.given_up = False
 
     def changed(self, pages: dict[str, bytes]) -> bool:
         """Bring the layout up to date from the lines that changed; False where the whole must be parsed again."""
         if list(pages) != list(self._pages):
             return False
-        if self._at_once(pages):
-            return True
         state, hard = self._layout.now, list[Place]()
         for page, (data, old, before) in enumerate(zip(pages.values(), self._pages.values(), self._lines, strict=True)):
             if data == old:
@@ -85,7 +80,7 @@ class Lines:
             if len(lines) != len(before):
                 return False
             self._lines[page] = lines
-            for index in differing(lines, before):
+            for index in itertools.compress(itertools.count(), map(operator.ne, lines, before)):
                 apply = again[index]
                 if apply is not None and apply(lines[index], state):
                     continue
@@ -99,29 +94,8 @@ class Lines:
         self._pages = pages
         return self._parsed(hard, state)
 
-    def _at_once(self, pages: dict[str, bytes]) -> bool:
-        """Read all of it at once, where it is one page of names and numbers; the lines are then those of long ago."""
-        known = self._known
-        if known.goals is None:
-            return False
-        (data,) = pages.values()
-        if self._pairs is None:
-            (old,) = self._pages.values()
-            self._pairs = Pairs(known.goals, old)
-        if self._pairs.apply(data, self._layout.now):
-            self._pages = pages
-            return True
-        (old,) = self._pages.values()
-        self._lines, self._pairs = [old.split(b"\n")], None
-        return False
-
     def _parsed(self, hard: list[Place], state: State) -> bool:
         """Have the source's parser read these lines, and learn from it; False if they do not fit the layout."""
-        known = self._known
-        known.read += 1
-        if known.read == LINE_BY_LINE and len(self._pages) == 1:
-            # Those that have not changed yet are learnt as well.
-            hard += [(0, index) for index, line in enumerate(self._lines[0]) if line and not self._templates[0][index]]
         if not hard:
             return True
         if self._alone is None and any(self._templates[page][index] for page, index in hard):
@@ -133,7 +107,7 @@ class Lines:
                 return False
         except (ParseError, NewShape):
             return False
-        new = []
+        known, new = self._known, list[Place]()
         for page, index in hard:
             self._again[page][index] = None
             if known.tries[page][index] < TRIES:
@@ -142,8 +116,6 @@ class Lines:
         found = learnt([self._lines[page][index] for page, index in new], self._trial(new)) if new else []
         for (page, index), template in zip(new, found, strict=True):
             self._templates[page][index] = template
-        if known.read >= LINE_BY_LINE and len(self._pages) == 1:
-            known.goals = goals_of(self._lines[0], self._templates[0])
         return True
 
     def _parse(self, places: list[Place], state: State) -> bool:

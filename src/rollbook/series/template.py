@@ -52,13 +52,14 @@ class Template:
             done = last
         # `intr` goes on with a number for every interrupt: all of them are passed over together.
         pattern += [_fixed(line[done : spans[free[-ignored]][0]]), rb"[ \d]*+"] if ignored else [_fixed(line[done:])]
+        self.apply: Apply
         self._match = re.compile(b"".join(pattern)).fullmatch
         wholes = [(used.index(index), place) for index, kind, place in places if kind == "q"]
         decimals = [(used.index(index), place) for index, kind, place in places if kind == "d"]
-        alone = len(places) == len(wholes) == 1
-        self.apply: Apply = _one(self._match, wholes[0][1]) if alone else _several(self._match, wholes, decimals)
-        # Of a line with one number only, a whole one, where it begins and the places that it goes to.
-        self.only = (spans[free[0]][0], [place for _, place in wholes]) if len(free) == 1 and not decimals else None
+        if len(free) == len(places) == len(wholes) == 1:
+            self.apply = _only(line, spans[free[0]], wholes[0][1])
+        else:
+            self.apply = _several(self._match, wholes, decimals)
 
     def fits(self, line: bytes) -> bool:
         """Whether the line is one that the template can read."""
@@ -70,16 +71,24 @@ def without_numbers(line: bytes) -> bytes:
     return b" ".join(ALONE.sub(b"#", line.translate(PARTING)).split()) + line.translate(None, NUMERIC)
 
 
-def _one(match: Match, place: int) -> Apply:
+def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
+    """The line has this number and no other that may change, as most have."""
+    begin, end = span
+    before, after = line[:begin], line[end:]
+    before = before[: len(before.rstrip(b" \t")) + 1]  # one blank, where there are any
+    first, last = len(before), -len(after) or None
+
     def apply(line: bytes, state: State) -> bool:
-        found = match(line)
-        if found is None:
+        if not (line.startswith(before) and line.endswith(after)):
             return False
         try:
-            state.wholes[place] = whole_number(found[1])
-        except msgspec.DecodeError:  # zeros before a number
-            return False
-        return True
+            number = whole_number(line[first:last])
+            if number >= 0:
+                state.wholes[place] = number
+                return True
+        except (msgspec.DecodeError, OverflowError):  # zeros before a number, a fraction, more than 64 bits
+            pass
+        return False
 
     return apply
 
