@@ -31,12 +31,15 @@ class Column:
         self.nulls: list[tuple[int, int]] = []
 
     def add(self, cells: Cells) -> None:
-        """Append cells."""
+        """Append cells, which are ours from then on."""
         if isinstance(cells, list):
             cells = self._numbers(cells)
         kind = cells.typecode if isinstance(cells, array) else "o"
-        self.become(max(self.kind, kind, key=ORDER.index))
-        self.data.extend(cells)
+        if not self.size:
+            self.kind, self.data = kind, cells
+        else:
+            self.become(max(self.kind, kind, key=ORDER.index))
+            self.data.extend(cells)
         self.size += len(cells)
 
     def add_nulls(self, count: int) -> None:
