@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import rollbook
 from rollbook.cli.diff import command
 from rollbook.errors import UsageError
 from rollbook.records.document import Snapshot, encode
@@ -47,6 +48,22 @@ def test_two_records(tmp_path: Path) -> None:
         f"only in {old}: n4",
         f"only in {new}: n9",
     ]
+
+
+def test_from_python(tmp_path: Path) -> None:
+    """The same from a program, which names files as it likes."""
+    old, new = (
+        snapshot(tmp_path / "a.json", {"n[1-2]": FACTS}),
+        snapshot(tmp_path / "b.json", {"n1": FACTS, "n2": CHANGED}),
+    )
+    found = rollbook.diff(tmp_path / "a.json", tmp_path / "b.json")
+    assert found.differs
+    assert [(change.field, change.before, change.after) for change in found.hosts["n2"]] == [
+        ("thp.enabled", "madvise", "always")
+    ]
+    assert encode(found).decode() == diff(old, new, "--json").stdout
+    assert not rollbook.diff(tmp_path / "a.json", tmp_path / "a.json").differs
+    assert rollbook.diff(f"{old}:n1", f"{new}:n2").hosts.keys() == {"n1 -> n2"}
 
 
 def test_no_host_in_both(tmp_path: Path) -> None:

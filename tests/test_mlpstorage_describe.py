@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import rollbook
 from rollbook.cli.describe import command
 from rollbook.mlpstorage.describe import completed, draft, roles_of, to_do
 from rollbook.mlpstorage.node import Entry
@@ -107,6 +108,7 @@ def test_the_storage_is_asked_for_or_described(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, options)
     assert done.exit_code == 0
     assert "to do    product_nodes[0].chassis.power: " in done.stderr
+    assert file.read_text() == rollbook.describe(tmp_path / "run.json", product=tmp_path / "storage.json")
     system = read_yaml(file)["system_under_test"]
     assert [node["quantity"] for node in system["clients"]] == [2]
     assert [node["quantity"] for node in system["product_nodes"]] == [3]

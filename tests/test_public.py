@@ -10,8 +10,8 @@ import pytest
 
 PUBLIC = {
     "rollbook": """
-        Run __version__ check export mark open_record query record recover run snapshot snapshot_async verify
-        write_report
+        Run __version__ check describe diff export mark open_record query record recover run snapshot snapshot_async
+        verify write_report
     """,
     "rollbook.errors": """
         EXIT_CODES AgentFailed HostListError HostStatus NoHostReached ParseError ProtocolError RecordError Refused

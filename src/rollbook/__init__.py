@@ -9,6 +9,8 @@
     export(record, ...)        the same in other forms
     write_report(record)       its page
     check(record)              what every rule says of it
+    diff(record, other)        what differs from another, or from start to end
+    describe(record)           the MLPerf Storage description of the system
     verify(record)             whether it is still what was written
     recover(path)              finish a record whose collector died
 
@@ -21,10 +23,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rollbook.api.comparing import diff
     from rollbook.api.finish import finish as recover
     from rollbook.api.finish import open_record
     from rollbook.api.judging import check, verify
-    from rollbook.api.reading import export, query, write_report
+    from rollbook.api.reading import describe, export, query, write_report
     from rollbook.api.recording import record
     from rollbook.api.running import run
     from rollbook.api.snapshots import snapshot, snapshot_async
@@ -35,6 +38,8 @@ __all__ = [
     "Run",
     "__version__",
     "check",
+    "describe",
+    "diff",
     "export",
     "mark",
     "open_record",
@@ -53,6 +58,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Run": ("rollbook.records.run", "Run"),
     "check": ("rollbook.api.judging", "check"),
+    "describe": ("rollbook.api.reading", "describe"),
+    "diff": ("rollbook.api.comparing", "diff"),
     "export": ("rollbook.api.reading", "export"),
     "mark": ("rollbook.collect.marks", "send_mark"),
     "open_record": ("rollbook.api.finish", "open_record"),

@@ -1,4 +1,4 @@
-"""A record read as a program reads it: rows of a query, files in other forms, and the page."""
+"""A record read as a program reads it: rows of a query, other forms, the page, the description of its system."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from rollbook.api.asked import listed
 from rollbook.api.finish import open_record
+from rollbook.api.judging import subject_of
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.layout import must_lie_outside, relist
 from rollbook.records.run import Run
@@ -18,7 +19,7 @@ from rollbook.series.export import export as export_tables
 from rollbook.series.openmetrics import write_openmetrics
 from rollbook.series.timeseries import write_timeseries
 
-__all__ = ["FORMS", "export", "query", "write_report"]
+__all__ = ["FORMS", "describe", "export", "query", "write_report"]
 
 FORMS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
 
@@ -77,6 +78,16 @@ def write_report(record: Run | Path | str, output: Path | str | None = None) -> 
     if in_place and manifest.exists():
         relist(run.path, own.name)
     return path
+
+
+def describe(record: Path | str, product: Path | str | None = None) -> str:
+    """The MLPerf Storage description of the system a record or snapshot file is of, as YAML.
+
+    `product` is a record or snapshot of the storage's own nodes. What a person must fill in is null, and says so.
+    """
+    from rollbook.mlpstorage.describe import draft, text_of  # noqa: PLC0415 - few want it
+
+    return text_of(draft(subject_of(Path(record)), subject_of(Path(product)) if product else None), Path(record))
 
 
 def _run(record: Run | Path | str) -> Run:

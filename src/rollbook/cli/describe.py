@@ -7,20 +7,14 @@ from pathlib import Path
 
 import click
 
-from rollbook import __version__
 from rollbook.api.judging import subject_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
-from rollbook.mlpstorage.describe import completed, draft, to_do
-from rollbook.mlpstorage.yaml_text import yaml_text
+from rollbook.mlpstorage.describe import completed, draft, text_of, to_do
 from rollbook.records.layout import write_file
 from rollbook.records.yaml import read_yaml
 
 __all__ = ["command"]
-
-HEADING = """Made by rollbook {version} from {record}.
-measured: read on the hosts. inferred: follows from what was read, look at it. kept: from the file that was there.
-ask: a person must fill it in."""
 
 
 @click.command("describe")
@@ -48,7 +42,7 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     if output is not None and output.exists():
         tree, lines = completed(read_yaml(output), tree)
         output = output.with_name(f"{output.name}.new")
-    text = yaml_text(tree, HEADING.format(version=__version__, record=record))
+    text = text_of(tree, record)
     if output is None:
         click.echo(text, nl=False)
     else:

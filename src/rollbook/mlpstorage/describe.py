@@ -14,17 +14,22 @@ from typing import Any
 
 import msgspec
 
+from rollbook import __version__
 from rollbook.checks.subject import Subject
 from rollbook.mlpstorage.node import Entry, Roles, deployment_of, node_of
+from rollbook.mlpstorage.yaml_text import yaml_text
 from rollbook.series.sql import parquet
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.space import Space
 
-__all__ = ["Tree", "completed", "draft", "roles_of", "to_do"]
+__all__ = ["Tree", "completed", "draft", "roles_of", "text_of", "to_do"]
 
 Tree = Any
 """Nested dicts and lists with `Entry` leaves."""
 
+HEADING = """Made by rollbook {version} from {record}.
+measured: read on the hosts. inferred: follows from what was read, look at it. kept: from the file that was there.
+ask: a person must fill it in."""
 TIB = 1024**4
 # Client software by file system: whose it is, and whether it comes with the system.
 CLIENTS = {
@@ -189,6 +194,11 @@ def completed(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]
     differs = found is not None and found != existing
     note = f"found {found}" if differs else ""
     return Entry(existing, "kept", note), [f"{at}: {existing} in the file, {found} found"] if differs else []
+
+
+def text_of(tree: Tree, record: Path) -> str:
+    """The description as YAML, each value with a comment that tells how it came."""
+    return yaml_text(tree, HEADING.format(version=__version__, record=record))
 
 
 def to_do(tree: Tree, at: str = "") -> Iterator[str]:
