@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import itertools
+import random
 import subprocess
 import sys
 import time
@@ -91,15 +92,14 @@ def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -
     def attempt(results: Path) -> float:
         run = record(lab, results, wait, stop=1.0)
         assert {host.status for host in run.hosts.series} == {"complete"}
-        worst = 0.0
+        off = list[float]()
         for host in lab.hosts:
             times = beats(run, host.name)
             numbers = [round(at / step) for at in times]
             assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "a beat is missing"
             assert len(times) >= 118
-            off = sorted(abs(at - number * step) for at, number in zip(times, numbers, strict=True))
-            worst = max(worst, off[int(len(off) * 0.9)])
-        return worst
+            off += [abs(at - number * step) for at, number in zip(times, numbers, strict=True)]
+        return sorted(off)[int(len(off) * 0.98)]
 
     in_time(tmp_path, attempt)
 
@@ -272,7 +272,7 @@ def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) ->
 
 
 def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
-    """SIGKILL at twenty moments: every flushed beat is recovered, and nothing is left on the hosts."""
+    """SIGKILL at twenty random moments: every flushed beat is recovered, and nothing is left on the hosts."""
     sides = [",".join(lab.names[:2]), ",".join(lab.names[2:4])]
 
     def kill(number: int) -> list[Path]:
@@ -281,7 +281,7 @@ def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
         argv = [*ROLLBOOK, "record", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", sides[number % 2],
                 "--results-dir", str(results), "--timeseries-interval", "0.1", "--no-report"]  # fmt: skip
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as process:
-            time.sleep(0.8 + number * 0.2)
+            time.sleep(0.8 + 0.2 * (number + random.random()))
             process.kill()
         return [path for path in results.glob("record/*") if list((path / "raw").glob("*.seg"))]
 

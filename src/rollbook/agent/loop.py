@@ -199,7 +199,8 @@ class Agent:
 
     def take(self, everything: bool = False) -> None:
         """Sample the sources whose turn it is, or all; the sample leaves when those that may block have answered."""
-        if self.beats % KEY_BEATS == 0:
+        # Not all hosts at the same beat: together they would send the most at once.
+        if not self.beats or (self.beats + os.getpid()) % KEY_BEATS == 0:
             for source in self.sources:
                 source.renew()
         beat, apart, before, start, took = Beat(), [], None, 0.0, 0
