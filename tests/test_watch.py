@@ -147,7 +147,7 @@ def test_a_host_without_python_is_not_silent() -> None:
             payload = f"{number[name]} sample - 1000 \n".encode() + body_of(pages)
             live.frame(0, at, Frame("R", len(texts) * second + place, at - START + SECOND, at, payload))
     live.board.tick(START + 29 * SECOND // 10)
-    assert live.board.hosts["a"].state == "live"
+    assert live.board.hosts["a"].state == "up"
     values = live.board.hosts["a"].values
     assert (values["net_rx"], values["rdma_rx"]) == (100, 100)
 
@@ -173,7 +173,7 @@ def test_a_single_spike_is_not_unusual() -> None:
 
 
 def test_drop_out_and_return() -> None:
-    """Silent, then lost with its reason, then back, then live again; its trend has the gap."""
+    """Silent, then lost with its reason, then back, then up again; its trend has the gap."""
     board = Board(["a", "b"], 1.0)
     states = []
     for second in range(60):
@@ -181,8 +181,8 @@ def test_drop_out_and_return() -> None:
             board.lost("b", "timed-out", "silent for 15 s", START + second * SECOND)
         filled(board, START + second * SECOND, {}, but="b" if 5 <= second < 20 else "")
         states.append(board.hosts["b"].state)
-    assert list(dict.fromkeys(states)) == ["live", "silent", "lost", "back"]
-    assert states[-1] == "live"
+    assert list(dict.fromkeys(states)) == ["up", "silent", "lost", "back"]
+    assert states[-1] == "up"
     assert board.hosts["b"].drops == 1
     assert "dropped out 1 time" in details(board, board.hosts["b"], {})
 
@@ -263,7 +263,7 @@ def test_the_screen() -> None:
             await pilot.pause()
             assert isinstance(app.screen, Details)
             shown = details_of(app)
-            assert shown.startswith("n3  live")
+            assert shown.startswith("n3  up")
             assert "sda" in shown
             assert "5 MiB/s" in shown
             assert "\x1b" not in shown
@@ -317,7 +317,7 @@ def test_what_is_held_stays() -> None:
             await pilot.press("s", "u")
             assert of("n1", app) == held
             assert "RDMA" not in lines_of(app)[0]
-            assert "live" in of("n2", app)
+            assert "up" in of("n2", app)
             app.query_one(HostTable).cursor = names_of(app).index("n1")
             await pilot.press("enter")
             await pilot.pause()
@@ -370,8 +370,8 @@ def test_a_long_silence_fits_its_column(seconds: float, shown: str) -> None:
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        (HostView("x", state="live", beats=2), "complete"),
-        (HostView("x", state="live", beats=1), "timed-out"),
+        (HostView("x", state="up", beats=2), "complete"),
+        (HostView("x", state="up", beats=1), "timed-out"),
         (HostView("x", state="silent", beats=9), "timed-out"),
         (HostView("x", beats=0), "timed-out"),
         (HostView("x", state="lost", status="refused", beats=9), "refused"),
@@ -437,10 +437,10 @@ def test_a_record_is_played(record: Path) -> None:
     assert replay.board.ticks == 20
     states = [state for state, _ in seen]
     assert [state for state in dict.fromkeys(states) if state != "connecting"] in (
-        ["live", "lost", "back"],
-        ["live", "silent", "lost", "back"],
+        ["up", "lost", "back"],
+        ["up", "silent", "lost", "back"],
     )
-    assert ("live", 2000.0) in seen
+    assert ("up", 2000.0) in seen
     assert replay.board.hosts["c"].state == "lost"
 
 
@@ -710,7 +710,7 @@ def test_once_over_ssh(lab: Lab) -> None:
     assert next(iter(rows)) == "node03", "who dropped out comes first"
     assert rows["node03"][1] == "lost"
     for name in set(lab.names) - {"node03"}:
-        assert rows[name][1] == "live"
+        assert rows[name][1] == "up"
         assert rows[name][3] == "%", rows[name]
     assert "node03: " in result.stderr
 
@@ -749,7 +749,7 @@ def in_terminal(code: str, keys: str = "", until: str = "", seconds: float = 60.
 
 def test_full_screen_in_a_real_terminal() -> None:
     """This machine, live, until q; then all is put away."""
-    code, said = in_terminal(ROLLBOOK, keys="q", until="1 live")
+    code, said = in_terminal(ROLLBOOK, keys="q", until="1 up")
     assert code == 0, said[-2000:]
 
 

@@ -23,7 +23,7 @@ from rollbook.watch.rates import COLUMNS, RARE, Values
 
 __all__ = ["HISTORY", "SHOWN", "Board", "HostView", "State"]
 
-State = Literal["connecting", "live", "back", "silent", "lost"]
+State = Literal["connecting", "up", "back", "silent", "lost"]
 _KNOWN = {metric.column: metric for metric in METRICS}
 SHOWN: dict[str, Metric] = {column: _KNOWN[column] for column in COLUMNS}
 CALM = "cpu_busy"  # the column to look at while nobody is unusual
@@ -55,7 +55,7 @@ class HostView:
     @property
     def there(self) -> bool:
         """Whether its values are those of now."""
-        return self.state in ("live", "back")
+        return self.state in ("up", "back")
 
     def still(self) -> Self:
         """The host as it is now, whatever comes."""
@@ -104,7 +104,7 @@ class Board:
         if not values.keys() <= set(self.columns):  # what only some hosts have gets its column when one has it
             self.columns = [column for column in SHOWN if column in self.columns or column in values]
         if not host.there:
-            self._turn(host, "back" if host.drops else "live", at_ns)
+            self._turn(host, "back" if host.drops else "up", at_ns)
 
     def lost(self, name: str, status: HostStatus, reason: str, at_ns: int) -> None:
         """A host dropped out, or could not be reached."""
@@ -124,7 +124,7 @@ class Board:
                 host.values, host.devices = {}, {}
                 host.state, host.since_ns = "silent", host.beat_ns
             elif host.state == "back" and now_ns - host.since_ns > BACK_FOR:
-                host.state = "live"
+                host.state = "up"
             for column in SHOWN:
                 host.history.setdefault(column, deque(maxlen=HISTORY)).append(host.values.get(column, math.nan))
         for column, peaks in self.peaks.items():

@@ -98,7 +98,7 @@ def _value(values: Values, column: str) -> str:
 
 def _state(board: Board, host: HostView) -> str:
     if host.there and host.state != "back":
-        return "live"
+        return "up"
     if host.state == "connecting" or not host.since_ns:
         return host.state
     seconds = max(0, board.now_ns - host.since_ns) / 1e9
