@@ -138,8 +138,9 @@ def join(
         concatenate([part.path for part in parts], temporary, {ABOUT: _json(about), ORDER: order})
         temporary.replace(target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RecordError(f"cannot write {target}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
@@ -181,8 +182,9 @@ def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options
             connection.unregister(name)
         temporary.replace(path)
     except (duckdb.Error, OSError) as error:
-        temporary.unlink(missing_ok=True)
         raise RecordError(f"cannot write {path}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _complete(source: Source, homes: Mapping[str, Home]) -> dict[str, Home]:
