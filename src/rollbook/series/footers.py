@@ -35,7 +35,7 @@ Fields = dict[int, tuple[int, Any]]
 def concatenate(parts: Sequence[Path], target: Path, kept: Mapping[str, str]) -> None:
     """Write the rows of all parts, in their order, as one file; `kept` is the metadata it has of its own."""
     whole: Fields = {}
-    groups: list[Fields] = []
+    groups, rows = list[bytes](), 0
     with target.open("wb") as out:
         out.write(MAGIC)
         for part in parts:
@@ -46,16 +46,14 @@ def concatenate(parts: Sequence[Path], target: Path, kept: Mapping[str, str]) ->
                 raise RecordError(f"{part} has other columns than {parts[0]}")
             for group in footer[FILE_GROUPS][1][1]:
                 _move(group, out.tell() - len(MAGIC))
-                if GROUP_ORDINAL in group:
-                    group[GROUP_ORDINAL] = I16, len(groups)
-                groups.append(group)
+                rows += group[GROUP_ROWS][1]
+                groups.append(_packed(group))  # as fields, those of a long run would take all memory
             out.write(memoryview(data)[len(MAGIC) : end])
-        whole[FILE_ROWS] = I64, sum(group[GROUP_ROWS][1] for group in groups)
+        whole[FILE_ROWS] = I64, rows
         whole[FILE_GROUPS] = LIST, (STRUCT, groups)
         pairs = [{1: (BINARY, name.encode()), 2: (BINARY, text.encode())} for name, text in kept.items()]
         whole[FILE_KEPT] = LIST, (STRUCT, pairs)
-        packed = bytearray()
-        _put(packed, STRUCT, whole)
+        packed = _packed(whole)
         out.write(packed + TAIL.pack(len(packed), MAGIC))
 
 
@@ -71,6 +69,7 @@ def _footer(data: bytes, path: Path) -> tuple[Fields, int]:
 def _move(group: Fields, by: int) -> None:
     """Have a row group begin that much later in the file."""
     _add(group, (GROUP_PLACE,), by)
+    group.pop(GROUP_ORDINAL, None)  # it need not say which of the file's it is
     for column in group[GROUP_COLUMNS][1][1]:
         _add(column, COLUMN_PLACES, by)
         _add(column[COLUMN_ABOUT][1], ABOUT_PLACES, by)
@@ -132,24 +131,29 @@ def _whole(data: bytes, at: int) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), at
 
 
+def _packed(fields: Fields) -> bytes:
+    """A struct as bytes."""
+    out, before = bytearray(), 0
+    for number, (kind, value) in sorted(fields.items()):
+        if number - before < 16:
+            out.append((number - before) << 4 | kind)
+        else:
+            out.append(kind)
+            _put_varint(out, number << 1)
+        before = number
+        _put(out, kind, value)
+    return bytes(out + b"\0")
+
+
 def _put(out: bytearray, kind: int, value: Any) -> None:
-    """Append a value as it was read."""
+    """Append a value; structs may be packed already."""
     if kind in (I16, I32, I64):
         _put_varint(out, value << 1 ^ value >> 63)
     elif kind == BINARY:
         _put_varint(out, len(value))
         out += value
     elif kind == STRUCT:
-        before = 0
-        for number, (inner, one) in sorted(value.items()):
-            if number - before < 16:
-                out.append((number - before) << 4 | inner)
-            else:
-                out.append(inner)
-                _put_varint(out, number << 1)
-            before = number
-            _put(out, inner, one)
-        out.append(0)
+        out += value if isinstance(value, bytes) else _packed(value)
     elif kind == LIST:
         kind, items = value
         out.append(min(len(items), MANY) << 4 | kind)

@@ -14,7 +14,7 @@ import msgspec
 
 from rollbook.series.layout import State
 
-__all__ = ["PARTING", "Apply", "Places", "Spans", "Template", "whole_number", "without_numbers"]
+__all__ = ["PARTING", "Apply", "Places", "Spans", "Template", "without_numbers"]
 
 ALONE = re.compile(rb"(?<!\S)\d+(\.\d+)?(?!\S)")
 NUMERIC = b"0123456789. \t"
@@ -32,8 +32,8 @@ Spans = list[tuple[int, int]]
 Places = list[tuple[int, str, int]]
 """The number of a word, `q` or `d`, and its place among the whole numbers or the decimals, of which it may have two."""
 
-whole_number = msgspec.json.Decoder(int).decode
-"""As int(), in a third of its time; raises `msgspec.DecodeError` for decimals and zeros before a number."""
+# As int(), in a third of its time; raises `msgspec.DecodeError` for decimals and zeros before a number.
+_whole_number = msgspec.json.Decoder(int).decode
 _numbers = msgspec.json.Decoder(list[int | float]).decode
 
 
@@ -52,14 +52,13 @@ class Template:
             done = last
         # `intr` goes on with a number for every interrupt: all of them are passed over together.
         pattern += [_fixed(line[done : spans[free[-ignored]][0]]), rb"[ \d]*+"] if ignored else [_fixed(line[done:])]
-        self.apply: Apply
         self._match = re.compile(b"".join(pattern)).fullmatch
         wholes = [(used.index(index), place) for index, kind, place in places if kind == "q"]
         decimals = [(used.index(index), place) for index, kind, place in places if kind == "d"]
-        if len(free) == len(places) == len(wholes) == 1:
-            self.apply = _only(line, spans[free[0]], wholes[0][1])
-        else:
-            self.apply = _several(self._match, wholes, decimals)
+        only = len(free) == len(places) == len(wholes) == 1
+        self.apply: Apply = (
+            _only(line, spans[free[0]], wholes[0][1]) if only else _several(self._match, wholes, decimals)
+        )
 
     def fits(self, line: bytes) -> bool:
         """Whether the line is one that the template can read."""
@@ -82,7 +81,7 @@ def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
         if not (line.startswith(before) and line.endswith(after)):
             return False
         try:
-            number = whole_number(line[first:last])
+            number = _whole_number(line[first:last])
             if number >= 0:
                 state.wholes[place] = number
                 return True
