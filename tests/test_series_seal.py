@@ -172,6 +172,39 @@ def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to
     assert set(extra) == {(None,), (7,)}
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_hosts_that_have_little_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Other counters on each host, new ones on the way, numbers of any width, samples left out, parts of any size."""
+    random_ = random.Random(seed)
+    monkeypatch.setattr("rollbook.series.tables.BUDGET", random_.choice([1, 50, 500]))
+    hosts = [f"h{number}" for number in range(random_.randrange(2, 5))]
+    script = Script(tmp_path / "raw", hosts, ["vmstat", "meminfo", "diskstats"])
+    for host in range(len(hosts)):
+        counters = {f"k{number}_x{number % 3}": 0 for number in random_.sample(range(30), random_.randrange(1, 20))}
+        script.connect(host)
+        for beat in range(random_.randrange(3, 40)):
+            for name in counters:
+                counters[name] += random_.choice([0, 0, 1, 10**6, 10**17])
+            if random_.random() < 0.1:
+                counters[random_.choice(list(counters))] = random_.choice([0, 10**18, 1 << 63, (1 << 64) - 1])
+            if random_.random() < 0.1:
+                script.connect(host)
+                counters[f"new{beat}"] = beat
+            counts = "".join(f"{name} {min(value, (1 << 64) - 1)}\n" for name, value in counters.items())
+            levels = "".join(f"{name}: {value % 10**beat:8} kB\n" for name, value in counters.items())
+            disks = "".join(DISK.format(8, number, f"sd{number}", beat * number) for number in range(host + 1))
+            texts = {
+                "vmstat": {"/proc/vmstat": counts},
+                "meminfo": {"/proc/meminfo": f"MemTotal: 1000 kB\n{levels}"},
+                "diskstats": {"/proc/diskstats": disks},
+            }
+            if random_.random() < 0.2:
+                del texts[random_.choice(list(texts))]
+            script.sample(START + beat * SECOND, texts, host=host)
+    script.close()
+    check(tmp_path)
+
+
 def test_absent_values_beside_one_of_64_bits(tmp_path: Path) -> None:
     """A column that must be widened keeps what is absent apart from zero."""
     script = Script(tmp_path / "raw", ["a"], ["vmstat"])
