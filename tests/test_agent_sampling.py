@@ -208,6 +208,22 @@ def test_no_source_is_left_out_for_long(own: Agent, seconds: float, beats: int) 
     assert own.sources[0].every == catalogue.source("nfs").beats(seconds) == beats
 
 
+@pytest.mark.parametrize(("pid", "keys"), [(60, [0, 60, 120]), (7, [0, 53, 113]), (59, [0, 1, 61, 121])])
+def test_streams_begin_anew(own: Agent, monkeypatch: pytest.MonkeyPatch, pid: int, keys: list[int]) -> None:
+    """At the first sample, then every sixty; not on all hosts at the same."""
+    monkeypatch.setattr(os, "getpid", lambda: pid)
+    own.obey("source\t0\t1\t4096\t300")
+    own.obey("read\t/proc/loadavg")
+    unpacker, found = Unpacker(SOURCES), []
+    for beat in range(130):
+        own.take()
+        (frame,) = Decoder().feed(bytes(own.out.waiting))
+        own.out.waiting.clear()
+        unpacker.restart()  # as if this were the first that is heard
+        found += [beat] if list(unpacker.beat(frame.payload, 0, 0)) else []
+    assert found == keys
+
+
 def test_many_files(tmp_path: Path) -> None:
     """More files than select(2) knows descriptors are sampled, and facts can be read afterwards."""
     for number in range(1100):
