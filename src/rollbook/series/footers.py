@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.errors import RecordError
+from rollbook.series.varint import put_varint, read_varint
 
 __all__ = ["concatenate"]
 
@@ -101,14 +102,14 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
     if kind in (I16, I32, I64):
         return _whole(data, at)
     if kind == BINARY:
-        length, at = _varint(data, at)
+        length, at = read_varint(data, at)
         return data[at : at + length], at + length
     if kind == STRUCT:
         return _struct(data, at)
     if kind == LIST:
         kind, count, at = data[at] & 15, data[at] >> 4, at + 1
         if count == MANY:
-            count, at = _varint(data, at)
+            count, at = read_varint(data, at)
         items = []
         for _ in range(count):
             item, at = _value(data, at, BYTE if kind in (TRUE, FALSE) else kind)
@@ -118,16 +119,8 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
     return data[at : at + size], at + size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while (byte := data[at]) > 127:
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-    return value | byte << shift, at + 1
-
-
 def _whole(data: bytes, at: int) -> tuple[int, int]:
-    value, at = (data[at], at + 1) if data[at] < 128 else _varint(data, at)
+    value, at = (data[at], at + 1) if data[at] < 128 else read_varint(data, at)
     return value >> 1 ^ -(value & 1), at
 
 
@@ -139,7 +132,7 @@ def _packed(fields: Fields) -> bytes:
             out.append((number - before) << 4 | kind)
         else:
             out.append(kind)
-            _put_varint(out, number << 1)
+            put_varint(out, number << 1)
         before = number
         _put(out, kind, value)
     return bytes(out + b"\0")
@@ -148,9 +141,9 @@ def _packed(fields: Fields) -> bytes:
 def _put(out: bytearray, kind: int, value: Any) -> None:
     """Append a value; structs may be packed already."""
     if kind in (I16, I32, I64):
-        _put_varint(out, value << 1 ^ value >> 63)
+        put_varint(out, value << 1 ^ value >> 63)
     elif kind == BINARY:
-        _put_varint(out, len(value))
+        put_varint(out, len(value))
         out += value
     elif kind == STRUCT:
         out += value if isinstance(value, bytes) else _packed(value)
@@ -158,15 +151,8 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
         kind, items = value
         out.append(min(len(items), MANY) << 4 | kind)
         if len(items) >= MANY:
-            _put_varint(out, len(items))
+            put_varint(out, len(items))
         for item in items:
             _put(out, BYTE if kind in (TRUE, FALSE) else kind, item)
     else:
         out += value
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)

@@ -19,6 +19,7 @@ from rollbook.collect.readings import read_frame
 from rollbook.errors import ProtocolError, RecordError
 from rollbook.series.journal import frame_of, segments
 from rollbook.series.survey import HostLog, Survey
+from rollbook.series.varint import read_varint
 
 __all__ = ["HostSamples", "Sample", "Segments", "Unpacker", "entry_head"]
 
@@ -151,26 +152,11 @@ class HostSamples:
 def entry_head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:
     """Source, flags, start and length of the next source in a sample, and where its data begins."""
     try:
-        source, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
-        flags, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
-        start, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
-        _, at = _varint(payload, at) if payload[at] > 127 else (0, at + 1)
-        length, at = _varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
+        source, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
+        flags, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
+        start, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
+        _, at = read_varint(payload, at) if payload[at] > 127 else (0, at + 1)
+        length, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
     except IndexError:
         raise ProtocolError("a sample that is cut") from None
     return source, flags, start, length, at
-
-
-def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    if payload[at + 1] < 128:
-        return payload[at] & 127 | payload[at + 1] << 7, at + 2
-    value = shift = 0
-    while True:
-        byte = payload[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-        if shift > 63:
-            raise ProtocolError("a number that does not end")

@@ -8,12 +8,13 @@ Whole numbers are BIGINT, or DECIMAL(20) where one does not fit; lists are lists
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import typing
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +134,8 @@ def join(
     notes, fields = compare_of(source.record), source.record.__struct_fields__
     about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
     order = "host, window, key, time" if any(part.again for part in parts) else IN_ORDER
-    temporary = target.with_name(f".{target.name}.part")
-    try:
+    with _replacing(target) as temporary:
         concatenate([part.path for part in parts], temporary, {ABOUT: _json(about), ORDER: order})
-        temporary.replace(target)
-    except OSError as error:
-        raise RecordError(f"cannot write {target}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
@@ -173,13 +168,20 @@ def empty(source: Source) -> str:
 
 def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options: str, **tables: Any) -> None:
     """Write what a query gives as a Parquet file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
+    with _replacing(path) as temporary:
         for name, table in tables.items():
             connection.register(name, table)
         connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, {options})")
         for name in tables:
             connection.unregister(name)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file to write, which takes the place of that one when all went well, and is gone else."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        yield temporary
         temporary.replace(path)
     except (duckdb.Error, OSError) as error:
         raise RecordError(f"cannot write {path}: {error}") from error

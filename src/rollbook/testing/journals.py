@@ -17,6 +17,7 @@ from rollbook import agent
 from rollbook.collect.frames import Decoder, Frame
 from rollbook.collect.plan import Plan
 from rollbook.series.journal import Journal
+from rollbook.series.varint import put_varint
 from rollbook.sources import catalogue
 
 __all__ = ["Beats", "Script", "begin_of", "body_of", "mutated", "record_this_machine", "synthesise"]
@@ -84,7 +85,7 @@ class Beats:
         """The payload of the next sample frame."""
         key = self._beat % self._key_beats == 0
         self._beat += 1
-        parts, last = [], None
+        payload, last = bytearray(), None
         for number, (source, body) in enumerate(bodies.items()):
             fresh = (key or source not in self._streams) and body != last
             if fresh:
@@ -98,8 +99,10 @@ class Beats:
                 stream = self._streams[source]
                 data = (stream.compress(body) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
             self._before[source] = last = body
-            parts += [_varints(source, flags, 20 * number, 15, len(data)), data]
-        return b"".join(parts)
+            for value in (source, flags, 20 * number, 15, len(data)):
+                put_varint(payload, value)
+            payload += data
+        return bytes(payload)
 
 
 class Script:
@@ -206,13 +209,3 @@ def synthesise(
                 frame = Frame("S", beat + 1, 10**12 + beat * interval_ns, wall + 50_000, payloads[number % len(ways)])
                 journal.frame(number, wall + 900_000, frame)
         journal.event({"event": "end"})
-
-
-def _varints(*values: int) -> bytes:
-    parts = bytearray()
-    for value in values:
-        while value > 127:
-            parts.append(value & 127 | 128)
-            value >>= 7  # noqa: PLW2901 - the number is eaten seven bits at a time
-        parts.append(value)
-    return bytes(parts)
