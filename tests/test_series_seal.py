@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rollbook.records.layout import Leaf
 from rollbook.records.run import Run, RunHosts
 from rollbook.series import seal as sealing
 from rollbook.series import store
+from rollbook.series.columns import Column
 from rollbook.series.finish import derive
 from rollbook.series.journal import Journal, unfinished
 from rollbook.series.samples import HostSamples, Segments
@@ -213,6 +215,18 @@ def test_absent_values_beside_one_of_64_bits(tmp_path: Path) -> None:
         script.sample(START + number * SECOND, {"vmstat": {"/proc/vmstat": text}})
     script.close()
     check(tmp_path)
+
+
+@pytest.mark.parametrize("cells", [[(1 << 64) - 1, None], [None, "text"], [None, 7], [None, 0.5], [None]])
+def test_a_column_that_is_widened_by_values_with_gaps(cells: list[Any]) -> None:
+    """What was there, and the gaps that come with it, stay where they are."""
+    column = Column()
+    column.add(array("q", [51]))
+    column.add(list(cells))
+    column.become("o")
+    assert column.data == [51, *cells]
+    column.add(list(cells))
+    assert column.data == [51, *cells, *cells]
 
 
 def test_invented_names_push_out_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

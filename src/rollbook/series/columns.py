@@ -32,14 +32,17 @@ class Column:
 
     def add(self, cells: Cells) -> None:
         """Append cells, which are ours from then on."""
+        gaps = list[tuple[int, int]]()
         if isinstance(cells, list):
-            cells = self._numbers(cells)
+            gaps = [(self.size + at, 1) for at, value in enumerate(cells) if value is None]
+            cells = cells if self.kind == "o" else _numbers(cells)
         kind = cells.typecode if isinstance(cells, array) else "o"
         if not self.size:
             self.kind, self.data = kind, cells
         else:
             self.become(max(self.kind, kind, key=ORDER.index))
             self.data.extend(cells)
+        self.nulls += gaps  # only now: what was there may have become a list, and has none of them
         self.size += len(cells)
 
     def add_nulls(self, count: int) -> None:
@@ -65,17 +68,16 @@ class Column:
             cells[first : first + count] = [None] * count
         return cells
 
-    def _numbers(self, cells: list[Any]) -> Cells:
-        """Numbers with gaps between them as numbers and gaps; the list itself where it is something else."""
-        kinds = set(map(type, cells))
-        if type(None) in kinds:
-            self.nulls += [(self.size + at, 1) for at, value in enumerate(cells) if value is None]
-        try:
-            if kinds <= {int, type(None)}:
-                return array("q", [0 if value is None else value for value in cells])
-        except OverflowError:
-            return cells
-        return array("d", [value or 0.0 for value in cells]) if kinds <= {float, type(None)} else cells
+
+def _numbers(cells: list[Any]) -> Cells:
+    """Numbers with gaps between them as numbers; the list itself where it is something else."""
+    kinds = set(map(type, cells)) - {type(None)}
+    if not (kinds <= {int} or kinds == {float}):
+        return cells
+    try:
+        return array("d" if float in kinds else "q", [0 if value is None else value for value in cells])
+    except OverflowError:
+        return cells
 
 
 def _filler(kind: str, count: int) -> Cells:
