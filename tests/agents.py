@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from rollbook import agent
-from rollbook.collect.frames import Decoder, Frame
+from rollbook.protocol.frames import Decoder, Frame
 
 __all__ = ["HandAgent"]
 

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from rollbook.collect.gather import gather
-from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.hosts import Host
-from rollbook.records.hosts import HostRecord
-from rollbook.series.journal import read
+from rollbook.journal.log import read
+from rollbook.protocol.plan import Plan
+from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing import LabHost
 from rollbook.testing.lab.processes import living
@@ -58,7 +58,7 @@ class Heard:
         return max(numbers) - min(numbers) + 1 - len(numbers)
 
 
-def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostRecord]:
+def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostResult]:
     """The records of the hosts, read through the transport."""
     records = asyncio.run(gather([Host(name) for name in names], lambda _: transport, PLAN, **options))
     return {record.name: record for record in records}

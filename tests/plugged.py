@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import File, Record, delta, same
+from rollbook.sources.base import Facts, File, delta, same
 
 
-class Fabric(Record):
+class Fabric(Facts):
     """What a site knows of its own fabric."""
 
     version: Annotated[str, same()]

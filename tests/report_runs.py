@@ -9,10 +9,10 @@ from typing import Any
 
 import duckdb
 
-from rollbook.checks.model import Findings
 from rollbook.records.document import encode
-from rollbook.records.hosts import Clock, Cost, HostRecord
-from rollbook.records.run import ClockPoint, Gap, Phase, Run, RunHosts, SeriesHost
+from rollbook.records.findings import Findings
+from rollbook.records.hosts import Clock, Cost, HostResult
+from rollbook.records.record import ClockPoint, Gap, Phase, Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of, counter, gauge
 
@@ -148,7 +148,7 @@ def write_series(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Tables of counters in the record at `path` that give these rates."""
     (path / "series").mkdir(exist_ok=True)
     for source, (table, columns) in SERIES.items():
-        known = compare_of(catalogue.source(source).record)
+        known = compare_of(catalogue.source(source).row_type)
         rest = gauge("KiB") if source == "meminfo" else counter("pages")
         about = {column: known.get(column, rest) for column in columns}
         wanted = [f"{_counted(about[column].mode, value)} AS {column}" for column, value in columns.items()]
@@ -185,7 +185,7 @@ def run(
     findings: Findings | None = None,
     code: int = 0,
     phase_statistics: Sequence[Mapping[str, Any]] = (),
-) -> Run:
+) -> Record:
     """A record on disk that fits such tables; `lost` are hosts that never answered, with the reason."""
     step = int(interval * SECOND)
     end = START_NS + samples * step
@@ -194,13 +194,13 @@ def run(
         called = renamed.get(number, name(number, hosts))
         cost = Cost(cpu_seconds=0.0004 * samples, peak_memory_bytes=14 << 20, sent_bytes=900 * samples)
         if number in lost:
-            records.append(HostRecord(name=called, status="unreachable", reason=lost[number], method="ssh"))
+            records.append(HostResult(name=called, status="unreachable", reason=lost[number], method="ssh"))
             continue
         clock = Clock(offset_ns=(number * 7919) % 900_000 - 300_000, bound_ns=41_000, round_trip_ns=330_000)
-        here = HostRecord(name=called, status="complete", method="ssh", clock=clock, cost=cost, facts=facts(number))
+        here = HostResult(name=called, status="complete", method="ssh", clock=clock, cost=cost, facts=facts(number))
         records.append(here)
         if end_facts is not None:
-            ends.append(HostRecord(name=called, status="complete", method="ssh", facts=end_facts(number)))
+            ends.append(HostResult(name=called, status="complete", method="ssh", facts=end_facts(number)))
         holes = [Gap(START_NS + a * step, START_NS + b * step, "connection lost") for n, a, b in gaps if n == number]
         missing = sum(hole.end_ns - hole.start_ns for hole in holes) // step
         series.append(
@@ -226,7 +226,7 @@ def run(
         Phase(phase, a, b)
         for phase, a, b in zip(("command", "epoch 1", "checkpoint", "after"), at[:-1], at[1:], strict=True)
     ]
-    known = RunHosts(
+    known = RecordHosts(
         started_ns=START_NS,
         ended_ns=end,
         interval_seconds=interval,
@@ -247,4 +247,4 @@ def run(
     if findings is not None:
         (path / "findings.json").write_bytes(encode(findings))
     (path / "training_20261115_120000_metadata.json").write_text(json.dumps(metadata))
-    return Run.open(path)
+    return Record.open(path)

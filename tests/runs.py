@@ -17,14 +17,14 @@ import msgspec
 from rollbook.checks.expect import Expectation
 from rollbook.checks.subject import Subject
 from rollbook.hosts import expand
-from rollbook.records.hosts import HostRecord
-from rollbook.records.run import RunHosts
+from rollbook.records.hosts import HostResult
+from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue
 
 Sets = dict[str, dict[str, Any]]
 
 
-def host_records(sets: Sets, unread: list[str] | None = None) -> list[HostRecord]:
+def host_records(sets: Sets, unread: list[str] | None = None) -> list[HostResult]:
     """The hosts that the sets describe, facts in their types."""
     merged: dict[str, dict[str, Any]] = {}
     for nodeset, facts in sets.items():
@@ -33,14 +33,14 @@ def host_records(sets: Sets, unread: list[str] | None = None) -> list[HostRecord
     return [_record(name, facts, unread or []) for name, facts in merged.items()]
 
 
-def _record(name: str, given: dict[str, Any], unread: list[str]) -> HostRecord:
+def _record(name: str, given: dict[str, Any], unread: list[str]) -> HostResult:
     facts = {source: fact for source, fact in given.items() if not source.startswith("@")}
     about = {field[1:]: value for field, value in given.items() if field.startswith("@")}
     absent = [source for source in catalogue.NAMES if source not in facts and source not in unread]
     readings = {source: {"status": "ok", "seconds": 0.0} for source in facts}
     readings |= {source: {"status": "absent", "seconds": 0.0} for source in absent}
     fields = {"name": name, "status": "complete", "readings": readings, "facts": facts, **about}
-    return msgspec.convert(fields, HostRecord).typed()
+    return msgspec.convert(fields, HostResult).typed()
 
 
 class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -68,10 +68,12 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """The run as rules see it."""
         hosts = msgspec.convert(
             {"started_ns": 0, "ended_ns": 600 * 10**9, "interval_seconds": self.interval, "series": self.series},
-            RunHosts,
+            RecordHosts,
         )
         hosts.start, hosts.end = host_records(self.start, self.unread), host_records(self.end)
-        base = Subject(RunHosts(started_ns=0, ended_ns=0, start=host_records(self.baseline))) if self.baseline else None
+        base = (
+            Subject(RecordHosts(started_ns=0, ended_ns=0, start=host_records(self.baseline))) if self.baseline else None
+        )
         return Subject(
             hosts,
             metadata=self.metadata,

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from rollbook import agent
-from rollbook.collect.plan import Plan
-from rollbook.collect.readings import read_frame, split_pages
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.sources import catalogue
 from tests.agents import PYTHON, HandAgent
 

@@ -25,13 +25,13 @@ from rollbook.agent.once import Walk
 from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop
 from rollbook.agent.wire import RING, Out, binary, slurp
-from rollbook.collect.frames import Decoder
-from rollbook.collect.plan import Plan
-from rollbook.collect.readings import split_pages
-from rollbook.records.hosts import HostRecord
-from rollbook.series.history import series_of
-from rollbook.series.samples import Unpacker
-from rollbook.series.survey import survey
+from rollbook.journal.history import series_of
+from rollbook.journal.survey import survey
+from rollbook.protocol.frames import Decoder
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import split_pages
+from rollbook.protocol.samples import Unpacker
+from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing.journals import Script, body_of
 from tests.agents import PYTHON, HandAgent
@@ -492,7 +492,7 @@ def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -
         script.frame("R", b"0 sample - 1000 \n" + body, wall, wall - 10**18)
     script.close()
     found = survey(tmp_path)
-    series = series_of(found, found.hosts[0], HostRecord(name="a", status="complete"))
+    series = series_of(found, found.hosts[0], HostResult(name="a", status="complete"))
     assert (series.status, series.gaps, series.missed) == (status, [], 0)
     assert series.reason.startswith("a sample every 1 s: there is no Python" if status == "partial" else "")
 

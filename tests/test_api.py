@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import rollbook
-from rollbook.api.asked import ways
+from rollbook.api.options import ways
 from rollbook.api.recording import Recording
 from rollbook.cli import cli
 from rollbook.collect.recorder import Recorder
@@ -182,7 +182,7 @@ def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: p
 def test_marks(tmp_path: Path) -> None:
     """From threads and from the loop; the time is that of the call. Outside of the block, and without a name, none."""
 
-    async def main() -> rollbook.Run:
+    async def main() -> rollbook.Record:
         async with rollbook.record(results=tmp_path, interval=0.2, report=False) as recording:
             before = time.time_ns()
             recording.mark("from the loop")

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rollbook.checks import engine
-from rollbook.checks.model import Finding
 from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.subject import Subject
 from rollbook.cli.check import command
 from rollbook.errors import RollbookError, UsageError
 from rollbook.records.document import Snapshot, encode
+from rollbook.records.findings import Finding
 from rollbook.records.layout import write_file
-from rollbook.records.run import RunHosts
+from rollbook.records.record import RecordHosts
 from tests.runs import Sets, host_records
 
 GOOD: dict[str, Any] = {"thp": {"enabled": "madvise"}, "clocksource": {"current": "tsc", "available": []}}
@@ -227,7 +227,9 @@ def test_rules_that_cannot_be_used(
 def test_minimum_memory(tmp_path: Path) -> None:
     """The least memory of a client is the site's to say; a verdict says which rules it was given without."""
     facts = {"meminfo": {"total_kib": 8 << 20, "kib": {"MemTotal": 8 << 20}, "counts": {}}}
-    write_file(tmp_path / "hosts.json", encode(RunHosts(started_ns=1, ended_ns=2, start=host_records({"n1": facts}))))
+    write_file(
+        tmp_path / "hosts.json", encode(RecordHosts(started_ns=1, ended_ns=2, start=host_records({"n1": facts})))
+    )
     write_file(tmp_path / "t_metadata.json", b'{"benchmark_type": "training"}')
     for options, told in (([], False), (["--minimum-memory", "8"], False), (["--minimum-memory", "8.5"], True)):
         result = CliRunner().invoke(command, [str(tmp_path), *options])

@@ -13,7 +13,7 @@ import rollbook
 from rollbook.cli.diff import command
 from rollbook.errors import UsageError
 from rollbook.records.document import Snapshot, encode
-from rollbook.records.run import RunHosts
+from rollbook.records.record import RecordHosts
 from tests.runs import Sets, host_records
 
 DISK = {"device": "sda", "kind": "disk", "model": "M", "interface": "sata", "scheduler": "none"}
@@ -94,7 +94,9 @@ def test_two_hosts(tmp_path: Path) -> None:
 
 def test_start_against_end(tmp_path: Path) -> None:
     """One record alone: what changed in its run."""
-    run = RunHosts(started_ns=0, ended_ns=1, start=host_records({"n[1-2]": FACTS}), end=host_records({"n1": CHANGED}))
+    run = RecordHosts(
+        started_ns=0, ended_ns=1, start=host_records({"n[1-2]": FACTS}), end=host_records({"n1": CHANGED})
+    )
     (tmp_path / "hosts.json").write_bytes(encode(run))
     (tmp_path / "run_1_metadata.json").write_text("{}")
     result = diff(str(tmp_path))

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from rollbook.checks import engine
-from rollbook.checks.model import Change
-from rollbook.checks.moments import rise
+from rollbook.checks.times import rise
+from rollbook.records.findings import Change
 from tests.runs import RunCase
 
 SECOND = 10**9

@@ -17,16 +17,17 @@ import pytest
 
 from rollbook.checks import declared, engine
 from rollbook.checks.mlperf import whole
-from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.rule import SECTIONS, Manual, Rule
 from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence, apply
 from rollbook.checks.subject import Subject, open_subject
 from rollbook.checks.views import views
+from rollbook.errors import CannotTell
 from rollbook.records.document import Snapshot, encode
-from rollbook.records.run import RunHosts
+from rollbook.records.findings import Finding
+from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue
-from rollbook.sources.base import Record, compare_of
+from rollbook.sources.base import Facts, compare_of
 from tests.plugged import Fabric
 from tests.runs import RunCase, host_records
 
@@ -122,7 +123,7 @@ def test_declared_fields_exist() -> None:
             view, _, field = pattern.partition(".")
             if view != "*":
                 assert view in known, f"{name}: {pattern}"
-                fields = compare_of(known[view].declared.record)
+                fields = compare_of(known[view].declared.row_type)
                 assert not field or "*" in field or field in fields, f"{name}: {pattern}"
 
 
@@ -148,7 +149,7 @@ def test_every_count_of_errors_has_a_rule() -> None:
 def test_a_rule_may_need_a_source_of_another_package() -> None:
     """It is asked where such a fact is there; one that needs what no source gives could not tell."""
 
-    class Unknown(Record):
+    class Unknown(Facts):
         """What nobody reads."""
 
     def old(run: Subject) -> Iterator[Finding]:
@@ -176,12 +177,12 @@ def test_a_rule_that_breaks_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     run = RunCase(about="", outcome="", start={"n1": {}}).subject()
     (result,) = (one for one in engine.check(run).rules if one.id == "site-broken")
     assert (result.outcome, result.note) == ("warn", "the rule broke: ZeroDivisionError('no such thing')")
-    assert engine.ask(rule, Subject(RunHosts(started_ns=0, ended_ns=0))).outcome == "could-not-tell"
+    assert engine.ask(rule, Subject(RecordHosts(started_ns=0, ended_ns=0))).outcome == "could-not-tell"
 
 
 def test_rules_on_nothing_never_pass() -> None:
     """Without any host, no rule about hosts passes."""
-    empty = Subject(RunHosts(started_ns=0, ended_ns=0))
+    empty = Subject(RecordHosts(started_ns=0, ended_ns=0))
     passed = {one.id for one in engine.check(empty).rules if one.outcome == "pass"}
     assert passed == {"host-missing"}, "nobody was asked for"
 

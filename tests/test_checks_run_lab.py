@@ -16,7 +16,7 @@ from rollbook.checks.subject import open_subject
 from rollbook.checks.verify import verify
 from rollbook.mlpstorage import BenchmarkResult, BenchmarkRun, export_mlpstorage
 from rollbook.records.document import encode, read
-from rollbook.records.run import Run, RunHosts
+from rollbook.records.record import Record, RecordHosts
 from rollbook.testing import Lab, LabHost
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
@@ -119,14 +119,14 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
     assert "node05" not in {host for hosts in named.values() for host in hosts}
     findings = {result["id"]: result.get("findings", []) for result in document["rules"]}
     assert findings["nvme-media-errors"][0]["message"] == "nvme0 media_errors: 2 more (node04)"
-    away, hosts = findings["host-rebooted"][0]["evidence"], Run.open(path).hosts
+    away, hosts = findings["host-rebooted"][0]["evidence"], Record.open(path).hosts
     assert hosts.started_ns < away["start_ns"] < away["end_ns"] < hosts.ended_ns
     again = json.loads(encode(engine.check(open_subject(path))))
     assert found(again) == named
 
     assert verify(path).problems == []
-    assert encode(read(path / "hosts.json", RunHosts)) == (path / "hosts.json").read_bytes()
-    written = export_mlpstorage(Run.open(path), tmp_path / "leaf")
+    assert encode(read(path / "hosts.json", RecordHosts)) == (path / "hosts.json").read_bytes()
+    written = export_mlpstorage(Record.open(path), tmp_path / "leaf")
     assert len(list((tmp_path / "leaf").glob("*_metadata.json"))) == 1
     assert {file.name.partition("_")[0] for file in written} == {"training", "stdout.log", "stderr.log"}
     metadata = json.loads(written[0].read_bytes())

@@ -26,9 +26,9 @@ from rollbook.errors import EXIT_CODES, RecordError, Refused
 from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.records.layout import Leaf, Manifest
-from rollbook.records.run import Run
+from rollbook.records.record import Record
 from rollbook.testing import Fake, FakeHost, linux
 from tests.schemas import differs, validate
 
@@ -288,7 +288,7 @@ def test_progress_is_drawn_while_hosts_come_and_go() -> None:
             for number in range(300):
                 view.begun(Host(f"n{number}"))
             for number in range(300):
-                view.done(HostRecord(name=f"n{number}", status="complete"))
+                view.done(HostResult(name=f"n{number}", status="complete"))
     finally:
         sys.setswitchinterval(before)
         stop.set()
@@ -363,7 +363,7 @@ def test_written_record_reads_back(rollbook: Rollbook, tmp_path: Path) -> None:
     (leaf,) = (results / "snapshot").iterdir()
     assert result.code == 3
     assert f"record in {leaf}\n" in result.err  # on one line, to be copied
-    run = Run.open(leaf)
+    run = Record.open(leaf)
     assert [host.status for host in run.hosts.start] == ["complete", "refused"]
     assert encode(run.hosts) == (leaf / "hosts.json").read_bytes()
     (cluster,) = leaf.glob("*_cluster_info.json")
@@ -429,7 +429,7 @@ def test_text_of_hosts_cannot_harm_the_terminal(rollbook: Rollbook) -> None:
 
 def test_names_of_hosts_cannot_harm_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Those of a record may be any text."""
-    failures([HostRecord(name="a\x1b[2J", status="failed", reason="gone\x07")])
+    failures([HostResult(name="a\x1b[2J", status="failed", reason="gone\x07")])
     assert capsys.readouterr().err == "failed  a?[2J: gone?\n"
 
 

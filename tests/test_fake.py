@@ -8,23 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from rollbook.collect.frames import Decoder, Frame
 from rollbook.collect.gather import gather
-from rollbook.collect.plan import Plan
-from rollbook.collect.visit import _verdict
-from rollbook.errors import Refused, TimedOut
+from rollbook.errors import Busy, Refused, TimedOut
 from rollbook.hosts import Host
-from rollbook.records.hosts import HostRecord, ReadingStatus
+from rollbook.protocol.frames import Decoder, Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import _verdict
+from rollbook.records.hosts import HostResult, ReadingStatus
 from rollbook.sources import catalogue
 from rollbook.sources.identity import Identity
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.net_class import Interface
 from rollbook.sources.uptime import Uptime
 from rollbook.testing import Fake, FakeHost, linux, pages_of
-from rollbook.transports.ssh import Busy
 
 
-def look(*names: str, timeout: float = 10.0, sources: tuple[str, ...] = (), **hosts: FakeHost) -> list[HostRecord]:
+def look(*names: str, timeout: float = 10.0, sources: tuple[str, ...] = (), **hosts: FakeHost) -> list[HostResult]:
     """Look at scripted hosts, and at others by name; no agent may live on."""
     fake = Fake(hosts)
     plan = Plan.of([catalogue.source(name) for name in sources or ("identity", "uptime", "meminfo", "net_class")])
@@ -85,7 +84,7 @@ def test_little_time() -> None:
     """Less than a second is told as such; of a host that gave all and only did not end, nothing is missing."""
     (silent,) = look(timeout=0.2, x=FakeHost(silent=True))
     assert silent.reason.startswith("no answer within 0.2 s; ")
-    record = HostRecord(name="x", status="complete", facts={"thp": {}}, readings={"thp": ReadingStatus("ok", 0.0)})
+    record = HostResult(name="x", status="complete", facts={"thp": {}}, readings={"thp": ReadingStatus("ok", 0.0)})
     for asked, missing in ((1, ""), (3, "; 2 of 3 sources missing")):
         told = _verdict(record, "timed-out", "not finished within 0.2 s", [], asked)
         assert told == ("partial", f"not finished within 0.2 s{missing}")

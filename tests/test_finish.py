@@ -17,14 +17,14 @@ from rollbook.api import finish as api
 from rollbook.api.finish import finish, open_record
 from rollbook.checks import engine
 from rollbook.cli import cli
-from rollbook.collect.plan import Plan
 from rollbook.errors import RecordError, UsageError
+from rollbook.journal.log import Journal, unfinished
+from rollbook.protocol.plan import Plan
 from rollbook.records import signing
 from rollbook.records.layout import files_of
 from rollbook.records.metadata import snapshots
-from rollbook.records.run import Run
-from rollbook.series.finish import derive
-from rollbook.series.journal import Journal, unfinished
+from rollbook.records.record import Record
+from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script, begin_of, body_of, record_this_machine
 from tests.runs import host_records
 
@@ -60,7 +60,7 @@ def test_metadata_keys(record: Path) -> None:
     """The keys that MLPerf Storage's readers know, ours beside them, and nothing that is not true."""
     run = finish(record, report=False)
     assert run.metadata.keys() == {*KEYS.split(), *OURS.split()}
-    assert run.metadata == Run.open(record).metadata
+    assert run.metadata == Record.open(record).metadata
     about = run.metadata["timeseries_data"]
     written = json.loads((record / about["file"]).read_bytes())
     assert about["num_samples"] == written["num_samples"] == len(written["samples_by_host"]["here"]) == 8
@@ -231,7 +231,7 @@ def test_metadata_that_are_none(tmp_path: Path, text: str) -> None:
     """A record that is damaged says so."""
     (tmp_path / "generic_metadata.json").write_text(text)
     with pytest.raises(RecordError, match=r"generic_metadata\.json"):
-        Run.open(tmp_path)
+        Record.open(tmp_path)
 
 
 def test_what_was_asked_for_is_kept(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.agent.wire import binary, text
-from rollbook.collect.frames import HEADER, LARGEST, MAGIC, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
-from rollbook.collect.plan import Plan
-from rollbook.collect.readings import parsed, read_frame
 from rollbook.errors import ProtocolError
+from rollbook.protocol.frames import HEADER, LARGEST, MAGIC, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import parsed, read_frame
 from rollbook.sources import catalogue
 from rollbook.sources.base import File
 

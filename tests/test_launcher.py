@@ -18,23 +18,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollbook.agent.wire import text
-from rollbook.collect.frames import Decoder
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
+from rollbook.protocol.frames import Decoder
 from rollbook.testing import conformance
 from rollbook.testing.lab.processes import living
 from rollbook.transports import launch, listener
-from rollbook.transports.ask import ask
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import Launcher
+from rollbook.transports.launcher_output import about, gist
 from rollbook.transports.listener import Who
 from rollbook.transports.local import Local
 from rollbook.transports.merged import Merged
 from rollbook.transports.mpi import Mpi
 from rollbook.transports.pipe import Pipe
-from rollbook.transports.words import about, gist
+from rollbook.transports.program import ask
 from tests.launchers import AGENT, INTERVAL, PLAN, kill_children, lasting, record, snapshot
 
 pytestmark = pytest.mark.lab

@@ -13,15 +13,15 @@ import pytest
 from rollbook import mlpstorage
 from rollbook.checks.mlperf import Validation
 from rollbook.errors import ParseError, RecordError
+from rollbook.mlperf.export import export_mlpstorage
 from rollbook.mlpstorage.cluster import ClusterInformation, ClusterSnapshots
 from rollbook.mlpstorage.collector import MPIClusterCollector
-from rollbook.mlpstorage.export import export_mlpstorage
 from rollbook.mlpstorage.results import BenchmarkResult, BenchmarkRun
 from rollbook.mlpstorage.rules import BenchmarkVerifier, ClusterValidationRulesChecker, Issue
 from rollbook.mlpstorage.shapes import raw_record
 from rollbook.records.cluster import ClusterInformation as Core
 from rollbook.records.document import Snapshot
-from rollbook.records.run import Run, RunHosts
+from rollbook.records.record import Record, RecordHosts
 from rollbook.sources import catalogue
 from tests.runs import host_records
 
@@ -232,7 +232,7 @@ def test_hosts_of_one_name_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("name", ["../evil", "", None])
 def test_names_become_file_names_only_if_they_can(tmp_path: Path, name: str | None) -> None:
     """A record may come from anywhere."""
-    run = Run(tmp_path, {"benchmark_type": name, "run_datetime": "1"}, RunHosts(started_ns=0, ended_ns=0))
+    run = Record(tmp_path, {"benchmark_type": name, "run_datetime": "1"}, RecordHosts(started_ns=0, ended_ns=0))
     with pytest.raises(RecordError, match="benchmark_type"):
         export_mlpstorage(run, tmp_path / "out")
 
@@ -240,7 +240,7 @@ def test_names_become_file_names_only_if_they_can(tmp_path: Path, name: str | No
 def test_the_files_that_the_metadata_name_are_exported(tmp_path: Path) -> None:
     """Also what the command wrote."""
     (tmp_path / "stdout.log").write_text("done")
-    run = Run(tmp_path, {"benchmark_type": "training", "run_datetime": "1"}, RunHosts(started_ns=0, ended_ns=0))
+    run = Record(tmp_path, {"benchmark_type": "training", "run_datetime": "1"}, RecordHosts(started_ns=0, ended_ns=0))
     written = export_mlpstorage(run, tmp_path / "out")
     assert [path.name for path in written] == ["training_1_metadata.json", "stdout.log"]
     assert (tmp_path / "out" / "stdout.log").read_text() == "done"

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 import rollbook
 from rollbook.cli.describe import command
-from rollbook.mlpstorage.describe import completed, draft, roles_of, to_do
-from rollbook.mlpstorage.node import Entry
-from rollbook.mlpstorage.yaml_text import yaml_text
+from rollbook.mlperf.describe import completed, draft, roles_of, to_do
+from rollbook.mlperf.node import Entry
+from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.yaml import read_yaml
 from tests.runs import RunCase, Sets, host_records

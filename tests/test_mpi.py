@@ -17,7 +17,7 @@ import pytest
 
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
-from rollbook.records.run import Run
+from rollbook.records.record import Record
 from rollbook.testing import Lab, LabHost
 from rollbook.transports import Options, route
 from rollbook.transports.local import Local
@@ -150,7 +150,7 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
     assert running.returncode == 0, said
     assert "3 of 3 hosts complete" in said
     (path,) = tmp_path.glob("record/*")
-    found = Run.open(path)
+    found = Record.open(path)
     assert [(host.status, host.method) for host in found.hosts.hosts] == [("complete", "mpi")] * 6
     assert all(host.samples >= 2 and not host.gaps for host in found.hosts.series)
     nothing_left(lab.hosts)

@@ -20,11 +20,11 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.cli import cli
+from rollbook.exports.families import families
 from rollbook.records.layout import Leaf
-from rollbook.records.run import Run
-from rollbook.series import store
-from rollbook.series.families import families
-from rollbook.series.finish import derive
+from rollbook.records.record import Record
+from rollbook.sql import connection as store
+from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script, record_this_machine
 
 SECOND = 10**9
@@ -173,7 +173,7 @@ def ask(url: str, body: bytes | None = None) -> str:
 def in_duckdb(record: Path, sql: str) -> Series:
     """What the record holds, less the samples that came too close after another."""
     found: Series = {}
-    with store.connect(Run.open(record)) as connection:
+    with store.connect(Record.open(record)) as connection:
         rows: list[Any] = connection.execute(f"{sql} ORDER BY ALL").fetchall()
     for labels, at, value in sorted(rows, key=lambda row: row[1]):
         key = tuple(sorted((name, carried(text)) for name, text in labels.items()))

@@ -15,9 +15,9 @@ FILES = {
     "site_plugs/__init__.py": "",
     "site_plugs/uptimes.py": '''"""/proc/uptime, as a site wants it."""
 from typing import Annotated
-from rollbook.sources.base import File, Record, gauge
+from rollbook.sources.base import File, Facts, gauge
 
-class Uptimes(Record):
+class Uptimes(Facts):
     up: Annotated[float, gauge("s")]
 
 def parse(text: str) -> Uptimes:
@@ -33,7 +33,7 @@ class Way(Local):
 def way(options):
     return Way(options.python)
 """,
-    "site_plugs/rules.py": """from rollbook.checks.model import Finding
+    "site_plugs/rules.py": """from rollbook.records.findings import Finding
 from rollbook.checks.rule import Manual, Rule
 from site_plugs.uptimes import Uptimes
 

@@ -10,12 +10,12 @@ import pytest
 
 PUBLIC = {
     "rollbook": """
-        Run __version__ check describe diff export mark open_record query record recover run snapshot snapshot_async
+        Record __version__ check describe diff export mark open_record query record recover run snapshot snapshot_async
         verify write_report
     """,
     "rollbook.errors": """
-        EXIT_CODES AgentFailed HostListError HostStatus NoHostReached ParseError ProtocolError RecordError Refused
-        RollbookError TimedOut TransportError Unreachable UsageError
+        EXIT_CODES AgentFailed Busy CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError
+        ProtocolError RecordError Refused RollbookError TimedOut TransportError Unreachable UsageError
     """,
     "rollbook.hosts": "MAX_HOSTS Host expand fold from_slurm is_local natural node_lists parse_hosts",
     "rollbook.testing": "Fake FakeHost Lab LabCannot LabHost SlurmLab check_transport linux pages_of",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rollbook.records.run import Run
-from rollbook.series import store
+from rollbook.records.record import Record
+from rollbook.sql import connection as store
 from rollbook.testing import Lab, LabCannot
 from tests.test_recording_lab import record
 
@@ -48,7 +48,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["losetup", "--detach", device], check=True)
 
 
-def moved(run: Run, table: str, device: str, column: str) -> list[tuple[str, float]]:
+def moved(run: Record, table: str, device: str, column: str) -> list[tuple[str, float]]:
     """What each host's rates of a device add up to over the run."""
     with store.connect(run) as connection:
         return connection.execute(

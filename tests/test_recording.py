@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 
 from rollbook.agent.wire import binary, text
-from rollbook.collect import descriptors, stream, streams
+from rollbook.collect import file_limit as descriptors
+from rollbook.collect import stream, streams
 from rollbook.collect.command import Command
 from rollbook.collect.gather import gather
-from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
-from rollbook.errors import Refused
+from rollbook.errors import Busy, Refused
 from rollbook.hosts import Host
-from rollbook.records.hosts import HostRecord
-from rollbook.records.run import RunHosts
-from rollbook.series.finish import derive
-from rollbook.series.journal import read
+from rollbook.journal.log import read
+from rollbook.protocol.plan import Plan
+from rollbook.records.hosts import HostResult
+from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue
+from rollbook.tables.derive import derive
 from rollbook.testing import Fake, FakeHost, linux
 from rollbook.testing.fake import FakeChannel
 from rollbook.transports.launcher import Launcher
-from rollbook.transports.ssh import Busy
 
 PLAN = Plan.of([catalogue.source(name) for name in ("identity", "uptime", "meminfo", "loadavg")])
 ABOUT = {"type": "record", "stamp": "", "argv": [], "args": {}}
@@ -40,7 +40,7 @@ Meanwhile = Callable[[Recorder], Awaitable[None]]
 
 def record(
     raw: Path, fake: Fake, *, interval: float = 0.1, timeout: float = 5.0, during: Meanwhile | None = None
-) -> RunHosts:
+) -> RecordHosts:
     """Record all hosts of a script for a moment, or while something is done; no agent may live on."""
 
     async def main() -> None:
@@ -106,7 +106,7 @@ def test_who_looks_on_is_told_of_the_start_facts(tmp_path: Path) -> None:
         def begun(self, host: Host) -> None:
             told.append(f"{host.name} begun")
 
-        def done(self, record: HostRecord) -> None:
+        def done(self, record: HostResult) -> None:
             told.append(f"{record.name} {record.status} {record.reason}".strip())
 
     scripts = {

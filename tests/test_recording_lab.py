@@ -19,9 +19,9 @@ from rollbook.api.finish import finish, open_record
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect import stream
 from rollbook.hosts import Host
+from rollbook.journal.log import read
 from rollbook.records.document import encode
-from rollbook.records.run import Run, SeriesHost
-from rollbook.series.journal import read
+from rollbook.records.record import Record, SeriesHost
 from rollbook.testing import Lab
 from rollbook.testing.lab import LabHost
 from rollbook.transports import Options
@@ -40,13 +40,13 @@ exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambd
 """
 
 
-def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, stop: float = 60.0) -> Run:
+def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, stop: float = 60.0) -> Record:
     """Record all hosts of a lab while something happens to them; the end must come within `stop` seconds."""
     options = Options(via="ssh", ssh_config=str(lab.ssh_config), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
     settings = Settings(hosts=hosts, options=options, results=results, interval=interval, report=False)
 
-    async def main() -> Run:
+    async def main() -> Record:
         recording = Recording(settings)
         await recording.__aenter__()
         await during(lab)
@@ -59,7 +59,7 @@ def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, st
     return asyncio.run(main())
 
 
-def beats(run: Run, name: str) -> list[int]:
+def beats(run: Record, name: str) -> list[int]:
     """When a host was sampled, on the collector's clock, in nanoseconds."""
     table = run.series_files()["loadavg"]
     rows = duckdb.execute(
@@ -76,7 +76,7 @@ def in_time(results: Path, attempt: Callable[[Path], float]) -> None:
     assert off[-1] < 20e6, off
 
 
-def by_name(run: Run) -> dict[str, SeriesHost]:
+def by_name(run: Record) -> dict[str, SeriesHost]:
     """How each host's series went."""
     return {host.name: host for host in run.hosts.series}
 
@@ -173,7 +173,7 @@ FAULTS = (_sshd_killed, _agent_killed, _link_down, _rebooted, _stopped)
 
 
 @pytest.fixture(scope="module")
-def troubled(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def troubled(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A recording in which each of the first hosts has a fault of its own."""
 
     async def all_at_once(lab: Lab) -> None:
@@ -188,7 +188,7 @@ def troubled(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__[1:])
-def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Run, fault: Fault) -> None:
+def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Record, fault: Fault) -> None:
     """The host comes back, and its gap is recorded with the reason."""
     hit = by_name(troubled)[session_lab.names[FAULTS.index(fault)]]
     assert hit.status == "partial"
@@ -202,7 +202,7 @@ def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Run, fault: Fault)
         assert max(after - before for before, after in itertools.pairwise(times)) > 1e9, "there was a gap"
 
 
-def test_faults_cost_no_other_host(session_lab: Lab, troubled: Run) -> None:
+def test_faults_cost_no_other_host(session_lab: Lab, troubled: Record) -> None:
     """Nobody else loses a beat."""
     others = [by_name(troubled)[name] for name in session_lab.names[len(FAULTS) :]]
     assert len(others) == 3
@@ -246,7 +246,7 @@ def test_a_full_disk_ends_the_recording_not_the_command(tmp_path: Path) -> None:
         assert "No space left" in done.stderr
         assert "not finished" not in done.stderr, done.stderr
         [path] = (disk / "generic").iterdir()
-        assert Run.open(path).hosts.series[0].samples >= 5
+        assert Record.open(path).hosts.series[0].samples >= 5
     finally:
         subprocess.run(["umount", disk], check=True)
 
@@ -267,7 +267,7 @@ def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) ->
         (disk / "filler").unlink()
         [path] = (disk / "generic").iterdir()
         assert open_record(path).hosts.series[0].samples >= 5
-        assert Run.open(path).metadata["exit_code"] in (9, None)  # the end may not have come to the disk any more
+        assert Record.open(path).metadata["exit_code"] in (9, None)  # the end may not have come to the disk any more
     finally:
         subprocess.run(["umount", disk], check=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rollbook.checks.model import Finding, Findings, RuleResult, Silenced
+from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.report.build import build
 from rollbook.report.page import html
 from tests import report_runs

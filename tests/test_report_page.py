@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rollbook.checks.model import Finding, Findings, RuleResult
 from rollbook.cli.report import command
 from rollbook.errors import UsageError
+from rollbook.metrics.units import amount, clock_span, number
 from rollbook.records.document import encode
+from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.records.hosts import ReadingStatus
-from rollbook.records.run import Phase
+from rollbook.records.record import Phase
 from rollbook.report.build import build
 from rollbook.report.facts import compared
 from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, PageData
 from rollbook.report.page import html, write_report
 from rollbook.report.phases import phases
-from rollbook.report.tables import Tables
 from rollbook.report.verdict import verdict
-from rollbook.report.words import amount, clock_span, number
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.thp import HugePages
 from rollbook.sources.version import Version
+from rollbook.sql.grids import Tables
 from tests import report_runs
 from tests.runs import host_records
 

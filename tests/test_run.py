@@ -17,7 +17,7 @@ import pytest
 import rollbook
 from rollbook.checks.verify import verify
 from rollbook.records.document import encode
-from rollbook.records.run import Run
+from rollbook.records.record import Record
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
@@ -31,10 +31,10 @@ def run(directory: Path, *argv: str, options: list[str] = QUICK, **more: Any) ->
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, **more)
 
 
-def only_record(directory: Path) -> Run:
+def only_record(directory: Path) -> Record:
     """The one record below a directory."""
     [path] = (directory / "out").glob("*/*")
-    return Run.open(path)
+    return Record.open(path)
 
 
 def test_everything_is_there(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_any_name_will_do(tmp_path: Path) -> None:
     done = run(tmp_path, "sh", "-c", "sleep 0.5", "a\udcffb", options=options)
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / place / "generic").iterdir()
-    record = Run.open(path)
+    record = Record.open(path)
     assert record.metadata["notes"] == []
     assert f"record in {path}, page: {path / 'report.html'}\n" in done.stderr
     assert record.metadata["args"]["hostfile"] == ["hosts\ufffd"]
@@ -204,7 +204,7 @@ def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
     inner = " ".join([sys.executable, "-c", "'from rollbook.cli import main; main()'", "run", *QUICK, "--"])
     done = run(tmp_path, "sh", "-c", f'{MARK} outer; {inner} sh -c "{MARK} inner" & {inner} true & wait')
     assert done.returncode == 0, done.stderr
-    records = [Run.open(path) for path in sorted((tmp_path / "out" / "generic").iterdir())]
+    records = [Record.open(path) for path in sorted((tmp_path / "out" / "generic").iterdir())]
     assert len(records) == 3
     names = [{phase.name for phase in record.hosts.phases} for record in records]
     assert ["outer" in found for found in names] == [True, False, False]
@@ -398,7 +398,7 @@ def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -
     [path] = (tmp_path / "out" / "record").iterdir()
     done = subprocess.run([*ROLLBOOK, "recover", str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    record = Run.open(path)
+    record = Record.open(path)
     assert record.hosts.series[0].samples >= 8
     assert record.hosts.series[0].status == "partial"
     assert record.hosts.start[0].status == "complete"

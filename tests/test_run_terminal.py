@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from rollbook.collect.command import _written
-from rollbook.records.run import Run
+from rollbook.records.record import Record
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 RUN = [*ROLLBOOK, "run", "--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
@@ -79,10 +79,10 @@ class Terminal:
         return bool(data)
 
 
-def only_record(directory: Path) -> Run:
+def only_record(directory: Path) -> Record:
     """The one record below a directory."""
     [path] = (directory / "out").glob("*/*")
-    return Run.open(path)
+    return Record.open(path)
 
 
 def trapping(name: str) -> list[str]:

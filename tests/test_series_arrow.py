@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from rollbook.series.arrow import Batches, Numbers, Texts
-from rollbook.series.tables import SMALL, write
+from rollbook.tables.arrow import Batches, Numbers, Texts
+from rollbook.tables.parquet import SMALL, write
 
 
 @pytest.fixture

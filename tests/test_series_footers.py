@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from rollbook.errors import RecordError
-from rollbook.series.footers import concatenate
-from rollbook.series.tables import SMALL
+from rollbook.tables.footers import concatenate
+from rollbook.tables.parquet import SMALL
 
 EVERYTHING = """SELECT 'host' || (i // 5000) AS host, make_timestamp_ns(i) AS ts, i AS whole, i / 7 AS decimal,
     i % 3 = 0 AS flag, [i, NULL] AS list, CASE WHEN i % 2 = 0 THEN i::DECIMAL(20, 0) END AS wide,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.collect.frames import Frame
 from rollbook.errors import RecordError
-from rollbook.series.journal import HEADER, MAGIC, RUN, Journal, entry, read, recording, segments
+from rollbook.journal.log import HEADER, MAGIC, RUN, Journal, entry, read, recording, segments
+from rollbook.protocol.frames import Frame
 
 BEGIN = {"hosts": ["a", "b"], "sources": [], "interval_ns": 10**9}
 # Content that looks like entries: a host can send what it likes.
@@ -139,9 +139,9 @@ def test_added_to_while_it_is_synced(tmp_path: Path) -> None:
 FULL = """
 import resource, sys
 from pathlib import Path
-from rollbook.collect.frames import Frame
+from rollbook.protocol.frames import Frame
 from rollbook.errors import RecordError
-from rollbook.series.journal import Journal
+from rollbook.journal.log import Journal
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 journal = Journal(Path(sys.argv[1]), {"hosts": ["a"]})
 for number in range(100):

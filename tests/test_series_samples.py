@@ -8,15 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollbook.collect.frames import Frame
 from rollbook.errors import RecordError
-from rollbook.records.hosts import HostRecord
-from rollbook.records.run import ClockJump
-from rollbook.series.clocks import Timeline
-from rollbook.series.history import clock_notes, series_of
-from rollbook.series.journal import Journal
-from rollbook.series.samples import HostSamples, Sample, Segments
-from rollbook.series.survey import MOST_CLOCKS, HostLog, survey
+from rollbook.journal.clocks import Timeline
+from rollbook.journal.history import clock_notes, series_of
+from rollbook.journal.log import Journal
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import MOST_CLOCKS, HostLog, survey
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.samples import Sample
+from rollbook.records.hosts import HostResult
+from rollbook.records.record import ClockJump
 from rollbook.testing.journals import Beats, Script, begin_of, body_of
 
 SECOND = 10**9
@@ -260,7 +261,7 @@ def test_clocks_that_no_host_has(tmp_path: Path) -> None:
     evil, _, fine = found.hosts
     assert len(evil.times()) == 40
     assert list(fine.times()) == [START + number * SECOND for number in range(10)]
-    assert [series_of(found, host, HostRecord(name=host.name, status="complete")).status for host in found.hosts] == [
+    assert [series_of(found, host, HostResult(name=host.name, status="complete")).status for host in found.hosts] == [
         "partial",
         "partial",
         "complete",
@@ -278,7 +279,7 @@ def test_what_became_of_clocks_is_told(tmp_path: Path) -> None:
         script.sample(at, load(second), mono=(second - woken * 55) * SECOND, host=1)
     script.close()
     found = survey(tmp_path)
-    series = [series_of(found, host, HostRecord(name=host.name, status="complete")) for host in found.hosts]
+    series = [series_of(found, host, HostResult(name=host.name, status="complete")) for host in found.hosts]
     assert series[0].clock_steps == [ClockJump(START + 60 * SECOND, 5 * SECOND)]
     assert series[1].suspends == [ClockJump(START + 60 * SECOND, 55 * SECOND)]
     assert [gap.why for gap in series[1].gaps] == ["the host was suspended"]

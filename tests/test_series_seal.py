@@ -13,22 +13,22 @@ import duckdb
 import msgspec
 import pytest
 
-from rollbook.collect.frames import Frame
-from rollbook.collect.plan import Plan
-from rollbook.collect.readings import READABLE, split_pages
 from rollbook.errors import ParseError, RecordError
+from rollbook.journal.log import Journal, unfinished
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import Survey, survey
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import READABLE, split_pages
 from rollbook.records.document import read
 from rollbook.records.layout import Leaf
-from rollbook.records.run import Run, RunHosts
-from rollbook.series import seal as sealing
-from rollbook.series import store
-from rollbook.series.columns import Column
-from rollbook.series.finish import derive
-from rollbook.series.journal import Journal, unfinished
-from rollbook.series.samples import HostSamples, Segments
-from rollbook.series.seal import Sealed, seal
-from rollbook.series.survey import Survey, survey
+from rollbook.records.record import Record, RecordHosts
 from rollbook.sources import catalogue
+from rollbook.sql import connection as store
+from rollbook.tables import seal as sealing
+from rollbook.tables.columns import Column
+from rollbook.tables.derive import derive
+from rollbook.tables.seal import Sealed, seal
 from rollbook.testing.journals import Beats, Script, begin_of, body_of, record_this_machine, synthesise
 
 SECOND = 10**9
@@ -82,7 +82,7 @@ def parsed(found: Survey) -> dict[str, Rows]:
 def _keys(name: str) -> list[str]:
     from rollbook.sources.base import compare_of
 
-    return [field for field, how in compare_of(catalogue.source(name).record).items() if how.mode == "key"]
+    return [field for field, how in compare_of(catalogue.source(name).row_type).items() if how.mode == "key"]
 
 
 def sealed_rows(path: Path) -> dict[str, Rows]:
@@ -132,7 +132,7 @@ def test_many_hosts_in_processes_and_windows(
     seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
     monkeypatch.setattr(sealing, "WINDOW", 20_000)
     monkeypatch.setattr(sealing, "TURN", 100)
-    monkeypatch.setattr("rollbook.series.tables.BUDGET", 50_000)
+    monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 50_000)
     found = survey(tmp_path / "raw")
     whole = sealed_rows(tmp_path / "series")
     seal(found, tmp_path / "pieces", max_samples=limit, processes=1)
@@ -150,7 +150,7 @@ DISK = "{0} {1} {2} 10 0 80 5 20 0 {3} 7 0 9 12\n"
 def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
     """Hot-plug, columns that appear, numbers that need all 64 bits, absent files: all as the parsers say."""
     if not together:
-        monkeypatch.setattr("rollbook.series.tables.BUDGET", 1)
+        monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 1)
     script = Script(tmp_path / "raw", ["b", "a"], ["diskstats", "net_snmp", "amdgpu", "infiniband_counters"])
     for host in (0, 1):
         script.connect(host)
@@ -178,7 +178,7 @@ def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to
 def test_hosts_that_have_little_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Other counters on each host, new ones on the way, numbers of any width, samples left out, parts of any size."""
     random_ = random.Random(seed)
-    monkeypatch.setattr("rollbook.series.tables.BUDGET", random_.choice([1, 50, 500]))
+    monkeypatch.setattr("rollbook.tables.parquet.BUDGET", random_.choice([1, 50, 500]))
     hosts = [f"h{number}" for number in range(random_.randrange(2, 5))]
     script = Script(tmp_path / "raw", hosts, ["vmstat", "meminfo", "diskstats"])
     for host in range(len(hosts)):
@@ -231,7 +231,7 @@ def test_a_column_that_is_widened_by_values_with_gaps(cells: list[Any]) -> None:
 
 def test_invented_names_push_out_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that makes up thousands of names costs the others none of theirs."""
-    monkeypatch.setattr("rollbook.series.tables.MOST_COLUMNS", 10)
+    monkeypatch.setattr("rollbook.tables.parquet.MOST_COLUMNS", 10)
     script = Script(tmp_path / "raw", ["a", "b", "c"], ["vmstat"])
     for host in range(3):
         script.connect(host)
@@ -247,7 +247,7 @@ def test_invented_names_push_out_no_others(tmp_path: Path, monkeypatch: pytest.M
 
 def test_more_segments_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal of many segments is read with a few descriptors."""
-    monkeypatch.setattr("rollbook.series.samples.MOST_OPEN", 3)
+    monkeypatch.setattr("rollbook.journal.samples.MOST_OPEN", 3)
     plan, beats, count = Plan((catalogue.source("loadavg"),)), Beats(), 50
     with Journal(tmp_path / "raw", begin_of(["a"], plan, SECOND), segment_bytes=600) as journal:
         journal.event({"event": "connected", "hello": {"boot_id": "1"}, "method": "local"}, host=0)
@@ -385,7 +385,7 @@ def test_derive(recorded: Path, tmp_path: Path) -> None:
     off = [min(ts % (SECOND // 10), -ts % (SECOND // 10)) for ts in survey(tmp_path / "raw").hosts[0].times()]
     assert series.late == sum(distance > SECOND // 100 for distance in off)
     assert (series.missed, series.gaps) == (0, [])
-    again = read(tmp_path / "hosts.json", RunHosts)
+    again = read(tmp_path / "hosts.json", RecordHosts)
     assert msgspec.to_builtins(again) == msgspec.to_builtins(hosts)
 
 
@@ -395,7 +395,7 @@ def test_a_directory_is_no_column_and_no_pattern(recorded: Path, tmp_path: Path,
     for path in (tmp_path / name, tmp_path / "run1"):
         shutil.copytree(recorded / "raw", path / "raw")
         derive(path)
-    record = Run(tmp_path / name, {}, read(tmp_path / name / "hosts.json", RunHosts))
+    record = Record(tmp_path / name, {}, read(tmp_path / name / "hosts.json", RecordHosts))
     for path in (tmp_path / name / "series").iterdir():
         assert path.read_bytes() == (tmp_path / "run1" / "series" / path.name).read_bytes()
     with store.connect(record) as connection:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import ParseError
-from rollbook.series.columns import block_of
-from rollbook.series.sheet import Sheet
 from rollbook.sources import catalogue
 from rollbook.sources.base import Pages, Source, compare_of
+from rollbook.tables.columns import block_of
+from rollbook.tables.incremental.sheet import Sheet
 from rollbook.testing.journals import body_of
 
 SAMPLED = [source for source in catalogue.load() if source.every]
@@ -41,7 +41,7 @@ def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[
             parsed = source.parse(pages)
         except ParseError:
             continue
-        keys = [name for name, how in compare_of(source.record).items() if how.mode == "key"]
+        keys = [name for name, how in compare_of(source.row_type).items() if how.mode == "key"]
         rows = {tuple(getattr(r, key) for key in keys): r for r in parsed} if source.table else {(): parsed}
         for record in rows.values():  # of equal keys the last
             row: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def test_many_lines_are_learnt_together(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_learning_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text made so that nothing of it can be learnt is parsed a bounded number of times, and read all the same."""
-    monkeypatch.setattr("rollbook.series.lines.LEARNING", 100_000)
+    monkeypatch.setattr("rollbook.tables.incremental.lines.LEARNING", 100_000)
     source, sizes = catalogue.source("stat_totals"), counting(monkeypatch)
     head = "ctxt {0}\nprocesses 1\nbtime 1\nprocs_running 1\nprocs_blocked 1\nintr 1\nsoftirq 1\n"
     bodies: list[dict[str, str] | None] = [

@@ -20,21 +20,22 @@ from click.testing import CliRunner
 import rollbook
 from rollbook.cli import cli
 from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.exports.timeseries import write_timeseries
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import survey
+from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
 from rollbook.records.document import Snapshot
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.records.layout import Leaf, files_of
-from rollbook.records.run import Run, RunHosts
-from rollbook.series import known as known_tables
-from rollbook.series import seal, store
-from rollbook.series.finish import derive
-from rollbook.series.samples import HostSamples, Segments
-from rollbook.series.survey import survey
-from rollbook.series.tables import in_order
-from rollbook.series.timeseries import write_timeseries
-from rollbook.series.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
+from rollbook.records.record import Record, RecordHosts
 from rollbook.sources.block import Block
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.net_class import Interface
+from rollbook.sql import connection as store
+from rollbook.sql import record_tables as known_tables
+from rollbook.tables import seal
+from rollbook.tables.derive import derive
+from rollbook.tables.parquet import in_order
 from rollbook.testing.journals import Script, record_this_machine, synthesise
 
 SECOND = 10**9
@@ -55,10 +56,10 @@ def stat(*ticks: int) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> Callable[..., Run]:
+def record(tmp_path: Path) -> Callable[..., Record]:
     """Makes a record of one host from samples at seconds after its start, and opens it."""
 
-    def make(names: list[str], samples: Samples, *, monos: list[float] | None = None, **more: Any) -> Run:
+    def make(names: list[str], samples: Samples, *, monos: list[float] | None = None, **more: Any) -> Record:
         path = tmp_path / "record"
         script = Script(path / "raw", ["a"], names, **more)
         script.connect()
@@ -69,12 +70,12 @@ def record(tmp_path: Path) -> Callable[..., Run]:
         derive(path)
         (path / "test_20261115_000000_metadata.json").write_text("{}")
         Leaf(path, "test", "20261115_000000").write_manifest()
-        return Run.open(path)
+        return Record.open(path)
 
     return make
 
 
-def rows(run: Run, sql: str) -> list[tuple[Any, ...]]:
+def rows(run: Record, sql: str) -> list[tuple[Any, ...]]:
     """What a query gives; the same, whether rates are made for some hosts or for all at once."""
     found = []
     for whole in (False, True):
@@ -100,7 +101,7 @@ TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
 
 
 @pytest.mark.parametrize("name", TRUTH)
-def test_rates(record: Callable[..., Run], name: str) -> None:
+def test_rates(record: Callable[..., Record], name: str) -> None:
     """Counters become rates where both ends are known to belong together, and nothing where they are not."""
     reads, expected = TRUTH[name]
     run = record(["net_dev"], [(second, net(eth0=value)) for second, value in reads])
@@ -116,7 +117,7 @@ def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
             script.sample(START + second * SECOND, net(eth0=100 * second), host=host)
     script.close()
     _, _, hosts = derive(tmp_path)
-    found = rows(Run(tmp_path, {}, hosts), "SELECT host, rx_bytes FROM net_dev_rates ORDER BY host, ts")
+    found = rows(Record(tmp_path, {}, hosts), "SELECT host, rx_bytes FROM net_dev_rates ORDER BY host, ts")
     assert found == [*(("a", rate) for rate in (None, 100, 100, None)), *[("b", None)] * 4]
 
 
@@ -126,7 +127,7 @@ def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
     ids=["told", "not told"],
 )
 def test_energy_wraps_where_its_zone_says(
-    record: Callable[..., Run], top: str | None, expected: list[float | None]
+    record: Callable[..., Record], top: str | None, expected: list[float | None]
 ) -> None:
     """The counter of a RAPL zone begins anew at its own range; where that was not read, there is no rate."""
     place = "/sys/class/powercap/intel-rapl:0"
@@ -140,7 +141,7 @@ def test_energy_wraps_where_its_zone_says(
     assert [row[0] for row in rows(run, "SELECT energy_uj FROM rapl_rates ORDER BY ts")] == expected
 
 
-def test_a_reboot_gives_no_rate(record: Callable[..., Run]) -> None:
+def test_a_reboot_gives_no_rate(record: Callable[..., Record]) -> None:
     """Counters that rise over a reboot are not taken for traffic; nor is what passed while the host slept."""
     samples = [(second, net(eth0=100 * second)) for second in range(1, 7)]
     run = record(["net_dev"], samples, monos=[1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
@@ -154,7 +155,7 @@ def test_a_reboot_gives_no_rate(record: Callable[..., Run]) -> None:
     ]
 
 
-def test_hot_plug(record: Callable[..., Run]) -> None:
+def test_hot_plug(record: Callable[..., Record]) -> None:
     """A device that appears has no rate at first, and none over its absence."""
     there = {0: {"lo": 1}, 1: {"lo": 1, "eth1": 900}, 2: {"lo": 1, "eth1": 1000}, 3: {"lo": 1}}
     there |= {4: {"lo": 1}, 5: {"lo": 1, "eth1": 5000}}
@@ -163,13 +164,13 @@ def test_hot_plug(record: Callable[..., Run]) -> None:
     assert [row[0] for row in found] == [None, 100, None]
 
 
-def test_time_that_steps_back(record: Callable[..., Run]) -> None:
+def test_time_that_steps_back(record: Callable[..., Record]) -> None:
     """Waiting for I/O may fall by a tick (proc_stat(5)): no time has passed then, and the rest still counts."""
     run = record(["stat"], [(0, stat(0, 0, 0, 0, 10, 0, 0, 0)), (1, stat(30, 0, 20, 50, 9, 0, 0, 0))])
     assert rows(run, "SELECT cpu_busy, cpu_iowait FROM rates ORDER BY ts") == [(None, None), (50.0, 0.0)]
 
 
-def test_rates_of_merged_samples(record: Callable[..., Run]) -> None:
+def test_rates_of_merged_samples(record: Callable[..., Record]) -> None:
     """Merged samples give the mean rate over their step; the limit of a gap grows with the step."""
     samples = [(second, net(eth0=second * second)) for second in range(100)]
     run = record(["net_dev"], samples, max_samples=10)
@@ -182,7 +183,7 @@ def test_rates_of_merged_samples(record: Callable[..., Run]) -> None:
 DISKS = "{} 0 {} 100 0 {} 50 0 0 0 0 0 25 50\n"
 
 
-def test_one_row_per_host_and_beat(record: Callable[..., Run]) -> None:
+def test_one_row_per_host_and_beat(record: Callable[..., Record]) -> None:
     """`rates` and `samples` have one row per beat; each byte is counted once; what is not there is NULL."""
     texts = [
         {
@@ -209,7 +210,7 @@ def test_one_row_per_host_and_beat(record: Callable[..., Run]) -> None:
     assert rows(run, "SELECT count(*) FROM nfs") == [(0,)]
 
 
-def test_phases(record: Callable[..., Run], tmp_path: Path) -> None:
+def test_phases(record: Callable[..., Record], tmp_path: Path) -> None:
     """Each phase has its own statistics; the slowest host is the one with the least flow or the longest wait."""
     del record
     script = Script(tmp_path / "raw", ["a", "b"], ["net_dev", "loadavg"])
@@ -221,7 +222,7 @@ def test_phases(record: Callable[..., Run], tmp_path: Path) -> None:
     script.close()
     _, _, hosts = derive(tmp_path)
     hosts.phases = [_phase("one", 0, 10), _phase("two", 10, 21)]
-    run = Run(tmp_path, {}, hosts)
+    run = Record(tmp_path, {}, hosts)
     columns = "phase, samples, mean, p95, max, hosts_min, hosts_max, slowest_host"
     found = rows(run, f"SELECT {columns} FROM phase_stats WHERE metric = 'net_rx'")
     assert found == [
@@ -250,11 +251,11 @@ def test_phases_end_at_their_marks(tmp_path: Path, most: int, monkeypatch: pytes
     _, _, hosts = derive(tmp_path)
     assert (hosts.merged > 1) == bool(most)
     statistics = "SELECT phase, round(mean), round(max) FROM phase_stats WHERE metric = 'net_rx'"
-    found = rows(Run(tmp_path, {}, hosts), statistics)
+    found = rows(Record(tmp_path, {}, hosts), statistics)
     assert found == [("before", 0, 0), ("work", 1000, 1000), ("after", 0, 0)]
 
 
-def test_a_host_in_windows_has_every_rate(record: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_in_windows_has_every_rate(record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch) -> None:
     """One with more values than are held at once: its tables are not in order as a whole, and say so."""
     monkeypatch.setattr(seal, "WINDOW", 500)
     monkeypatch.setattr(seal, "TURN", 16)
@@ -266,7 +267,7 @@ def test_a_host_in_windows_has_every_rate(record: Callable[..., Run], monkeypatc
     assert rows(run, "SELECT count(*), count(rx_bytes) FROM net_dev_rates") == [(400, 398)]
 
 
-def test_merged_gpus_that_missed_a_beat(record: Callable[..., Run]) -> None:
+def test_merged_gpus_that_missed_a_beat(record: Callable[..., Record]) -> None:
     """What they gave in a group is that of the group, though it was not at its last beat."""
     samples: Samples = []
     for second in range(50):
@@ -280,15 +281,15 @@ def test_merged_gpus_that_missed_a_beat(record: Callable[..., Run]) -> None:
 
 
 def _phase(name: str, first: int, last: int) -> Any:
-    from rollbook.records.run import Phase
+    from rollbook.records.record import Phase
 
     return Phase(name, START + first * SECOND, START + last * SECOND)
 
 
-def known(*facts: Block | Interface) -> list[HostRecord]:
+def known(*facts: Block | Interface) -> list[HostResult]:
     """A host with these facts."""
     name = "block" if isinstance(facts[0], Block) else "net_class"
-    return [HostRecord(name="a", status="complete", facts={name: list(facts)})]
+    return [HostResult(name="a", status="complete", facts={name: list(facts)})]
 
 
 def test_counted_disks() -> None:
@@ -337,10 +338,10 @@ def test_counted_interfaces() -> None:
     assert counted_interfaces(["br0", "eth0", "lo"], inside) == ["eth0"]
 
 
-def mounted(**devices: str) -> HostRecord:
+def mounted(**devices: str) -> HostResult:
     """A host with NFS mounts of these device numbers."""
     mounts = [MountInfo(f"/{name}", "nfs4", f"srv:/{name}", "/", True, [], [], at) for name, at in devices.items()]
-    return HostRecord(name="a", status="complete", facts={"mountinfo": mounts})
+    return HostResult(name="a", status="complete", facts={"mountinfo": mounts})
 
 
 def test_counted_mounts() -> None:
@@ -359,7 +360,7 @@ MOUNT = """device srv:/x mounted on /{} with fstype nfs4 statvers=1.1
 \tper-op statistics\n\t        READ: {} 0 0 0 0 0 0 {} 0\n"""
 
 
-def test_nfs_bytes_of_many_mounts(record: Callable[..., Run]) -> None:
+def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
     """A file system mounted at two places moves its bytes once, also while only one of them is there."""
     samples: Samples = []
     for second in range(0, 50, 10):
@@ -389,7 +390,7 @@ def test_nfs_bytes_of_many_mounts(record: Callable[..., Run]) -> None:
 
 
 @pytest.fixture
-def small(record: Callable[..., Run]) -> Run:
+def small(record: Callable[..., Record]) -> Record:
     """A record with names that a spreadsheet would run."""
     return record(
         ["net_dev", "loadavg"],
@@ -420,7 +421,7 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("sql", OUTSIDE)
-def test_no_way_out(small: Run, sql: str) -> None:
+def test_no_way_out(small: Record, sql: str) -> None:
     """What somebody types can read the record and nothing else, and write nothing."""
     before = (small.path / "series" / "net_dev.parquet").read_bytes()
     with store.connect(small) as connection, pytest.raises(UsageError):
@@ -429,7 +430,7 @@ def test_no_way_out(small: Run, sql: str) -> None:
     assert not (small.path / "out.csv").exists()
 
 
-def test_the_lock_holds_without_the_guard(small: Run) -> None:
+def test_the_lock_holds_without_the_guard(small: Record) -> None:
     """Also where SQL does not go through `query`, other files stay closed and the lock stays shut."""
     with store.connect(small) as connection:
         for sql in ("SELECT * FROM read_text('/etc/hostname')", "SET enable_external_access = true", "LOAD httpfs"):
@@ -444,7 +445,7 @@ def invoke(*args: str) -> str:
     return result.stdout
 
 
-def test_query_command(small: Run) -> None:
+def test_query_command(small: Record) -> None:
     """The same rows as a table, as CSV without formulas, and as JSON lines."""
     sql = "SELECT interface_name, max(rx_bytes) AS most FROM net_dev GROUP BY ALL ORDER BY 1"
     assert invoke("query", str(small.path), sql).split() == ["interface_name", "most", "=cmd()", "1", "eth0", "15"]
@@ -454,7 +455,7 @@ def test_query_command(small: Run) -> None:
     assert objects == [{"interface_name": "=cmd()", "most": 1}, {"interface_name": "eth0", "most": 15}]
 
 
-def test_rows_wider_than_the_terminal(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_wider_than_the_terminal(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is printed as lines of name and value, all of it; a narrow table, and one in a pipe, stays a table."""
     wide = "SELECT 'x' AS first, repeat('y', 90) AS second, NULL AS third UNION ALL SELECT 'z', '', 1.5"
     lines = ["first   x", f"second  {'y' * 90}", "third", "", "first   z", "second", "third   1.5"]
@@ -479,15 +480,15 @@ def test_rows_wider_than_the_terminal(small: Run, monkeypatch: pytest.MonkeyPatc
         ("DROP VIEW rates", "one SELECT is asked for"),
     ],
 )
-def test_query_that_is_wrong(small: Run, sql: str, says: str, form: str) -> None:
+def test_query_that_is_wrong(small: Record, sql: str, says: str, form: str) -> None:
     """What is wrong with it is said, be it found while it is read or while it runs."""
     with pytest.raises(UsageError, match=says):
         CliRunner().invoke(cli, ["query", str(small.path), sql, "--format", form], catch_exceptions=False)
 
 
-def test_facts_are_made_for_who_asks(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a thousand hosts they take long: who does not name them does not wait, and nobody takes them for empty."""
-    small.hosts.start = [HostRecord(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
+    small.hosts.start = [HostResult(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
     sql = "SELECT host, phase, source, key, value FROM Facts WHERE field = 'kind'"
     assert rollbook.query(small, sql) == [
         {"host": "a", "phase": "start", "source": "block", "key": "sda", "value": "disk"}
@@ -501,7 +502,7 @@ def test_facts_are_made_for_who_asks(small: Run, monkeypatch: pytest.MonkeyPatch
                 store.query(connection, sql).fetchall()
 
 
-def test_findings(small: Run) -> None:
+def test_findings(small: Record) -> None:
     """What the rules found is a table; without them it is empty."""
     sql = "SELECT rule, severity, hosts, message, silenced FROM findings ORDER BY rule"
     assert rows(small, sql) == []
@@ -516,7 +517,7 @@ def test_findings(small: Run) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
-def test_export_round_trip(small: Run, tmp_path: Path, form: str) -> None:
+def test_export_round_trip(small: Record, tmp_path: Path, form: str) -> None:
     """What is exported reads back to the same values; names that look like formulas are made harmless in CSV."""
     output = tmp_path / "out"
     invoke("export", str(small.path), "--format", form, "-o", str(output))
@@ -529,7 +530,7 @@ def test_export_round_trip(small: Run, tmp_path: Path, form: str) -> None:
     assert found == expected
 
 
-def test_a_table_whose_source_is_not_installed(small: Run, tmp_path: Path) -> None:
+def test_a_table_whose_source_is_not_installed(small: Record, tmp_path: Path) -> None:
     """It is asked and exported like any other, with the rates that its file tells of; so is what others put there."""
     series = small.path / "series"
     shutil.copy(series / "net_dev.parquet", series / "site_links.parquet")
@@ -549,7 +550,7 @@ HOSTILE = '=n<script>alert("1")</script>\x1b[31m\x07\u202e\u2066\u200b'
 HARMLESS = '\'=n<script>alert("1")</script>?[31m????'
 
 
-def test_hostile_text_in_csv(record: Callable[..., Run], tmp_path: Path) -> None:
+def test_hostile_text_in_csv(record: Callable[..., Record], tmp_path: Path) -> None:
     """Names with markup, quotes, terminal escapes and marks of direction are text in a spreadsheet and a terminal."""
     run = record(["net_dev"], [(second, net(**{HOSTILE: second})) for second in range(2)])
     invoke("export", str(run.path), "--format", "csv", "-o", str(tmp_path / "out"), "--table", "net_dev")
@@ -564,7 +565,7 @@ def test_hostile_text_in_csv(record: Callable[..., Run], tmp_path: Path) -> None
     assert {row["interface_name"] for row in kept} == {HOSTILE}, "whoever wants it as it was has it"
 
 
-def test_export_of_chosen_tables(small: Run, tmp_path: Path) -> None:
+def test_export_of_chosen_tables(small: Record, tmp_path: Path) -> None:
     """Only what was asked for; a name that is not there is an error that says what is."""
     invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "rates")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rates.parquet"]
@@ -575,7 +576,7 @@ def test_export_of_chosen_tables(small: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "openmetrics", "timeseries", "mlpstorage"])
-def test_an_export_that_cannot_be_written(small: Run, tmp_path: Path, form: str) -> None:
+def test_an_export_that_cannot_be_written(small: Record, tmp_path: Path, form: str) -> None:
     """What the system says of it, and the path once."""
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "out"
@@ -606,7 +607,7 @@ def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
         ("mlpstorage", "new"),
     ],
 )
-def test_an_export_leaves_its_record_alone(small: Run, form: str, place: str) -> None:
+def test_an_export_leaves_its_record_alone(small: Record, form: str, place: str) -> None:
     """A place inside the record is refused before anything is written there."""
     before = {path: path.read_bytes() for path in files_of(small.path).values()}
     with pytest.raises(UsageError, match="lies inside the record; write elsewhere"):
@@ -614,7 +615,7 @@ def test_an_export_leaves_its_record_alone(small: Run, form: str, place: str) ->
     assert {path: path.read_bytes() for path in files_of(small.path).values()} == before
 
 
-def test_timeseries_json(record: Callable[..., Run], tmp_path: Path) -> None:
+def test_timeseries_json(record: Callable[..., Record], tmp_path: Path) -> None:
     """MLPerf Storage's TimeSeriesData, with exactly its keys."""
     names = {"diskstats": "/proc/diskstats", "vmstat": "/proc/vmstat", "meminfo": "/proc/meminfo"}
     names |= {"loadavg": "/proc/loadavg", "net_dev": "/proc/net/dev"}
@@ -677,7 +678,7 @@ def test_timeseries_json_is_streamed(tmp_path: Path) -> None:
         synthesise(path / "raw", found.plan, bodies, hosts=hosts, beats=100, distinct=2)
         derive(path)
         (path / "test_metadata.json").write_text("{}")
-        run = Run.open(path)
+        run = Record.open(path)
         tracemalloc.start()
         assert write_timeseries(run, path / "out.json") == 100 * hosts
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -689,7 +690,9 @@ def test_timeseries_json_is_streamed(tmp_path: Path) -> None:
 
 def test_a_record_without_series(tmp_path: Path) -> None:
     """A snapshot can be asked too: hosts and facts are there, the series is empty."""
-    hosts = RunHosts(started_ns=START, ended_ns=START, start=[HostRecord(name="a", status="refused", reason="no key")])
-    run = Run(tmp_path, {}, hosts)
+    hosts = RecordHosts(
+        started_ns=START, ended_ns=START, start=[HostResult(name="a", status="refused", reason="no key")]
+    )
+    run = Record(tmp_path, {}, hosts)
     assert rows(run, "SELECT host, status, reason FROM hosts") == [("a", "refused", "no key")]
     assert rows(run, "SELECT count(*) FROM rates") == [(0,)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rollbook.hosts import Host
-from rollbook.records.run import Run
+from rollbook.records.record import Record
 from rollbook.testing import Lab
 from rollbook.testing.lab.processes import living
 from rollbook.testing.slurm import SlurmLab
@@ -161,7 +161,7 @@ def test_a_batch_script(outside: SlurmLab, lab: Lab) -> None:
         time.sleep(0.5)
     said = out.read_text()
     (path,) = outside.directory.glob("results/generic/*")
-    run = Run.open(path)
+    run = Record.open(path)
     assert "via auto: slurm for 4 nodes of job" in said
     assert said.splitlines()[1].startswith("4 2"), said  # four ranks, for twenty seconds and a little
     assert [(host.status, host.method) for host in run.hosts.start + run.hosts.end] == [("complete", "slurm")] * 8
@@ -255,7 +255,7 @@ def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> N
         running.send_signal(signal.SIGTERM) if stopped else kill_agents(lab["node03"])
         _, said = running.communicate(timeout=60)
     (path,) = tmp_path.glob("record/*")
-    run = Run.open(path)
+    run = Record.open(path)
     lost = [host.name for host in run.hosts.end if host.status != "complete"]
     assert "via auto: slurm for 8 nodes" in said
     assert "Traceback" not in said

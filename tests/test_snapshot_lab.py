@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from rollbook.collect.gather import gather
-from rollbook.collect.plan import Plan
 from rollbook.hosts import Host, fold
+from rollbook.protocol.plan import Plan
 from rollbook.sources import catalogue
 from rollbook.testing import Lab, LabHost
 from rollbook.transports.base import Transport

@@ -57,21 +57,21 @@ def test_summary_names_what_is_read(source: Source) -> None:
 @every_source
 def test_every_field_says_how_it_compares(source: Source) -> None:
     """No field is `info` by default: its author decided."""
-    hints = typing.get_type_hints(source.record, include_extras=True)
+    hints = typing.get_type_hints(source.row_type, include_extras=True)
     notes = {
         name: [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Compare)]
         for name, hint in hints.items()
     }
     assert {name: found for name, found in notes.items() if len(found) != 1} == {}
-    assert tuple(hints) == source.record.__struct_fields__
+    assert tuple(hints) == source.row_type.__struct_fields__
 
 
 @every_source
 def test_rows_have_keys_and_columns_have_names(source: Source) -> None:
     """A table's rows can be told apart; open columns are dicts by name."""
-    compared = compare_of(source.record)
+    compared = compare_of(source.row_type)
     assert any(how.mode == "key" for how in compared.values()) == source.table
-    hints = typing.get_type_hints(source.record)
+    hints = typing.get_type_hints(source.row_type)
     for name, how in compared.items():
         if how.columns:
             assert typing.get_origin(hints[name]) is dict, name

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from rollbook.collect.gather import gather
-from rollbook.collect.plan import Plan
 from rollbook.errors import HostListError, UsageError
 from rollbook.hosts import Host, parse_hosts
-from rollbook.records.hosts import HostRecord
+from rollbook.protocol.plan import Plan
+from rollbook.records.hosts import HostResult
 from rollbook.transports import Options, fallback, reason, route
 from rollbook.transports.ssh import MEANINGS
 
@@ -66,7 +66,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def reach(host: Host, options: Options, timeout: float = 5.0) -> HostRecord:
+def reach(host: Host, options: Options, timeout: float = 5.0) -> HostResult:
     """Try to look at one host."""
     return asyncio.run(gather([host], route(options), Plan(()), timeout=timeout))[0]
 

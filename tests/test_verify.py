@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.checks import engine
-from rollbook.checks.model import Findings
 from rollbook.checks.subject import open_subject
 from rollbook.checks.verify import Problem, verify
 from rollbook.cli.report import command as report
@@ -22,8 +21,9 @@ from rollbook.cli.verify import command
 from rollbook.errors import RecordError, UsageError
 from rollbook.records import layout
 from rollbook.records.document import Snapshot, encode, read
+from rollbook.records.findings import Findings
 from rollbook.records.layout import Leaf, files_of, write_file
-from rollbook.records.run import RunHosts
+from rollbook.records.record import RecordHosts
 from rollbook.records.signing import check_signature, sign
 from rollbook.testing.journals import Script
 from tests.runs import host_records
@@ -68,7 +68,7 @@ def test_untouched_is_whole(record: Path) -> None:
     """Nothing to say; and writing what was read gives the same bytes."""
     found = verify(record)
     assert (found.problems, found.files, found.signature) == ([], 5, None)
-    kinds: dict[str, type] = {"hosts.json": RunHosts, "findings.json": Findings}
+    kinds: dict[str, type] = {"hosts.json": RecordHosts, "findings.json": Findings}
     for name, kind in kinds.items():
         assert encode(read(record / name, kind)) == (record / name).read_bytes()
 

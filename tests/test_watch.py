@@ -21,26 +21,26 @@ from textual.widgets import Static
 
 from rollbook.cli import cli
 from rollbook.cli.watch import _record
-from rollbook.collect.frames import Frame
 from rollbook.errors import Refused, UsageError
 from rollbook.hosts import Host
-from rollbook.records.run import Run
+from rollbook.metrics.grid import Axis, Row
+from rollbook.metrics.live import COLUMNS, FACTS, RARE, SAMPLED, HostRates, Values
+from rollbook.protocol.frames import Frame
+from rollbook.records.record import Record
 from rollbook.report.build import build
 from rollbook.report.charts import _times
-from rollbook.report.grid import Axis, Row
-from rollbook.report.tables import open_tables
-from rollbook.series import store
-from rollbook.series.finish import derive
 from rollbook.sources import catalogue
+from rollbook.sql import connection as store
+from rollbook.sql.grids import open_tables
+from rollbook.tables.derive import derive
 from rollbook.testing import Fake, FakeHost, Lab, linux
 from rollbook.testing.journals import Script, body_of, record_this_machine
 from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
-from rollbook.watch.rates import COLUMNS, FACTS, RARE, SAMPLED, HostRates, Values
 from rollbook.watch.replay import Replay
 from rollbook.watch.screen import Details, WatchApp
 from rollbook.watch.table import WIDTHS, HostTable
-from rollbook.watch.words import cells, details
+from rollbook.watch.text import cells, details
 from tests.test_series_store import TRUTH, net
 
 SECOND = 10**9
@@ -85,7 +85,7 @@ def test_live_rates_are_those_of_the_record(tmp_path: Path) -> None:
             seen.append(live.board.hosts["here"].values)
     derive(tmp_path)
     (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
-    with store.connect(Run.open(tmp_path)) as connection:
+    with store.connect(Record.open(tmp_path)) as connection:
         rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM rates ORDER BY ts").fetchall()
     recorded = [{name: v for name, v in zip(COLUMNS, row, strict=True) if v is not None} for row in rows]
     assert len(seen) == len(recorded) >= 6
@@ -422,7 +422,7 @@ def record(tmp_path: Path) -> Path:
 
 def test_a_record_is_played(record: Path) -> None:
     """Every beat in order, the gap of a host as it was, and the end said."""
-    replay = Replay(Run.open(record), speed=200)
+    replay = Replay(Record.open(record), speed=200)
     seen = []
 
     async def main() -> None:
@@ -446,7 +446,7 @@ def test_a_record_is_played(record: Path) -> None:
 
 def test_seeking_in_a_record(record: Path) -> None:
     """Any beat is shown as it was when it was played, with its past; keys step, jump and go to the ends."""
-    run = Run.open(record)
+    run = Record.open(record)
     played, sought = Replay(run, speed=1e9), Replay(run)
 
     def looks(replay: Replay) -> list[object]:
@@ -493,7 +493,7 @@ def test_seeking_in_a_record(record: Path) -> None:
 
 def test_it_goes_on_from_where_it_was_sought(record: Path) -> None:
     """The end is no end: who goes back sees the rest again."""
-    replay = Replay(Run.open(record), speed=500)
+    replay = Replay(Record.open(record), speed=500)
 
     async def main() -> None:
         async with replay.running():
@@ -531,7 +531,7 @@ def replay_of(script: Script, path: Path) -> Replay:
     script.close()
     derive(path)
     (path / "test_20261115_000000_metadata.json").write_text("{}")
-    return Replay(Run.open(path))
+    return Replay(Record.open(path))
 
 
 def test_what_only_some_hosts_have(tmp_path: Path) -> None:
@@ -575,8 +575,8 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
         {"load_1min": 0.5, "gpu_util": 40, "gpu_memory": 2**31, "rdma_rx": 1000, "rdma_tx": 100}
         | {"nfs_read": 3000, "nfs_write": 70}
     )
-    with open_tables(Run.open(tmp_path)) as tables:
-        charts = {chart.id for chart in build(Run.open(tmp_path), tables).charts}
+    with open_tables(Record.open(tmp_path)) as tables:
+        charts = {chart.id for chart in build(Record.open(tmp_path), tables).charts}
     assert charts == {"load_1min", *RARE}, "the page draws them too"
     result = CliRunner().invoke(cli, ["watch", "--once", str(tmp_path)])
     head, *lines = result.stdout.splitlines()
@@ -646,7 +646,7 @@ def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int
     script.close()
     derive(tmp_path)
     (tmp_path / "test_20261115_000000_metadata.json").write_text("{}")
-    run = Run.open(tmp_path)
+    run = Record.open(tmp_path)
     assert run.hosts.merged == merged
     replay = Replay(run)
 
@@ -672,7 +672,7 @@ def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int
 
 def test_a_host_that_is_lost_has_no_devices(record: Path) -> None:
     """What it did at its last beat is past."""
-    replay = Replay(Run.open(record))
+    replay = Replay(Record.open(record))
 
     async def main() -> None:
         async with replay.running():

@@ -10,13 +10,13 @@ from types import ModuleType
 
 from rollbook.checks import declared, silence
 from rollbook.checks.mlperf import verdict_of
-from rollbook.checks.model import CannotTell, Finding, Findings, NotApplicable, Outcome, RuleResult, worst
 from rollbook.checks.rule import Rule, of_module
 from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence
 from rollbook.checks.subject import Benchmark, Presence, Subject
-from rollbook.errors import RollbookError, UsageError
+from rollbook.errors import CannotTell, NotApplicable, RollbookError, UsageError
 from rollbook.records.document import no_collecting
+from rollbook.records.findings import Finding, Findings, Outcome, RuleResult, worst
 
 __all__ = ["ask", "check", "rule", "rules"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.judging import subject_of
+from rollbook.api.checking import subject_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
-from rollbook.mlpstorage.describe import completed, draft, text_of, to_do
+from rollbook.mlperf.describe import completed, draft, text_of, to_do
 from rollbook.records.layout import write_file
 from rollbook.records.yaml import read_yaml
 

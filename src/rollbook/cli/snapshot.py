@@ -13,11 +13,11 @@ from rollbook.cli.live import gather_live
 from rollbook.cli.options import sign_option
 from rollbook.cli.output import coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.collect.plan import Plan
 from rollbook.errors import UsageError
+from rollbook.protocol.plan import Plan
 from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.records.layout import Leaf, write_file
 from rollbook.records.signing import sign as sign_manifest
 from rollbook.records.signing import try_key
@@ -111,7 +111,7 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None)
     click.echo(f"record in {clean(leaf.path)}", err=True)
 
 
-def _cells(host: HostRecord) -> tuple[str, ...]:
+def _cells(host: HostResult) -> tuple[str, ...]:
     """One line about a host, as much of it as is known."""
     known, identity = HostInfo.of(host), host.fact(Identity)
     if known is None:
@@ -139,12 +139,12 @@ def _cpu(known: HostInfo) -> str:
     return f"{sockets}{known.cpu.model or known.cpu.architecture}, {cores}{known.cpu.num_logical_cores} threads"
 
 
-def _disks(host: HostRecord) -> str:
+def _disks(host: HostResult) -> str:
     disks = [block for block in host.rows(Block) if block.kind == "disk"]
     return f"{len(disks)} × {size(sum(d.capacity_bytes or 0 for d in disks) / len(disks))}" if disks else ""
 
 
-def _network(host: HostRecord) -> str:
+def _network(host: HostResult) -> str:
     """The fastest link that is up, and its MTU."""
     links = [i for i in host.rows(Interface) if i.operstate == "up" and i.kind not in ("loopback", "bridge")]
     if not links:

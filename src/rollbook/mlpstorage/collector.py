@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.api.snapshots import snapshot
+from rollbook.api.snapshot import snapshot
 from rollbook.mlpstorage.shapes import raw_record
 
 __all__ = [

@@ -16,16 +16,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.asked import at_once
-from rollbook.collect.plan import Plan
-from rollbook.collect.readings import Reading
+from rollbook.api.options import at_once
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
 from rollbook.hosts import Host, parse_hosts
-from rollbook.mlpstorage.samples import TimeSeriesData, TimeSeriesSample
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import HostLog, Survey, survey
 from rollbook.mlpstorage.shapes import SOURCES, sample_value
-from rollbook.series.samples import HostSamples, Segments
-from rollbook.series.survey import HostLog, Survey, survey
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import Reading
+from rollbook.records.timeseries import TimeSeriesData, TimeSeriesSample
 from rollbook.sources import catalogue
 from rollbook.transports import Options, route
 

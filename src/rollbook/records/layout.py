@@ -16,7 +16,7 @@ import msgspec
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read, written_by
-from rollbook.records.run import RunHosts
+from rollbook.records.record import RecordHosts
 from rollbook.records.signing import signature_file
 
 __all__ = ["Leaf", "Manifest", "files_of", "must_lie_outside", "relist", "size_and_hash", "write_file"]
@@ -87,7 +87,9 @@ class Leaf:
         cluster = ClusterInformation.of(snapshot.hosts)
         began = int(dt.datetime.fromisoformat(snapshot.created).timestamp()) * 10**9
         ended = time.time_ns()
-        write_file(self.path / "hosts.json", encode(RunHosts(started_ns=began, ended_ns=ended, start=snapshot.hosts)))
+        write_file(
+            self.path / "hosts.json", encode(RecordHosts(started_ns=began, ended_ns=ended, start=snapshot.hosts))
+        )
         self.write("cluster_info.json", cluster)
         self.write("metadata.json", {**metadata, "system_info": cluster, "cluster_information": cluster})
         self.write_manifest()

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rollbook.adapters.base import Outcome
 from rollbook.records.cluster import ClusterInformation
-from rollbook.records.hosts import HostRecord
-from rollbook.records.run import RunHosts
+from rollbook.records.hosts import HostResult
+from rollbook.records.outcome import Outcome
+from rollbook.records.record import RecordHosts
 
 __all__ = ["iso", "metadata", "snapshots"]
 
@@ -20,7 +20,7 @@ def iso(at_ns: int) -> str:
     return dt.datetime.fromtimestamp(at_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def snapshots(start: Sequence[HostRecord], end: Sequence[HostRecord]) -> dict[str, Any]:
+def snapshots(start: Sequence[HostResult], end: Sequence[HostResult]) -> dict[str, Any]:
     """The start and end of the run as `cluster_snapshots`; a side that gave nothing is null, never the other one."""
     sides = {
         name: ClusterInformation.of(records) if any(record.gave_data for record in records) else None
@@ -36,7 +36,7 @@ def metadata(
     result_dir: str,
     argv: Sequence[str],
     args: dict[str, Any],
-    hosts: RunHosts,
+    hosts: RecordHosts,
     outcome: Outcome,
     command: Mapping[str, int],
 ) -> dict[str, Any]:
