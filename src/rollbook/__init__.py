@@ -22,6 +22,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rollbook.version import __version__
+
 if TYPE_CHECKING:
     from rollbook.api.checking import check, verify
     from rollbook.api.diff import diff
@@ -52,8 +54,6 @@ __all__ = [
     "verify",
     "write_report",
 ]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Record": ("rollbook.records.record", "Record"),

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from rollbook import __version__
 from rollbook.checks.subject import Subject
 from rollbook.mlperf.node import Entry, Roles, deployment_of, node_of
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.space import Space
 from rollbook.tables.quoting import parquet
+from rollbook.version import __version__
 
 __all__ = ["Tree", "completed", "draft", "roles_of", "text_of", "to_do"]
 

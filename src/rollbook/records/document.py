@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rollbook import __version__
 from rollbook.errors import RecordError
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.hosts import Coverage, HostResult
+from rollbook.version import __version__
 
 __all__ = ["Snapshot", "encode", "no_collecting", "read", "written_by"]
 
