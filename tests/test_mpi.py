@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from tests.launchers import (
     record,
     snapshot,
 )
+from tests.waits import until_sampled
 
 Make = Callable[..., Mpi]
 pytestmark = pytest.mark.lab
@@ -144,9 +144,9 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
         "--results-dir", str(tmp_path),
     ]  # fmt: skip
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(5)
+        until_sampled(tmp_path, hosts=3, samples=3)
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=60)
     assert running.returncode == 0, said
     assert "3 of 3 hosts complete" in said
     (path,) = tmp_path.glob("record/*")
