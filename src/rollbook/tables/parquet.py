@@ -22,6 +22,7 @@ import duckdb
 import msgspec
 
 from rollbook.errors import RecordError
+from rollbook.files import atomic_path
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.arrow import Batches, Numbers, Texts
 from rollbook.tables.columns import Block, Column, Home
@@ -134,7 +135,7 @@ def join(
     notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
     about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
     order = "host, window, key, time" if any(part.again for part in parts) else IN_ORDER
-    with _replacing(target) as temporary:
+    with _explained(target), atomic_path(target) as temporary:
         concatenate([part.path for part in parts], temporary, {ABOUT: _json(about), ORDER: order})
 
 
@@ -167,26 +168,22 @@ def empty(source: Source) -> str:
 
 
 def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options: str, **tables: Any) -> None:
-    """Write what a query gives as a Parquet file, whole or not at all."""
-    with _replacing(path) as temporary:
+    """Write the result of a query as a Parquet file: a part of a table, which need not survive a crash."""
+    with _explained(path), atomic_path(path, sync=False) as temporary:
         for name, table in tables.items():
             connection.register(name, table)
-        connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, {options})")
+        connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, USE_TMP_FILE false, {options})")
         for name in tables:
             connection.unregister(name)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of that one when all went well, and is gone else."""
-    temporary = path.with_name(f".{path.name}.part")
+def _explained(path: Path) -> Iterator[None]:
+    """Turn errors of DuckDB into a `RecordError` that names the file."""
     try:
-        yield temporary
-        temporary.replace(path)
-    except (duckdb.Error, OSError) as error:
+        yield
+    except duckdb.Error as error:
         raise RecordError(f"cannot write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _complete(source: Source, homes: Mapping[str, Home]) -> dict[str, Home]:
