@@ -12,18 +12,18 @@ from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportErr
 __all__ = ["Account", "AwsError", "explain"]
 
 CREDENTIALS = frozenset(
-    [
+    (
+        "AuthFailure",
+        "CredentialRetrievalError",
         "ExpiredToken",
         "ExpiredTokenException",
         "InvalidClientTokenId",
-        "UnrecognizedClientException",
         "InvalidSignatureException",
-        "SignatureDoesNotMatch",
-        "AuthFailure",
         "NoCredentialsError",
         "PartialCredentialsError",
-        "CredentialRetrievalError",
-    ]
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    )
 )
 CONNECTION = frozenset(
     ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ProxyConnectionError")

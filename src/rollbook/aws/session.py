@@ -161,12 +161,10 @@ class Session:
         reading = asyncio.create_task(self._socket.recv())
         waking = asyncio.create_task(self._wake.wait())
         try:
-            while True:
-                now = time.monotonic()
-                for data in (*self._channel.outgoing(now), *self._channel.tick(now)):
-                    await self._socket.send(data)
+            while not self._channel.closed:
+                await self._send_due()
                 if self._closing and self._channel.drained:
-                    return True
+                    break
                 due = self._channel.due
                 timeout = None if due is None else max(0.0, due - time.monotonic())
                 done, _ = await asyncio.wait([reading, waking], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -174,12 +172,7 @@ class Session:
                     self._wake.clear()
                     waking = asyncio.create_task(self._wake.wait())
                 if reading in done:
-                    data = reading.result()
-                    if isinstance(data, bytes):
-                        for event in self._channel.receive(data, time.monotonic()):
-                            await self._take(event)
-                    if self._channel.closed:
-                        return True
+                    await self._receive(reading.result())
                     reading = asyncio.create_task(self._socket.recv())
         except ConnectionClosed:
             return False
@@ -187,6 +180,17 @@ class Session:
             for task in (reading, waking):
                 task.cancel()
             await asyncio.gather(reading, waking, return_exceptions=True)
+        return True
+
+    async def _send_due(self) -> None:
+        now = time.monotonic()
+        for data in (*self._channel.outgoing(now), *self._channel.tick(now)):
+            await self._socket.send(data)
+
+    async def _receive(self, data: bytes | str) -> None:
+        if isinstance(data, bytes):
+            for event in self._channel.receive(data, time.monotonic()):
+                await self._take(event)
 
     async def _resume(self) -> None:
         """Open a new socket for the same session; raises `Unreachable` when there is none to resume."""
