@@ -115,8 +115,7 @@ class Channel:
     def send(self, data: bytes) -> None:
         """Queue input for the command."""
         for start in range(0, len(data), CHUNK):
-            chunk = data[start : start + CHUNK]
-            self._unsent.append((Payload.OUTPUT, b"\r" if chunk == b"\n" else chunk))
+            self._unsent.append((Payload.OUTPUT, data[start : start + CHUNK]))
 
     def resize(self, columns: int, rows: int) -> None:
         """Tell the agent the size of the terminal; a pseudo-terminal has none until then."""
