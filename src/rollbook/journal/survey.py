@@ -225,7 +225,7 @@ def plan_of(begin: dict[str, Any]) -> Plan:
     """The plan that a `begin` event names; a source that this version does not know has a place in it but no data."""
     return Plan(
         tuple(
-            catalogue.known(name) or Source((), lambda _: None, None, limit=LARGEST, name=name)
+            catalogue.find(name) or Source((), lambda _: None, None, limit=LARGEST, name=name)
             for name in begin["sources"]
         )
     )

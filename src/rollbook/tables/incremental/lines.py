@@ -175,7 +175,7 @@ def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
     Of rows with one key the last counts, as of file systems mounted over each other: two would make one series of two.
     """
     found = source.parse({path: data.decode("utf-8", "backslashreplace") for path, data in pages.items()})
-    if not source.table:
+    if not source.is_table:
         return [found]
     return list({_key(source, row): row for row in found}.values()) if key_fields(source) else found
 
