@@ -19,7 +19,7 @@ from rollbook.api.finish import finish, open_record
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect import stream
 from rollbook.hosts import Host
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
 from rollbook.records.document import encode
 from rollbook.records.record import Record, SeriesHost
 from rollbook.testing import Lab
@@ -294,7 +294,7 @@ def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
         time.sleep(0.1)
     flushed = []
     for path in killed:
-        frames = [entry.frame for entry in read(path / "raw")]
+        frames = [entry.frame for entry in Reader(path / "raw")]
         flushed.append(sum(frame is not None and frame.kind == "S" for frame in frames))
         run = finish(path, report=False)
         assert sum(host.samples for host in run.hosts.series) == flushed[-1]

@@ -13,10 +13,10 @@ from rollbook.journal.survey import Survey
 from rollbook.tables.quoting import parquet
 from rollbook.tables.seal import Sealed, seal
 
-__all__ = ["doubts"]
+__all__ = ["reasons_to_keep"]
 
 
-def doubts(found: Survey, sealed: Sealed, path: Path) -> list[str]:
+def reasons_to_keep(found: Survey, sealed: Sealed, path: Path) -> list[str]:
     """Why the journal of the record at `path` must stay, in words; empty where it may go.
 
     The journal is decoded a second time into tables of its own, and both are read back from the disk: the names and

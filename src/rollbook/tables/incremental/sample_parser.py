@@ -8,10 +8,10 @@ from rollbook.sources.base import Source
 from rollbook.tables.incremental.layout import Layout, NewShape
 from rollbook.tables.incremental.lines import Lines, records_of
 
-__all__ = ["Sheet"]
+__all__ = ["SampleParser"]
 
 
-class Sheet:
+class SampleParser:
     """Takes the bodies of one source of one host, one after the other; `take` gives what came of them.
 
     `refused` counts samples that the parser refused. They make no row, nor do those without a readable page.
