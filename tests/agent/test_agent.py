@@ -254,13 +254,18 @@ def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> 
 
 
 def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
-    """Samples come on multiples of the interval of the collector's clock, none lost, none twice."""
+    """Samples come at multiples of the interval of the collector's clock, none twice; the agent reports late ones."""
     hand.order("source 0 1 4096 2000", "read /proc/uptime", "clock 30000000", "sample 100000000")
-    for _ in range(10):
+    for _ in range(20):
         hand.kind("S")
-    beats = [(frame.wall + 30_000_000) / 1e8 for frame in hand.frames if frame.kind == "S"]
-    assert [round(beat) - round(beats[0]) for beat in beats] == list(range(len(beats)))
-    assert all(abs(beat - round(beat)) < 0.5 for beat in beats)
+    hand.order("stop")
+    cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
+    walls = [frame.wall + 30_000_000 for frame in hand.frames if frame.kind == "S"]
+    beats = [wall // 100_000_000 for wall in walls]
+    assert sorted(set(beats)) == beats
+    assert beats[-1] - beats[0] + 1 - len(beats) <= int(cost["missed"])
+    late = sum(wall % 100_000_000 > 10_000_000 for wall in walls)
+    assert late <= int(cost["late"]) + 3, "the agent may be interrupted between its look at the clock and the sample"
 
 
 def test_a_slow_reader_costs_samples_never_time(hand: HandAgent) -> None:

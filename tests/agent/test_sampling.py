@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -143,7 +144,7 @@ def test_a_file_that_blocks_costs_its_own_source_only(hand: HandAgent, tmp_path:
     hand.order("source 2 1 4096 300", f"read {tmp_path}/answers", "sample 100000000")
     hand.kind("S")
     hand.order("ping 1")
-    hand.kind("P", 0.2)
+    hand.kind("P")
     while sum(frame.kind == "S" for frame in hand.frames) < 15:
         hand.kind("S")
     found = samples(hand)
@@ -154,10 +155,10 @@ def test_a_file_that_blocks_costs_its_own_source_only(hand: HandAgent, tmp_path:
     assert answers == [{f"{tmp_path}/answers": ("ok", "here\n")}] * len(answers)
     assert len(answers) > 5
     walls = [frame.wall for frame in hand.frames if frame.kind == "S"]
-    assert all(80e6 < after - before < 120e6 for before, after in itertools.pairwise(walls))
+    assert statistics.median(after - before for before, after in itertools.pairwise(walls)) < 120e6
     hand.order("stop")
-    assert b"stuck=0" in hand.kind("E", 1).payload
-    hand.process.wait(1)
+    assert b"stuck=0" in hand.kind("E").payload
+    hand.process.wait(10)
 
 
 def test_nothing_is_read_apart_where_nothing_is(hand: HandAgent, tmp_path: Path) -> None:
@@ -252,6 +253,37 @@ def test_a_clock_that_is_set_back(own: Agent) -> None:
     own.interval, own.next = 10**9, time.time_ns() + 3600 * 10**9
     assert own.seconds_left() < 2
     assert own.next < time.time_ns() + 2 * 10**9
+
+
+def test_beats_that_are_late_or_missed(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted, by more than a tenth of the interval or by whole ones, and the next is on the grid again."""
+    clock = 10**18 + 3
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    own.obey("clock\t30000000")
+    own.obey("sample\t100000000")
+    planned = []
+    for behind in (0, 9, 11, 0, 250, 0):  # milliseconds
+        planned.append((own.next + 30_000_000 - 10**18) / 1e8)
+        clock = own.next + behind * 10**6
+        own.beat()
+    assert planned == [1, 2, 3, 4, 5, 8]
+    assert (own.late, own.missed) == (2, 2)
+
+
+def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are missed as well."""
+    clock = 10**18
+
+    def take() -> None:
+        nonlocal clock
+        clock += 3 * 10**8 + 1
+
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    monkeypatch.setattr(own, "take", take)
+    own.obey("sample\t100000000")
+    clock = own.next
+    own.beat()
+    assert (own.late, own.missed) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +431,8 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
     assert program
     (tmp_path / "sh").symlink_to(program)
     path = f"PATH={tmp_path}:{os.environ['PATH']}"
-    hand = HandAgent(["setsid", "env", path, "sh", "-c", agent.remote_command("none")])
+    # A shell cannot trap a signal that is ignored when it starts, as SIGHUP is under nohup.
+    hand = HandAgent(["setsid", "env", "--default-signal=HUP", path, "sh", "-c", agent.remote_command("none")])
     assert hand.process.stdin is not None
     hand.process.stdin.write(agent.stand_in())
     hand.order("source 0 10 4096 300", "read /proc/loadavg", f"sample {interval * 1e9:.0f}")

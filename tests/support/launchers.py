@@ -21,6 +21,7 @@ from rollbook.collect.recorder import Recorder
 from rollbook.hosts import Host
 from rollbook.journal.reader import Reader
 from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import said
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing import LabHost
@@ -29,6 +30,7 @@ from rollbook.transports.base import Transport
 
 PLAN = Plan.of(catalogue.load())
 INTERVAL = 0.5
+EARLY = 0.05
 AGENT = "binascii"  # in the command line of every agent
 PROGRAM = Path(__file__).parents[1] / "data" / "mpi" / "allreduce.c"
 OPEN_MPI_5 = Path(sys.prefix) / "bin"  # from PyPI, compiler and all
@@ -50,12 +52,15 @@ class Heard:
     lost: list[str] = dataclasses.field(default_factory=list)
     lost_ns: int = 0
     goodbye: bool = False
-    thinned: bool = False
+    missed: int = 0
 
     def gaps(self) -> int:
-        """How many beats are missing between the first and the last."""
-        numbers = {round(beat / INTERVAL / 1e9) for beat in self.beats}
-        return max(numbers) - min(numbers) + 1 - len(numbers)
+        """How many beats are missing between the first and the last, but those that the busy host missed by itself.
+
+        A beat may come late, and by as much as clocks are not known a little early.
+        """
+        numbers = {int((beat / 1e9 + EARLY) // INTERVAL) for beat in self.beats}
+        return max(0, max(numbers) - min(numbers) + 1 - len(numbers) - self.missed)
 
 
 def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostResult]:
@@ -83,12 +88,13 @@ def record(
         async with recording as recorder:
             await recorder.ready()
             await asyncio.sleep(seconds / 2)
-            happened = time.time_ns()
+            happened = 0
             if during is not None:
+                happened = time.time_ns()
                 during()
             await asyncio.sleep(0 if again else seconds / 2)
             for _ in range(60 if again else 0):
-                if _back(heard(raw, names), again, happened):
+                if back(heard(raw, names), again, happened):
                     break
                 await asyncio.sleep(0.5)
             await recorder.end(facts=True)
@@ -98,7 +104,7 @@ def record(
         return heard(Path(directory) / "raw", names)
 
 
-def _back(found: dict[str, Heard], again: Sequence[str], happened: int) -> bool:
+def back(found: dict[str, Heard], again: Sequence[str], happened: int) -> bool:
     """Whether these have been away since then, and have given beats after that, without being lost once more."""
     hosts = [found[name] for name in again]
     return all(host.lost_ns > happened and sum(beat > host.lost_ns for beat in host.beats) >= 4 for host in hosts)
@@ -120,7 +126,8 @@ def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
             elif frame.kind == "D":
                 phase = frame.payload.decode()
                 host.facts[phase] = host.facts.get(phase, 0) + 1
-            host.goodbye |= frame.kind == "E"
+            elif frame.kind == "E":
+                host.goodbye, host.missed = True, host.missed + int(said(frame.payload)["missed"])
     return found
 
 

@@ -184,9 +184,8 @@ class Agent:
             self.schedule()
 
     def beat(self) -> None:
-        behind = now()[1] - self.next
-        self.missed += max(0, behind // self.interval)
-        self.late += behind > self.interval // 10
+        planned = self.next
+        self.late += now()[1] - planned > self.interval // 10
         # The deflate streams need every frame: a full queue is met by taking fewer samples, never by dropping.
         step = 1 << (4 * len(self.out.waiting) // RING)
         if step > 8 or (self.next + self.offset) // self.interval % step:
@@ -196,6 +195,7 @@ class Agent:
         else:
             self.take()
         self.schedule()
+        self.missed += (self.next - planned) // self.interval - 1  # slept through, or passed while sources were read
 
     def take(self, everything: bool = False) -> None:
         """Sample the sources whose turn it is, or all; the sample leaves when those that may block have answered."""

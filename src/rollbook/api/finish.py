@@ -17,13 +17,14 @@ from rollbook import adapters
 from rollbook.adapters.argv import shown
 from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import write_file
 from rollbook.journal.history import clock_notes
 from rollbook.journal.state import is_unfinished
 from rollbook.journal.survey import Survey
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
-from rollbook.records.layout import Leaf, write_file
+from rollbook.records.layout import Leaf
 from rollbook.records.metadata import metadata
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import Record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import Snapshot
 from rollbook.sources import catalogue
+from rollbook.times import iso_now
 from rollbook.transports import fallback, route
 
 __all__ = ["snapshot", "snapshot_async"]
@@ -28,7 +28,7 @@ async def snapshot_async(
     asked = hosts_of(hosts)
     plan = Plan.of([catalogue.source(name) for name in listed(sources)] or catalogue.load())
     way = ways(**options)
-    created = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = iso_now()
     records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=at_once(fanout), fallback=fallback(way))
     return Snapshot.of(created, records)
 

@@ -17,6 +17,7 @@ from rollbook.hosts import Host
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import Visit
 from rollbook.records.hosts import HostResult
+from rollbook.times import iso_time
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 
@@ -145,7 +146,7 @@ async def look_at(
     session.visit.lost = session.decoder.lost
     record = session.visit.record("now", status, reason)
     record.seconds = round(time.monotonic() - began, 4)
-    record.collected_at = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    record.collected_at = iso_time(at)
     return record, busy
 
 

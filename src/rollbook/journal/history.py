@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
@@ -18,6 +17,7 @@ from rollbook.protocol.visit import Phase, Visit, cost_of, said
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import ClockJump, Gap, SeriesHost
 from rollbook.sources.cpuinfo import CpuInfo
+from rollbook.times import iso_time
 
 __all__ = ["clock_notes", "facts_of", "series_of"]
 
@@ -60,7 +60,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
-            record.collected_at = _iso(first + offset)
+            record.collected_at = iso_time(first + offset)
             record.seconds = round((last - first) / 1e9, 4)
         elif complete:
             record.status, record.reason = status, reason or f"no {phase} facts were read"
@@ -188,7 +188,3 @@ def _loss(host: HostJournal) -> tuple[HostStatus, str]:
     statuses: dict[str, HostStatus] = {status: status for status in get_args(HostStatus)}
     reason = str(last.get("reason", "the recording ended before the host gave anything"))
     return statuses.get(str(last.get("status")), "failed"), reason
-
-
-def _iso(at_ns: int) -> str:
-    return dt.datetime.fromtimestamp(at_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from rollbook.errors import RecordError
+from rollbook.files import write_file
 from rollbook.journal.entries import segment_files
 from rollbook.journal.history import facts_of, series_of
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import refuse_while_recording
 from rollbook.journal.survey import Survey, survey
 from rollbook.records.document import encode
-from rollbook.records.layout import write_file
 from rollbook.records.locate import is_record, no_record
 from rollbook.records.record import RecordHosts
 from rollbook.tables.seal import Sealed, seal

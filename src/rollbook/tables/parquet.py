@@ -22,6 +22,7 @@ import duckdb
 import msgspec
 
 from rollbook.errors import RecordError
+from rollbook.files import atomic_path
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.arrow import Batches, Numbers, Texts
 from rollbook.tables.columns import Block, Column, Origin
@@ -132,11 +133,10 @@ def join(
         if part.columns != columns:
             write(connection, _query(columns, dict(part.columns), parquet(part.path)), part.path, _options(columns))
     notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
-    modes = {
-        name: [notes[fields[origin.field]].mode, notes[fields[origin.field]].unit] for name, origin in origins.items()
-    }
+    compare = {name: notes[fields[origin.field]] for name, origin in origins.items()}
+    modes = {name: [how.mode, how.unit] for name, how in compare.items()}
     order = "host, window, key, time" if any(part.windowed for part in parts) else IN_ORDER
-    with _replacing(target) as temporary:
+    with _explained(target), atomic_path(target) as temporary:
         concatenate([part.path for part in parts], temporary, {COLUMNS: _json(modes), ORDER: order})
 
 
@@ -169,26 +169,22 @@ def empty(source: Source) -> str:
 
 
 def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options: str, **tables: Any) -> None:
-    """Write the result of a query as a Parquet file, atomically."""
-    with _replacing(path) as temporary:
+    """Write the result of a query as a Parquet file: a part of a table, which need not survive a crash."""
+    with _explained(path), atomic_path(path, sync=False) as temporary:
         for name, table in tables.items():
             connection.register(name, table)
-        connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, {options})")
+        connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, USE_TMP_FILE false, {options})")
         for name in tables:
             connection.unregister(name)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of that one when all went well, and is gone else."""
-    temporary = path.with_name(f".{path.name}.part")
+def _explained(path: Path) -> Iterator[None]:
+    """Turn errors of DuckDB into a `RecordError` that names the file."""
     try:
-        yield temporary
-        temporary.replace(path)
-    except (duckdb.Error, OSError) as error:
+        yield
+    except duckdb.Error as error:
         raise RecordError(f"cannot write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _complete(source: Source, origins: Mapping[str, Origin]) -> dict[str, Origin]:

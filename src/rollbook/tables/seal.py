@@ -49,8 +49,13 @@ class Sealed:
     refused: Counter[str]
 
 
-def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int | None = None) -> Sealed:
-    """Write the tables of a journal into the directory `target`, each atomically; raises `RecordError`."""
+def seal(
+    survey: Survey, target: Path, *, max_samples: int = 0, processes: int | None = None, incremental: bool = True
+) -> Sealed:
+    """Write the tables of a journal into the directory `target`, each atomically; raises `RecordError`.
+
+    Without `incremental`, the parser of a source reads every sample in full: the same tables, more slowly.
+    """
     merged, merge = merging(survey, max_samples)
     scratch = target / ".parts"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -59,7 +64,7 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
     except OSError as error:
         raise RecordError(f"cannot write to {target}: {error.strerror}") from error
     try:
-        shares = _share_out(survey, scratch, merge, processes)
+        shares = _share_out(Job(survey, [], scratch, merge, incremental=incremental), processes)
         tables: dict[str, list[Part]] = {}
         for share in shares:
             for part in share.parts:
@@ -102,13 +107,24 @@ def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
     return merged, Merge(begin, step, [at_ns for at_ns, _ in survey.marks])
 
 
-def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: int | None) -> list[Share]:
-    hosts = sorted((host for host in survey.hosts if len(host.places)), key=lambda host: host.name)
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The work of one process: hosts to read, the directory for their parts, and how samples are merged and parsed."""
+
+    survey: Survey
+    hosts: Sequence[HostJournal]
+    directory: Path
+    merge: Merge | None
+    incremental: bool
+
+
+def _share_out(whole: Job, processes: int | None) -> list[Share]:
+    hosts = sorted((host for host in whole.survey.hosts if len(host.places)), key=lambda host: host.name)
     frames = sum(len(host.places) for host in hosts)
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
     count = max(1, min(cores, len(hosts), frames // FRAMES_PER_PROCESS if processes is None else cores))
     if count == 1:
-        return [Share.of(survey, hosts, scratch / "0000", merge)]
+        return [Share.of(dataclasses.replace(whole, hosts=hosts, directory=whole.directory / "0000"))]
     groups: list[list[HostJournal]] = [[] for _ in range(count)]
     done = 0
     for host in hosts:
@@ -117,11 +133,11 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
     # Not multiprocessing: it would import the caller's main module again, or fork its threads.
     argv = [sys.executable, "-P", "-c", "from rollbook.tables.seal import work; work()"]
     workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in groups]
-    answers = []
+    survey, answers = dataclasses.replace(whole.survey, hosts=[]), []
     try:
         for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
             assert worker.stdin is not None
-            job = dataclasses.replace(survey, hosts=[]), group, scratch / f"{number:04d}", merge
+            job = dataclasses.replace(whole, survey=survey, hosts=group, directory=whole.directory / f"{number:04d}")
             with contextlib.suppress(BrokenPipeError), worker.stdin:  # its exit status is checked below
                 pickle.dump(job, worker.stdin)
         for worker in workers:
@@ -149,7 +165,7 @@ def work() -> None:
     os.dup2(2, 1)  # other output must not be mixed with the answer
     job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
     try:
-        share: Share | RecordError = Share.of(*job)
+        share: Share | RecordError = Share.of(job)
     except RecordError as error:
         share = error
     with os.fdopen(answer, "wb") as out:
@@ -165,14 +181,15 @@ class Share:
     refused: Counter[str] = dataclasses.field(default_factory=Counter)
 
     @classmethod
-    def of(cls, survey: Survey, hosts: Sequence[HostJournal], directory: Path, merge: Merge | None) -> Share:
-        """Read these hosts one after the other and write parts into the directory."""
-        parts, files = Parts(directory, merged=merge is not None), Segments(survey)
+    def of(cls, job: Job) -> Share:
+        """Read the hosts of a job one after the other and write parts into its directory."""
+        survey, merge = job.survey, job.merge
+        parts, files = Parts(job.directory, merged=merge is not None), Segments(survey)
         share = cls(parts.written)
         try:
-            for host in hosts:
+            for host in job.hosts:
                 samples, first = HostSamples(survey, host, files), min(host.times(), default=0)
-                for parsers in _windows(samples, survey, merge):
+                for parsers in _windows(samples, job):
                     for parser in parsers:
                         block = block_of(parser.source, host.name, parser.take(), merge, first)
                         if block is not None:
@@ -186,13 +203,16 @@ class Share:
         return share
 
 
-def _windows(samples: HostSamples, survey: Survey, merge: Merge | None) -> Iterator[list[SampleParser]]:
+def _windows(samples: HostSamples, job: Job) -> Iterator[list[SampleParser]]:
     """Parse all samples of a host; yields the parsers, one per source, for each window of values and at the end.
 
     Samples to be merged stay in one window. Each source is parsed for many beats at a time: switching sources at every
     beat would evict each one from the processor's caches.
     """
-    parsers = {number: SampleParser(source) for number, source in enumerate(survey.plan.sources) if source.every}
+    merge, parsers = job.merge, dict[int, SampleParser]()
+    for number, source in enumerate(job.survey.plan.sources):
+        if source.every:
+            parsers[number] = SampleParser(source, incremental=job.incremental)
     waiting: dict[int, list[tuple[Sample, int]]] = {number: [] for number in parsers}
     count = group = 0
     for sample in samples:
