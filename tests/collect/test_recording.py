@@ -21,7 +21,7 @@ from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
 from rollbook.errors import Busy, Refused
 from rollbook.hosts import Host
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
 from rollbook.protocol.plan import Plan
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import RecordHosts
@@ -59,7 +59,7 @@ def record(
 
 def events(raw: Path, name: str) -> list[dict[str, object]]:
     """The events of that name in a journal."""
-    found = [entry.event for entry in read(raw / "raw")]
+    found = [entry.event for entry in Reader(raw / "raw")]
     return [event for event in found if event is not None and event["event"] == name]
 
 

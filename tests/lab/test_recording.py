@@ -21,7 +21,7 @@ from rollbook.api.finish import finish, open_record
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect import stream
 from rollbook.hosts import Host
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
 from rollbook.records.document import encode
 from rollbook.records.record import Record, SeriesHost
 from rollbook.testing import Lab
@@ -289,7 +289,7 @@ def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) ->
         (disk / "filler").unlink()
         [path] = (disk / "generic").iterdir()
         # The end of the command may not have come to the disk any more; only what is there is in the record.
-        events = [entry.event or {} for entry in read(path / "raw")]
+        events = [entry.event or {} for entry in Reader(path / "raw")]
         codes = [event["code"] for event in events if event.get("state") == "ended"]
         assert open_record(path).hosts.series[0].samples >= 5
         assert Record.open(path).metadata["exit_code"] == (codes[0] if codes else None)
@@ -327,7 +327,7 @@ def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
         time.sleep(0.1)
     flushed = []
     for path in killed:
-        frames = [entry.frame for entry in read(path / "raw")]
+        frames = [entry.frame for entry in Reader(path / "raw")]
         flushed.append(sum(frame is not None and frame.kind == "S" for frame in frames))
         run = finish(path, report=False)
         assert sum(host.samples for host in run.hosts.series) == flushed[-1]

@@ -19,7 +19,7 @@ import msgspec
 from rollbook.collect.gather import gather
 from rollbook.collect.recorder import Recorder
 from rollbook.hosts import Host
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import said
 from rollbook.records.hosts import HostResult
@@ -113,7 +113,7 @@ def back(found: dict[str, Heard], again: Sequence[str], happened: int) -> bool:
 def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
     """What a journal has of each host."""
     found = {name: Heard() for name in names}
-    for entry in read(raw):
+    for entry in Reader(raw):
         if not entry.host < len(names):
             continue
         host = found[names[entry.host]]

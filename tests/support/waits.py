@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
 
 __all__ = ["SECONDS", "until", "until_sampled", "until_true"]
 
@@ -36,7 +36,7 @@ def until_sampled(results: Path, hosts: int, samples: int) -> None:
     def sampled() -> bool:
         raw = next(results.glob("*/*/raw"), None)
         found: dict[int, int] = {}
-        for entry in read(raw) if raw else ():
+        for entry in Reader(raw) if raw else ():
             if entry.frame and entry.frame.kind == "S":
                 found[entry.host] = found.get(entry.host, 0) + 1
         return len(found) == hosts and min(found.values()) >= samples

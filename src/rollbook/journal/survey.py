@@ -15,7 +15,8 @@ from typing import Any
 
 from rollbook.errors import RecordError
 from rollbook.journal.clocks import Timeline
-from rollbook.journal.log import RUN, Entry, read
+from rollbook.journal.entries import RUN, Entry
+from rollbook.journal.reader import Reader
 from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.records.hosts import Clock
@@ -23,14 +24,14 @@ from rollbook.records.record import ClockPoint, Phase
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
 
-__all__ = ["HostLog", "Survey", "survey"]
+__all__ = ["HostJournal", "Survey", "survey"]
 
 MOST_READINGS = 4096  # of facts, per host: a host that repeats itself must not fill our memory
 MOST_CLOCKS = 480  # measurements of a host's clock that are told one by one: four hours of them
 
 
 @dataclasses.dataclass
-class HostLog:
+class HostJournal:
     """What the journal has of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
 
     `restarts` are the samples before which frames are missing, `connections` those that come first on a connection:
@@ -173,7 +174,7 @@ class Survey:
 
     directory: Path
     begin: dict[str, Any]
-    hosts: list[HostLog]
+    hosts: list[HostJournal]
     started_ns: int
     ended_ns: int
     marks: list[tuple[int, str]] = dataclasses.field(default_factory=list)
@@ -235,8 +236,8 @@ def survey(directory: Path) -> Survey:
     """Read all of a journal once; raises `RecordError` where there is none."""
     begin, at_ns = _begin(directory)
     began = int(begin.get("started_ns", at_ns))
-    found = Survey(directory, begin, [HostLog(str(name)) for name in begin["hosts"]], began, began)
-    reader, plan = read(directory), found.plan
+    found = Survey(directory, begin, [HostJournal(str(name)) for name in begin["hosts"]], began, began)
+    reader, plan = Reader(directory), found.plan
     for entry in reader:
         event = entry.event
         found.ended_ns = max(found.ended_ns, entry.arrived_ns)
@@ -252,7 +253,7 @@ def survey(directory: Path) -> Survey:
 
 def _begin(directory: Path) -> tuple[dict[str, Any], int]:
     """The first `begin` that can be read, and when it was written; without one, host numbers mean nothing."""
-    for entry in read(directory):
+    for entry in Reader(directory):
         event = entry.event
         if event is not None and event.get("event") == "begin":
             return event, entry.arrived_ns

@@ -20,7 +20,7 @@ from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
 from rollbook.hosts import Host, parse_hosts
 from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import HostLog, Survey, survey
+from rollbook.journal.survey import HostJournal, Survey, survey
 from rollbook.mlpstorage.shapes import SOURCES, sample_value
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import Reading
@@ -160,7 +160,7 @@ class TimeSeriesCollector(MultiHostTimeSeriesCollector):
         super().__init__(["localhost"], interval_seconds, max_samples, logger=logger, via="local")
 
 
-def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeriesSample]:
+def _samples(found: Survey, host: HostJournal, files: Segments) -> Iterator[TimeSeriesSample]:
     """The samples of a host, all sources of one beat together."""
     keys = {
         number: key
