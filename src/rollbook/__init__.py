@@ -22,20 +22,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rollbook.version import __version__
+
 if TYPE_CHECKING:
-    from rollbook.api.comparing import diff
+    from rollbook.api.checking import check, verify
+    from rollbook.api.diff import diff
     from rollbook.api.finish import finish as recover
     from rollbook.api.finish import open_record
-    from rollbook.api.judging import check, verify
-    from rollbook.api.reading import describe, export, query, write_report
+    from rollbook.api.outputs import describe, export, query, write_report
     from rollbook.api.recording import record
     from rollbook.api.running import run
-    from rollbook.api.snapshots import snapshot, snapshot_async
+    from rollbook.api.snapshot import snapshot, snapshot_async
     from rollbook.collect.marks import send_mark as mark
-    from rollbook.records.run import Run
+    from rollbook.records.record import Record
 
 __all__ = [
-    "Run",
+    "Record",
     "__version__",
     "check",
     "describe",
@@ -53,24 +55,22 @@ __all__ = [
     "write_report",
 ]
 
-__version__ = "0.1.0"
-
 _HOMES = {
-    "Run": ("rollbook.records.run", "Run"),
-    "check": ("rollbook.api.judging", "check"),
-    "describe": ("rollbook.api.reading", "describe"),
-    "diff": ("rollbook.api.comparing", "diff"),
-    "export": ("rollbook.api.reading", "export"),
+    "Record": ("rollbook.records.record", "Record"),
+    "check": ("rollbook.api.checking", "check"),
+    "describe": ("rollbook.api.outputs", "describe"),
+    "diff": ("rollbook.api.diff", "diff"),
+    "export": ("rollbook.api.outputs", "export"),
     "mark": ("rollbook.collect.marks", "send_mark"),
     "open_record": ("rollbook.api.finish", "open_record"),
-    "query": ("rollbook.api.reading", "query"),
+    "query": ("rollbook.api.outputs", "query"),
     "record": ("rollbook.api.recording", "record"),
     "recover": ("rollbook.api.finish", "finish"),
     "run": ("rollbook.api.running", "run"),
-    "snapshot": ("rollbook.api.snapshots", "snapshot"),
-    "snapshot_async": ("rollbook.api.snapshots", "snapshot_async"),
-    "verify": ("rollbook.api.judging", "verify"),
-    "write_report": ("rollbook.api.reading", "write_report"),
+    "snapshot": ("rollbook.api.snapshot", "snapshot"),
+    "snapshot_async": ("rollbook.api.snapshot", "snapshot_async"),
+    "verify": ("rollbook.api.checking", "verify"),
+    "write_report": ("rollbook.api.outputs", "write_report"),
 }
 
 

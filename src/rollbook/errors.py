@@ -6,12 +6,15 @@
     ├── TransportError            a host could not be used; carries the status it earns
     │   ├── Unreachable           the name does not resolve, no route
     │   ├── Refused               the host answered and said no: port closed, key rejected, host key changed
+    │   │   └── Busy              sshd has too many logins in progress; worth a retry
     │   ├── TimedOut              no answer in time
     │   └── AgentFailed           reached, but the agent did not start, died or spoke nonsense
     ├── NoHostReached             none of the hosts gave anything, and nothing shall be done without them
     ├── ProtocolError             bytes that are no valid frame content
     ├── ParseError                a source's text is not what its parser knows
-    └── RecordError               a record on disk cannot be read or written
+    ├── RecordError               a record on disk cannot be read or written
+    ├── NotApplicable             a rule does not concern this record
+    └── CannotTell                a rule's input is missing
 
 Failures of single hosts are not raised to the user: the collector turns a `TransportError` into that host's
 status and reason, and the others go on.
@@ -24,9 +27,12 @@ from typing import Literal
 __all__ = [
     "EXIT_CODES",
     "AgentFailed",
+    "Busy",
+    "CannotTell",
     "HostListError",
     "HostStatus",
     "NoHostReached",
+    "NotApplicable",
     "ParseError",
     "ProtocolError",
     "RecordError",
@@ -99,6 +105,10 @@ class Refused(TransportError):
     status: HostStatus = "refused"
 
 
+class Busy(Refused):
+    """The host's sshd turned us away because too many logins were under way (`MaxStartups`); worth another try."""
+
+
 class TimedOut(TransportError):
     """The host did not answer in time."""
 
@@ -125,3 +135,11 @@ class ParseError(RollbookError):
 
 class RecordError(RollbookError):
     """A record on disk cannot be read or written."""
+
+
+class NotApplicable(RollbookError):
+    """Raised by a rule that has nothing to say about this run; the text says why."""
+
+
+class CannotTell(RollbookError):
+    """Raised by a rule whose input is missing or unreadable: it neither passed nor failed."""

@@ -6,8 +6,9 @@ import importlib
 import importlib.metadata
 from collections.abc import Sequence
 
-from rollbook.adapters.base import Adapter, Outcome, Ran
+from rollbook.adapters.base import Adapter, Ran
 from rollbook.errors import UsageError
+from rollbook.records.outcome import Outcome
 
 __all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "leaf_parts", "load"]
 

@@ -8,33 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
+from rollbook.records.outcome import Outcome
 
-from rollbook.records.run import Phase
-
-__all__ = ["Adapter", "Outcome", "Ran"]
-
-
-class Outcome(msgspec.Struct, kw_only=True):
-    """What a run was and what came out of it, under the names of a record's metadata.
-
-    `num_processes` is what the benchmark or its launcher says, one where neither does. Phases are in nanoseconds of
-    the clock of the machine that ran the command. `notes` say in words what was looked for and not found.
-    """
-
-    benchmark_type: str
-    model: str = ""
-    command: str = ""
-    accelerator: str = ""
-    num_processes: int = 1
-    parameters: dict[str, Any] = {}
-    override_parameters: dict[str, Any] = {}
-    metrics: dict[str, Any] = {}
-    phases: list[Phase] = []
-    result_files: list[str] = []
-    notes: list[str] = []
+__all__ = ["Adapter", "Ran"]
 
 
 @dataclasses.dataclass(frozen=True)

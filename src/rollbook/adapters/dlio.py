@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.adapters.argv import overrides, processes, words_after
-from rollbook.adapters.base import Outcome, Ran
-from rollbook.adapters.moments import inside, place
+from rollbook.adapters.base import Ran
 from rollbook.adapters.results import Results, count, table, there
-from rollbook.records.run import Phase
+from rollbook.adapters.times import inside, place
+from rollbook.records.outcome import Outcome
+from rollbook.records.record import Phase
 
 __all__ = ["ACCELERATORS", "ADAPTER", "known", "read"]
 

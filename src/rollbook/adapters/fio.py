@@ -6,10 +6,11 @@ import re
 from typing import Any
 
 from rollbook.adapters.argv import option, processes
-from rollbook.adapters.base import Outcome, Ran
-from rollbook.adapters.moments import inside
+from rollbook.adapters.base import Ran
 from rollbook.adapters.results import DECODER, Results, count, rows, storable, table
-from rollbook.records.run import Phase
+from rollbook.adapters.times import inside
+from rollbook.records.outcome import Outcome
+from rollbook.records.record import Phase
 
 __all__ = ["ADAPTER"]
 

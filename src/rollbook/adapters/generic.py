@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rollbook.adapters.argv import processes, shown
-from rollbook.adapters.base import Outcome, Ran
+from rollbook.adapters.base import Ran
+from rollbook.records.outcome import Outcome
 
 __all__ = ["ADAPTER"]
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from rollbook.adapters import dlio
 from rollbook.adapters.argv import natural, option, options, processes, shown, words_after
-from rollbook.adapters.base import Outcome, Ran
+from rollbook.adapters.base import Ran
 from rollbook.errors import UsageError
+from rollbook.records.outcome import Outcome
 
 __all__ = ["known", "leaf_parts", "read_dlio", "root"]
 

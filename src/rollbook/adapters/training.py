@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rollbook.adapters.base import Outcome, Ran
+from rollbook.adapters.base import Ran
 from rollbook.adapters.mlpstorage import read_dlio
+from rollbook.records.outcome import Outcome
 
 __all__ = ["ADAPTER"]
 

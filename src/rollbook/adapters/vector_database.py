@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rollbook.adapters.base import Outcome, Ran
+from rollbook.adapters.base import Ran
 from rollbook.adapters.mlpstorage import known, root
 from rollbook.adapters.results import Results
+from rollbook.records.outcome import Outcome
 
 __all__ = ["ADAPTER"]
 

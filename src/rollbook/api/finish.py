@@ -15,31 +15,33 @@ from typing import Any
 
 from rollbook import adapters
 from rollbook.adapters.argv import shown
-from rollbook.adapters.base import Outcome, Ran
+from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import write_file
+from rollbook.journal.history import clock_notes
+from rollbook.journal.log import unfinished
+from rollbook.journal.survey import Survey
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
-from rollbook.records.layout import Leaf, write_file
+from rollbook.records.layout import Leaf
 from rollbook.records.metadata import metadata
-from rollbook.records.run import Run
-from rollbook.series.finish import derive
-from rollbook.series.history import clock_notes
-from rollbook.series.journal import unfinished
-from rollbook.series.seal import Sealed
-from rollbook.series.survey import Survey
+from rollbook.records.outcome import Outcome
+from rollbook.records.record import Record
+from rollbook.tables.derive import derive
+from rollbook.tables.seal import Sealed
 
 __all__ = ["finish", "open_record"]
 
 MOST_SAMPLES = 20_000  # in all, that are still written as the seeds' JSON beside the tables
 
 
-def open_record(path: Path | str) -> Run:
+def open_record(path: Path | str) -> Record:
     """A record for reading; one that nobody finished is finished first."""
-    return finish(path) if unfinished(Path(path)) else Run.open(Path(path))
+    return finish(path) if unfinished(Path(path)) else Record.open(Path(path))
 
 
-def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Run:
+def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Record:
     """Make tables, hosts, metadata, findings, page and manifest of the record at `path`; sign it if a key is given.
 
     With `drop_raw` the journal is removed once the tables are proven to hold all of it (`series.proof`). A record that
@@ -64,7 +66,7 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)
     document["system_info"] = document["cluster_information"] = cluster
     leaf.write("cluster_info.json", cluster)
-    run, notes = Run(path, json.loads(encode(document)), hosts), document["notes"]
+    run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if found.end_facts is False:
         notes.append("the end facts were skipped: nobody wanted to wait for them")
     notes += clock_notes(hosts.series)
@@ -75,7 +77,7 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     with _step("checks", notes):
         document["verification"] = _checked(run)
     leaf.write("metadata.json", document)
-    run = Run(path, json.loads(encode(document)), hosts)
+    run = Record(path, json.loads(encode(document)), hosts)
     if report:
         with _step("report.html", notes):
             _page(run)
@@ -86,7 +88,7 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     leaf.write_manifest()
     if sign is not None:
         signing.sign(path / "manifest.json", Path(sign))
-    return Run(path, json.loads(encode(document)), hosts)
+    return Record(path, json.loads(encode(document)), hosts)
 
 
 def _keep_signed(manifest: Path, key: Path | str | None) -> None:
@@ -140,7 +142,7 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
     return Outcome(benchmark_type=kind, notes=notes)
 
 
-def _checked(run: Run) -> str | None:
+def _checked(run: Record) -> str | None:
     """Write what all rules find; gives MLPerf Storage's verdict on a benchmark of theirs."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
     from rollbook.checks.subject import Subject  # noqa: PLC0415
@@ -150,11 +152,11 @@ def _checked(run: Run) -> str | None:
     return findings.verdict
 
 
-def _phase_statistics(run: Run) -> list[dict[str, Any]]:
+def _phase_statistics(run: Record) -> list[dict[str, Any]]:
     """What every rate was in every phase, over time and over hosts; empty without phases or series."""
     if not run.hosts.phases or not run.series_files():
         return []
-    from rollbook.series.store import connect  # noqa: PLC0415 - needs DuckDB
+    from rollbook.sql.connection import connect  # noqa: PLC0415 - needs DuckDB
 
     with connect(run, whole=True) as connection:
         found = connection.execute("SELECT * FROM phase_stats")
@@ -162,12 +164,12 @@ def _phase_statistics(run: Run) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _small_series(run: Run, leaf: Leaf) -> dict[str, Any] | None:
+def _small_series(run: Record, leaf: Leaf) -> dict[str, Any] | None:
     """The seeds' timeseries.json, while it is small, and what the metadata say of it; None without samples."""
     sampled = [host for host in run.hosts.series if host.samples]
     if not sampled:
         return None
-    from rollbook.series.timeseries import write_timeseries  # noqa: PLC0415 - needs DuckDB
+    from rollbook.exports.timeseries import write_timeseries  # noqa: PLC0415 - needs DuckDB
 
     count, name = sum(host.samples for host in sampled) // run.hosts.merged, f"{leaf.kind}_{leaf.stamp}_timeseries.json"
     written = count <= MOST_SAMPLES
@@ -183,14 +185,14 @@ def _small_series(run: Run, leaf: Leaf) -> dict[str, Any] | None:
 
 def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
     """Remove the journal, or raise why it stays."""
-    from rollbook.series.proof import doubts  # noqa: PLC0415 - few records are made without their journal
+    from rollbook.tables.proof import doubts  # noqa: PLC0415 - few records are made without their journal
 
     if why := doubts(found, sealed, path):
         raise RecordError(f"kept: {'; '.join(why)}")
     shutil.rmtree(path / "raw")
 
 
-def _page(run: Run) -> None:
+def _page(run: Record) -> None:
     from rollbook.report import write_report  # noqa: PLC0415 - see above
 
     write_report(run, run.path / "report.html")

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from rollbook.api.asked import at_once, hosts_of, ways
+from rollbook.api.options import at_once, hosts_of, ways
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
-from rollbook.collect.plan import Plan
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
+from rollbook.protocol.plan import Plan
 from rollbook.records import signing
 from rollbook.records.layout import Leaf
-from rollbook.records.run import Run
+from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.transports import Options, fallback, route
 
@@ -76,7 +76,7 @@ class Recording:
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._run: Run | None = None
+        self._run: Record | None = None
 
     @property
     def path(self) -> Path:
@@ -86,7 +86,7 @@ class Recording:
         return self._leaf.path
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Record:
         """The finished record; only after the block."""
         if self._run is None:
             raise UsageError("the record is finished when the `with` block is left")

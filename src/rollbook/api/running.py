@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from rollbook.adapters import load
-from rollbook.api.asked import hosts_of, outside_a_loop, ways
+from rollbook.api.options import hosts_of, outside_a_loop, ways
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from rollbook.checks.compare import differences, in_band, key_of
-from rollbook.checks.model import Change
 from rollbook.checks.views import View, status_of, views_of
-from rollbook.records.hosts import HostRecord
+from rollbook.records.findings import Change
+from rollbook.records.hosts import HostResult
 from rollbook.sources.base import Compare
 
 __all__ = ["changes", "settled"]
@@ -20,7 +20,7 @@ SETTLED = ("same", "band", "set", "unique", "expected", "delta")
 
 
 def changes(
-    before: HostRecord, after: HostRecord, *, volatile: bool = False, one_host: bool = True
+    before: HostResult, after: HostResult, *, volatile: bool = False, one_host: bool = True
 ) -> Iterator[Change]:
     """Each field that is not the same. A source that one side could not tell is passed over.
 
@@ -52,7 +52,7 @@ def _fields(view: View, *, volatile: bool, one_host: bool) -> dict[str, Compare]
     return {name: how for name, how in view.fields.items() if how.mode in wanted and name not in view.omit}
 
 
-def _view(view: View, before: HostRecord, after: HostRecord, fields: dict[str, Compare]) -> Iterator[Change]:
+def _view(view: View, before: HostResult, after: HostResult, fields: dict[str, Compare]) -> Iterator[Change]:
     old, new = view.fact(before), view.fact(after)
     if old == new:
         return

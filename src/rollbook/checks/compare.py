@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rollbook.checks.model import Difference, Value
 from rollbook.checks.views import View, status_of
-from rollbook.records.hosts import HostRecord
+from rollbook.records.findings import Difference, Value
+from rollbook.records.hosts import HostResult
 from rollbook.sources.base import Compare, same, same_set
 
 __all__ = ["differences", "duplicates", "in_band", "key_of", "named_rows", "odd_hosts", "own_values", "shared_value"]
@@ -21,7 +21,7 @@ Cells = Sequence[tuple[str, Any]]
 """One value, record or table of each host, with the host's name."""
 
 
-def differences(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]:
+def differences(view: View, hosts: Sequence[HostResult]) -> Iterator[Difference]:
     """Every field of the view that the hosts disagree on. Hosts that could not tell are left out."""
     if not view.compared:
         return
@@ -143,7 +143,7 @@ def odd_hosts(difference: Difference) -> list[str]:
     return [name for value in difference.values[0 if unclear else 1 :] for name in value.hosts]
 
 
-def duplicates(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]:
+def duplicates(view: View, hosts: Sequence[HostResult]) -> Iterator[Difference]:
     """Every value that belongs to one host alone and is on several."""
     for field in view.unique:
         seen: dict[str, list[str]] = {}
@@ -155,7 +155,7 @@ def duplicates(view: View, hosts: Sequence[HostRecord]) -> Iterator[Difference]:
                 yield Difference(f"{view.name}.{field}", [Value(value, names)])
 
 
-def own_values(view: View, host: HostRecord, field: str) -> set[str]:
+def own_values(view: View, host: HostResult, field: str) -> set[str]:
     """The values of a field that belongs to one host alone, from all rows of the host."""
     fact = view.fact(host)
     if fact is None:

@@ -7,8 +7,8 @@ import math
 import msgspec
 
 from rollbook.checks.mlperf import GIB, Memory, memory_of, parameter, whole
-from rollbook.checks.model import CannotTell
 from rollbook.checks.subject import Subject
+from rollbook.errors import CannotTell
 
 __all__ = ["STEPS", "TIMES_MEMORY", "DatasetSize", "dataset_size"]
 

@@ -17,13 +17,14 @@ import msgspec
 
 from rollbook.checks.changes import changes, settled
 from rollbook.checks.compare import differences, duplicates, odd_hosts, own_values
-from rollbook.checks.model import CannotTell, Change, Difference, Finding, NotApplicable, Severity
-from rollbook.checks.moments import rise
 from rollbook.checks.rule import SECTIONS, Manual, Rule
-from rollbook.checks.shown import change_text, difference_text, some, value_text
 from rollbook.checks.subject import Ended, Subject
+from rollbook.checks.text import change_text, difference_text, some, value_text
+from rollbook.checks.times import rise
 from rollbook.checks.views import View, status_of, views_of
+from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
+from rollbook.records.findings import Change, Difference, Finding, Severity
 
 __all__ = ["FILES", "Row", "rows", "rules"]
 

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 
 from rollbook.checks.compare import key_of
-from rollbook.checks.files import read_toml
+from rollbook.checks.toml import read_toml
 from rollbook.checks.views import View
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 
 __all__ = ["Expectation", "read_expectations"]
@@ -63,7 +63,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Whether it is about this host."""
         return self.hosts is None or host in expand(self.hosts)
 
-    def values(self, host: HostRecord) -> Iterator[tuple[str, Any]]:
+    def values(self, host: HostResult) -> Iterator[tuple[str, Any]]:
         """The values of the field on a host, with the names of their rows; None where there is none, or no such row."""
         source, field, column = (*self.field.split(".", 2), "")[:3]
         fact = host.facts.get(source)
@@ -106,7 +106,7 @@ def read_expectations(path: Path) -> list[Expectation]:
             raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(WAYS)}")
         source, _, field = one.field.partition(".")
         known = catalogue.known(source)
-        if known is None or not _has(known.record, *field.split(".", 1)):
+        if known is None or not _has(known.row_type, *field.split(".", 1)):
             raise UsageError(f"{path}: no source has a field called {one.field}")
         if one.hosts is not None:
             expand(one.hosts)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rollbook.checks.model import GroupShown
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
-from rollbook.records.hosts import HostRecord
+from rollbook.records.findings import GroupShown
+from rollbook.records.hosts import HostResult
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.dmi import Machine
@@ -24,7 +24,7 @@ UNKNOWN = "unknown hardware"
 class Group:
     """Like hosts, with the records they gave."""
 
-    def __init__(self, name: str, profile: str, hosts: Sequence[HostRecord], *, chosen: bool) -> None:
+    def __init__(self, name: str, profile: str, hosts: Sequence[HostResult], *, chosen: bool) -> None:
         self.name, self.profile, self.hosts, self.chosen = name, profile, list(hosts), chosen
 
     def shown(self) -> GroupShown:
@@ -32,7 +32,7 @@ class Group:
         return GroupShown(self.name, self.profile, [host.name for host in self.hosts])
 
 
-def profile_of(host: HostRecord) -> str:
+def profile_of(host: HostResult) -> str:
     """The machine and its processor, as one line."""
     words = []
     if machine := host.fact(Machine):
@@ -44,10 +44,10 @@ def profile_of(host: HostRecord) -> str:
     return ", ".join(word for word in words if word) or UNKNOWN
 
 
-def form(hosts: Sequence[HostRecord], named: Mapping[str, Sequence[str]]) -> list[Group]:
+def form(hosts: Sequence[HostResult], named: Mapping[str, Sequence[str]]) -> list[Group]:
     """The groups of the hosts that gave data; those in no named group are grouped by profile."""
     given = {name: group for group, names in named.items() for name in names}
-    found: dict[tuple[bool, str], list[HostRecord]] = {}
+    found: dict[tuple[bool, str], list[HostResult]] = {}
     for host in hosts:
         if host.gave_data:
             group = given.get(host.name)

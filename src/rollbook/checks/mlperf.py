@@ -13,10 +13,11 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from rollbook.checks.model import CannotTell, Finding, Findings, Severity
 from rollbook.checks.subject import Subject
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
+from rollbook.records.findings import Finding, Findings, Severity
 from rollbook.sources.cgroup_limits import CgroupLimits
 from rollbook.sources.meminfo import MemInfo
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rollbook.checks.model import Finding, Severity
+from rollbook.records.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from rollbook.checks.subject import Subject

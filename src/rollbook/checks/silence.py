@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from rollbook.checks.files import read_toml
-from rollbook.checks.model import Finding, Silenced
+from rollbook.checks.toml import read_toml
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
+from rollbook.records.findings import Finding, Silenced
 
 __all__ = ["Silence", "apply", "expired", "read_silences"]
 

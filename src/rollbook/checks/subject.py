@@ -10,15 +10,15 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, form
-from rollbook.checks.moments import span
+from rollbook.checks.times import span
 from rollbook.checks.views import status_of
 from rollbook.errors import RecordError, RollbookError
 from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
-from rollbook.records.hosts import Clock, HostRecord
-from rollbook.records.run import Run, RunHosts, SeriesHost
+from rollbook.records.hosts import Clock, HostResult
+from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
-from rollbook.sources.base import Record
+from rollbook.sources.base import Facts
 
 __all__ = [
     "MINIMUM_HOST_MEMORY_GB",
@@ -77,7 +77,7 @@ class Subject:
 
     def __init__(
         self,
-        hosts: RunHosts,
+        hosts: RecordHosts,
         *,
         metadata: Mapping[str, Any] | None = None,
         path: Path | None = None,
@@ -103,7 +103,7 @@ class Subject:
         return form(self.start, self._named)
 
     @functools.cached_property
-    def telling(self) -> list[HostRecord]:
+    def telling(self) -> list[HostResult]:
         """The hosts that gave data at the start."""
         return [host for host in self.start if host.gave_data]
 
@@ -128,7 +128,7 @@ class Subject:
         """The moment when the run began, as evidence; empty for hosts that were only looked at."""
         return span(self.started_ns, self.started_ns) if self.ended_ns else {}
 
-    def each(self, kind: type[R]) -> Iterator[tuple[HostRecord, R]]:
+    def each(self, kind: type[R]) -> Iterator[tuple[HostResult, R]]:
         """Each host with its fact of that type, or with each of its rows of that type, at the start."""
         name = _source_of(kind)
         for host in self.telling:
@@ -137,7 +137,7 @@ class Subject:
                 if isinstance(one, kind):
                     yield host, one
 
-    def pairs(self) -> Iterator[tuple[HostRecord, HostRecord]]:
+    def pairs(self) -> Iterator[tuple[HostResult, HostResult]]:
         """Each host that gave data at the start and at the end."""
         after = {host.name: host for host in self.end if host.gave_data}
         for host in self.telling:
@@ -146,7 +146,7 @@ class Subject:
 
     def presence(self, need: type) -> tuple[Presence, str]:
         """Whether a rule that needs this can be asked, and why not."""
-        if issubclass(need, Record):
+        if issubclass(need, Facts):
             return self._fact_presence(_source_of(need))
         clocks = any(host.clock for host in self.telling) or any(host.clocks for host in self.series)
         others: dict[type, tuple[bool, Presence, str]] = {
@@ -169,7 +169,7 @@ class Subject:
 
     def unread(self, needs: Iterable[type]) -> str:
         """Which of the facts a rule needs were not read on which hosts; empty where all were."""
-        sources = [_source_of(need) for need in needs if issubclass(need, Record)]
+        sources = [_source_of(need) for need in needs if issubclass(need, Facts)]
         silent = {source: self.states(source).unknown for source in sources}
         return "; ".join(f"{source} not read on {fold(hosts)}" for source, hosts in silent.items() if hosts)
 
@@ -193,7 +193,7 @@ class Subject:
 
 @functools.cache
 def _sources_by_record() -> dict[type, str]:
-    return {source.record: source.name for source in catalogue.load()}
+    return {source.row_type: source.name for source in catalogue.load()}
 
 
 def _source_of(record: type) -> str:
@@ -201,7 +201,7 @@ def _source_of(record: type) -> str:
     built_in = _sources_by_record()
     if record in built_in:
         return built_in[record]
-    plugged = (name for name in catalogue.plugged() if catalogue.source(name).record is record)
+    plugged = (name for name in catalogue.plugged() if catalogue.source(name).row_type is record)
     found = next(plugged, None)
     if found is None:
         raise RollbookError(f"a rule needs {record.__qualname__}, which no source gives")
@@ -211,9 +211,9 @@ def _source_of(record: type) -> str:
 def open_subject(path: Path, **options: Any) -> Subject:
     """A record's directory, or the one file that `rollbook snapshot -o NAME.json` writes."""
     if path.is_dir():
-        run = Run.open(path)
+        run = Record.open(path)
         return Subject(run.hosts, metadata=run.metadata, path=path, **options)
     if not path.exists():
         raise RecordError(f"{path} does not exist")
     snapshot = read(path, Snapshot)
-    return Subject(RunHosts(started_ns=0, ended_ns=0, start=snapshot.hosts), **options)
+    return Subject(RecordHosts(started_ns=0, ended_ns=0, start=snapshot.hosts), **options)

@@ -9,17 +9,17 @@ from typing import Literal
 
 import msgspec
 
-from rollbook.checks.model import Findings
 from rollbook.errors import RecordError
-from rollbook.mlpstorage.samples import TimeSeriesData
+from rollbook.journal.log import must_be_over, unfinished
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
+from rollbook.records.findings import Findings
 from rollbook.records.layout import Manifest, ManifestEntry, files_of, size_and_hash
-from rollbook.records.no_record import is_record, no_record
-from rollbook.records.run import RunHosts
+from rollbook.records.locate import is_record, no_record
+from rollbook.records.record import RecordHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
-from rollbook.series.journal import must_be_over, unfinished
-from rollbook.series.sql import parquet
+from rollbook.records.timeseries import TimeSeriesData
+from rollbook.tables.quoting import parquet
 
 __all__ = ["Problem", "Verified", "verify"]
 
@@ -27,7 +27,7 @@ Kind = Literal["changed", "missing", "added", "unreadable", "signature"]
 MANIFEST = "manifest.json"
 NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
 # Documents by name, and by how their names end.
-NAMED: dict[str, type] = {"findings.json": Findings, "hosts.json": RunHosts, "snapshot.json": Snapshot}
+NAMED: dict[str, type] = {"findings.json": Findings, "hosts.json": RecordHosts, "snapshot.json": Snapshot}
 SCHEMAS: dict[str, type] = {"_cluster_info.json": ClusterInformation, "_timeseries.json": TimeSeriesData}
 # What every table of the series begins with.
 COLUMNS = {"host": "VARCHAR", "ts": "TIMESTAMP_NS", "mono": "BIGINT"}

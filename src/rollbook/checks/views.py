@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.sources.addresses import Addresses
 from rollbook.sources.base import Compare, Source, band, compare_of
@@ -47,7 +47,7 @@ class View:
 
     name: str
     source: str
-    keep: Callable[[Any, HostRecord], bool] | None = None
+    keep: Callable[[Any, HostResult], bool] | None = None
     identity: tuple[str, ...] = ()
     omit: frozenset[str] = frozenset()
     tallies: bool = False
@@ -66,7 +66,7 @@ class View:
     @functools.cached_property
     def fields(self) -> Mapping[str, Compare]:
         """Every field of the source."""
-        return compare_of(self.declared.record)
+        return compare_of(self.declared.row_type)
 
     @functools.cached_property
     def keys(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class View:
         """The fields that count errors, which must not rise in a run."""
         return {name: how for name, how in self.fields.items() if how.mode == "delta"}
 
-    def fact(self, host: HostRecord) -> Any:
+    def fact(self, host: HostResult) -> Any:
         """The host's record or the rows of it that count; an empty table where the host has no such thing.
 
         None where there is no record; `status_of` says whether that is because there is nothing to record.
@@ -102,7 +102,7 @@ class View:
         return fact if self.keep is None else [row for row in fact if self.keep(row, host)]
 
 
-def status_of(host: HostRecord, source: str) -> str:
+def status_of(host: HostResult, source: str) -> str:
     """`ok` with a whole fact, `absent` where the host has no such thing, `unknown` where it was not asked or told."""
     reading = host.readings.get(source)
     if source in host.facts:
@@ -116,7 +116,7 @@ def status_of(host: HostRecord, source: str) -> str:
     return "absent" if reading.status == "absent" or declined else "unknown"
 
 
-def _named_interface(row: Interface, host: HostRecord) -> bool:
+def _named_interface(row: Interface, host: HostResult) -> bool:
     """Cards, bonds and VLANs; of the rest those that hold an address of the host."""
     if row.kind in NAMED_KINDS:
         return True
@@ -126,25 +126,25 @@ def _named_interface(row: Interface, host: HostRecord) -> bool:
     return bool(set(held.by_interface.get(row.interface_name, [])) - set(held.private))
 
 
-def _disk(row: Block, host: HostRecord) -> bool:
+def _disk(row: Block, host: HostResult) -> bool:
     """Whole disks; what is built on them is set up by the site and shows in its mounts."""
     del host
     return row.kind == "disk" and not row.parents
 
 
-def _shared(row: MountInfo, host: HostRecord) -> bool:
+def _shared(row: MountInfo, host: HostResult) -> bool:
     del host
     return row.remote and not OTHERS_MOUNTS.match(row.mount_point)
 
 
-def _local(row: MountInfo, host: HostRecord) -> bool:
+def _local(row: MountInfo, host: HostResult) -> bool:
     """File systems on disks, whole: a bind mount shows a part of one that is listed already."""
     del host
     whole = row.root == "/" or row.fs_type == "btrfs"
     return row.source.startswith("/dev/") and whole and not row.remote and not OTHERS_MOUNTS.match(row.mount_point)
 
 
-def _stored(row: Space, host: HostRecord) -> bool:
+def _stored(row: Space, host: HostResult) -> bool:
     """Sizes of the mounts that are compared; those in memory follow the size of the memory."""
     mounts = host.facts.get("mountinfo") or []
     return any(m.mount_point == row.mount_point and (_shared(m, host) or _local(m, host)) for m in mounts)
@@ -192,7 +192,7 @@ def _all_rows() -> tuple[View, ...]:
     return tuple(_whole(name) for name in catalogue.NAMES)
 
 
-def views_of(hosts: Iterable[HostRecord], *, all_rows: bool = False) -> tuple[View, ...]:
+def views_of(hosts: Iterable[HostResult], *, all_rows: bool = False) -> tuple[View, ...]:
     """All views, and those of other packages' sources that were read on these hosts; or every row of each."""
     names = set[str]().union(*(names for host in hosts for names in (host.facts, host.readings))) - BUILT_IN
     more = [_whole(name) for name in sorted(names) if catalogue.known(name)]

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from rollbook import __version__
 from rollbook.errors import RollbookError
+from rollbook.version import __version__
 
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
 

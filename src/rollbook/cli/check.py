@@ -9,25 +9,25 @@ from typing import Any
 import click
 from rich.text import Text
 
-from rollbook.api.judging import subject_of
+from rollbook.api.checking import subject_of
 from rollbook.checks import engine
 from rollbook.checks.expect import read_expectations
 from rollbook.checks.groups import named_groups
-from rollbook.checks.model import Finding, Findings, Severity
 from rollbook.checks.rule import Rule
-from rollbook.checks.shown import change_text, difference_text
 from rollbook.checks.silence import read_silences
 from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
+from rollbook.checks.text import change_text, difference_text
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import Number
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.collect.plan import Plan
 from rollbook.hosts import fold
+from rollbook.protocol.plan import Plan
 from rollbook.records.document import encode
+from rollbook.records.findings import Finding, Findings, Severity
 from rollbook.records.hosts import Coverage
-from rollbook.records.run import RunHosts
+from rollbook.records.record import RecordHosts
 from rollbook.records.yaml import read_yaml
 from rollbook.sources import catalogue
 
@@ -114,7 +114,7 @@ def command(
 
 def _live(reach: Reach, options: dict[str, Any]) -> tuple[Subject, bool]:
     records, interrupted = gather_live(reach, Plan.of(catalogue.load()))
-    return Subject(RunHosts(started_ns=0, ended_ns=0, start=records), **options), interrupted
+    return Subject(RecordHosts(started_ns=0, ended_ns=0, start=records), **options), interrupted
 
 
 def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.judging import subject_of
+from rollbook.api.checking import subject_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
-from rollbook.mlpstorage.describe import completed, draft, text_of, to_do
-from rollbook.records.layout import write_file
+from rollbook.files import write_file
+from rollbook.mlperf.describe import completed, draft, text_of, to_do
 from rollbook.records.yaml import read_yaml
 
 __all__ = ["command"]

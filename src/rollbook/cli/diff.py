@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from rollbook.api.comparing import Diff, diff
-from rollbook.checks.shown import change_text
+from rollbook.api.diff import Diff, diff
+from rollbook.checks.text import change_text
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
 from rollbook.hosts import fold

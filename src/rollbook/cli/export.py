@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.reading import FORMS, export
+from rollbook.api.outputs import FORMS, export
 from rollbook.cli.output import stderr
 
 __all__ = ["command"]

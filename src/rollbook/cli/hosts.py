@@ -29,7 +29,7 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
         sys.exit(_check(reach, as_json=as_json))
     if as_json:
         from rollbook.records.document import encode  # noqa: PLC0415 - a plain list needs neither
-        from rollbook.records.listed import HostList  # noqa: PLC0415
+        from rollbook.records.host_lists import HostList  # noqa: PLC0415
 
         click.echo(encode(HostList(reach.hosts)), nl=False)
     elif folded:
@@ -42,10 +42,10 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
 def _check(reach: Reach, *, as_json: bool) -> int:
     from rollbook.cli.live import gather_live  # noqa: PLC0415 - a plain list needs none of these
     from rollbook.cli.output import coverage_line, failures, table  # noqa: PLC0415
-    from rollbook.collect.plan import Plan  # noqa: PLC0415
+    from rollbook.protocol.plan import Plan  # noqa: PLC0415
     from rollbook.records.document import encode  # noqa: PLC0415
+    from rollbook.records.host_lists import HostCheck  # noqa: PLC0415
     from rollbook.records.hosts import Coverage  # noqa: PLC0415
-    from rollbook.records.listed import HostCheck  # noqa: PLC0415
 
     records, interrupted = gather_live(reach, Plan(()))
     coverage = Coverage.of(records)

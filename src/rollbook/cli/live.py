@@ -8,13 +8,13 @@ import signal
 from rollbook.cli.output import ProgressView
 from rollbook.cli.reach import Reach
 from rollbook.collect.gather import gather
-from rollbook.collect.plan import Plan
-from rollbook.records.hosts import HostRecord
+from rollbook.protocol.plan import Plan
+from rollbook.records.hosts import HostResult
 
 __all__ = ["gather_live"]
 
 
-def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostRecord], bool]:
+def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostResult], bool]:
     """The records of all hosts, and whether the user cut it short. A second Ctrl-C does not wait for anything."""
 
     async def main() -> bool:
@@ -45,7 +45,7 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostRecord], bool]:
             raise KeyboardInterrupt from None
         return stop.is_set()
 
-    records: list[HostRecord] = []
+    records: list[HostResult] = []
     with ProgressView(reach.hosts) as view:
         interrupted = asyncio.run(main())
     reach.tell_stand_ins(records)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from rollbook.clean import clean
 from rollbook.hosts import Host, fold
-from rollbook.records.hosts import Coverage, HostRecord
+from rollbook.records.hosts import Coverage, HostResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +79,7 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
     console.print(shown)
 
 
-def failures(hosts: Sequence[HostRecord]) -> None:
+def failures(hosts: Sequence[HostResult]) -> None:
     """Name every host that is not complete, those with one reason together, on stderr."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for host in hosts:
@@ -125,7 +125,7 @@ class ProgressView:
         """A connection to the host is being made."""
         self._under_way[host.name] = time.monotonic()
 
-    def done(self, record: HostRecord) -> None:
+    def done(self, record: HostResult) -> None:
         """The host is finished."""
         self._under_way.pop(record.name, None)
         self._done[record.status] += 1

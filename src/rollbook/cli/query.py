@@ -16,8 +16,8 @@ from rich.console import Console
 from rollbook.api.finish import open_record
 from rollbook.clean import clean
 from rollbook.cli.output import sheet, stderr, width_of
-from rollbook.series import store
-from rollbook.series.export import safe
+from rollbook.exports.files import safe
+from rollbook.sql import connection as store
 
 __all__ = ["command"]
 

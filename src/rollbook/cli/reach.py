@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollbook.api.asked import MOST_AT_ONCE, ways
+from rollbook.api.options import MOST_AT_ONCE, ways
 from rollbook.cli.options import Number, Words, refuse_given
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
@@ -19,7 +19,7 @@ from rollbook.transports import NAMES, Options, fallback, reason, route
 from rollbook.transports.base import Transport
 
 if TYPE_CHECKING:
-    from rollbook.records.hosts import HostRecord
+    from rollbook.records.hosts import HostResult
 
 __all__ = ["Reach", "reach_options"]
 
@@ -65,7 +65,7 @@ class Reach:
         self.explain()
         return route(self.options)
 
-    def tell_stand_ins(self, records: Sequence[HostRecord]) -> None:
+    def tell_stand_ins(self, records: Sequence[HostResult]) -> None:
         """Say on stderr on which hosts the Python that was named did not run, and how they were read instead."""
         stand_ins = [record.name for record in records if record.agent == "sh"]
         if stand_ins and self.options.python not in (None, "none"):

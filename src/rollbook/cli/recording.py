@@ -21,7 +21,7 @@ from rollbook.cli.output import ProgressView, coverage_line, failures, size, std
 from rollbook.cli.reach import Reach
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 
 __all__ = ["StartView", "recording_options", "said", "show_end"]
 
@@ -88,13 +88,13 @@ class StartView(ProgressView):
     def __init__(self, reach: Reach, *, strict: bool = False, then: str = "") -> None:
         super().__init__(reach.hosts)
         self._reach, self._strict, self._then = reach, strict, then
-        self._missing: list[HostRecord] = []
+        self._missing: list[HostResult] = []
 
     def __enter__(self) -> Self:
         self._reach.explain()
         return super().__enter__()
 
-    def done(self, record: HostRecord) -> None:
+    def done(self, record: HostResult) -> None:
         """The host gave its start facts, or failed to."""
         super().done(record)
         if record.status != "complete":

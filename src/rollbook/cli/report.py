@@ -26,7 +26,7 @@ def command(record: Path, output: Path | None) -> None:
     Works for any record, also one that is partial or was recovered: what is missing is shown as missing. The page of a
     record that is signed cannot be replaced, only written elsewhere.
     """
-    from rollbook.api.reading import write_report  # noqa: PLC0415 - DuckDB takes its time to import
+    from rollbook.api.outputs import write_report  # noqa: PLC0415 - DuckDB takes its time to import
 
     path = write_report(record, output)
     stderr().print(f"written to {path} ({size(path.stat().st_size)})", soft_wrap=True)

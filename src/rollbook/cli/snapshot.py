@@ -13,18 +13,20 @@ from rollbook.cli.live import gather_live
 from rollbook.cli.options import sign_option
 from rollbook.cli.output import coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, reach_options
-from rollbook.collect.plan import Plan
 from rollbook.errors import UsageError
+from rollbook.files import write_file
+from rollbook.protocol.plan import Plan
 from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
-from rollbook.records.hosts import HostRecord
-from rollbook.records.layout import Leaf, write_file
+from rollbook.records.hosts import HostResult
+from rollbook.records.layout import Leaf
 from rollbook.records.signing import sign as sign_manifest
 from rollbook.records.signing import try_key
 from rollbook.sources import catalogue
 from rollbook.sources.block import Block
 from rollbook.sources.identity import Identity
 from rollbook.sources.net_class import Interface
+from rollbook.times import iso_time
 
 __all__ = ["command"]
 
@@ -64,7 +66,7 @@ def command(
         _must_be_writable(output)
     now = dt.datetime.now(dt.UTC)
     records, interrupted = gather_live(reach, Plan.of(sources))
-    snapshot = Snapshot.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), records)
+    snapshot = Snapshot.of(iso_time(now), records)
     if output is not None:
         _write(output, snapshot, now, sign)
     if as_json:
@@ -111,7 +113,7 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None)
     click.echo(f"record in {clean(leaf.path)}", err=True)
 
 
-def _cells(host: HostRecord) -> tuple[str, ...]:
+def _cells(host: HostResult) -> tuple[str, ...]:
     """One line about a host, as much of it as is known."""
     known, identity = HostInfo.of(host), host.fact(Identity)
     if known is None:
@@ -139,12 +141,12 @@ def _cpu(known: HostInfo) -> str:
     return f"{sockets}{known.cpu.model or known.cpu.architecture}, {cores}{known.cpu.num_logical_cores} threads"
 
 
-def _disks(host: HostRecord) -> str:
+def _disks(host: HostResult) -> str:
     disks = [block for block in host.rows(Block) if block.kind == "disk"]
     return f"{len(disks)} × {size(sum(d.capacity_bytes or 0 for d in disks) / len(disks))}" if disks else ""
 
 
-def _network(host: HostRecord) -> str:
+def _network(host: HostResult) -> str:
     """The fastest link that is up, and its MTU."""
     links = [i for i in host.rows(Interface) if i.operstate == "up" and i.kind not in ("loopback", "bridge")]
     if not links:

@@ -14,11 +14,11 @@ from rollbook.cli.options import Number, refuse_given
 from rollbook.cli.output import failures, stderr, table
 from rollbook.cli.reach import Reach, reach_options
 from rollbook.errors import UsageError
-from rollbook.records.hosts import Coverage, HostRecord
+from rollbook.records.hosts import Coverage, HostResult
 from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
 from rollbook.watch.replay import Replay
-from rollbook.watch.words import cells, headings, status_line
+from rollbook.watch.text import cells, headings, status_line
 
 __all__ = ["command"]
 
@@ -101,11 +101,11 @@ def _print(board: Board) -> None:
     stderr().print(status_line(board, "unusual"), soft_wrap=True)
 
 
-def _record(host: HostView) -> HostRecord:
+def _record(host: HostView) -> HostResult:
     """What became of a host, as other commands tell it."""
     if host.state == "lost":
-        return HostRecord(name=host.name, status=host.status, reason=host.reason)
+        return HostResult(name=host.name, status=host.status, reason=host.reason)
     if host.state == "silent" or host.beats < 2:
         reason = "no more samples came" if host.state == "silent" else "no two samples came in time"
-        return HostRecord(name=host.name, status="timed-out", reason=reason)
-    return HostRecord(name=host.name, status="complete")
+        return HostResult(name=host.name, status="timed-out", reason=reason)
+    return HostResult(name=host.name, status="complete")

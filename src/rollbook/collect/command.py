@@ -16,7 +16,7 @@ import tty
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rollbook.collect import descriptors
+from rollbook.collect import file_limit as descriptors
 from rollbook.errors import UsageError
 
 __all__ = ["Command"]

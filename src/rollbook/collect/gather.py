@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rollbook.collect.descriptors import make_room
-from rollbook.collect.plan import Plan
+from rollbook.collect.backoff import growing
+from rollbook.collect.file_limit import make_room
 from rollbook.collect.session import Session
-from rollbook.collect.visit import Visit
-from rollbook.collect.waits import growing
-from rollbook.errors import HostStatus, TransportError
+from rollbook.errors import Busy, HostStatus, TransportError
 from rollbook.hosts import Host
-from rollbook.records.hosts import HostRecord
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import Visit
+from rollbook.records.hosts import HostResult
+from rollbook.times import iso_time
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
-from rollbook.transports.ssh import Busy
 
 __all__ = ["Progress", "gather", "look_at"]
 
@@ -34,13 +34,13 @@ class Progress(Protocol):
     def begun(self, host: Host) -> None:
         """A connection to the host is being made."""
 
-    def done(self, record: HostRecord) -> None:
+    def done(self, record: HostResult) -> None:
         """The host is finished, well or not."""
 
 
 class _Quiet:
     def begun(self, host: Host) -> None: ...
-    def done(self, record: HostRecord) -> None: ...
+    def done(self, record: HostResult) -> None: ...
 
 
 async def gather(
@@ -53,7 +53,7 @@ async def gather(
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
     fallback: Route | None = None,
-) -> list[HostRecord]:
+) -> list[HostResult]:
     """Look at all hosts, `fanout` at a time; one record for each, in the order asked.
 
     No host takes longer than `timeout` from its turn on, and none costs another. When `stop` is set, hosts under way
@@ -65,7 +65,7 @@ async def gather(
     make_room(min(fanout, len(hosts)), launched(hosts, route))
     stop = stop or asyncio.Event()
 
-    async def one(host: Host) -> HostRecord:
+    async def one(host: Host) -> HostResult:
         record = await along(route, host)
         if fallback and not record.gave_data and not stop.is_set():
             before = [*record.attempts, f"{route(host).name}: {record.reason}"]
@@ -74,9 +74,9 @@ async def gather(
         progress.done(record)
         return record
 
-    async def along(way: Route, host: Host) -> HostRecord:
+    async def along(way: Route, host: Host) -> HostResult:
         attempts: list[str] = []
-        refused: HostRecord | None = None
+        refused: HostResult | None = None
         deadline: float | None = None
         pauses = growing(FIRST_WAIT, LONGEST_WAIT)
         while True:
@@ -105,7 +105,7 @@ async def gather(
 
 async def look_at(
     host: Host, transport: Transport, plan: Plan, timeout: float, stop: asyncio.Event
-) -> tuple[HostRecord, bool]:
+) -> tuple[HostResult, bool]:
     """Read the plan once on one host. Gives its record, and whether another try is worthwhile."""
     began, at = time.monotonic(), dt.datetime.now(dt.UTC)
     session = Session(host, transport, plan)
@@ -146,7 +146,7 @@ async def look_at(
     session.visit.lost = session.decoder.lost
     record = session.visit.record("now", status, reason)
     record.seconds = round(time.monotonic() - began, 4)
-    record.collected_at = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    record.collected_at = iso_time(at)
     return record, busy
 
 

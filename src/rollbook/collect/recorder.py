@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from rollbook.collect.gather import Progress
-from rollbook.collect.plan import Plan
 from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
-from rollbook.series.journal import Journal
+from rollbook.journal.log import Journal
+from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Transport
 
 __all__ = ["Recorder"]

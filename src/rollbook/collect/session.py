@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Self
 
 from rollbook import agent
-from rollbook.collect.frames import Decoder, Frame
-from rollbook.collect.plan import LARGEST, Plan
-from rollbook.collect.readings import read_frame
-from rollbook.collect.visit import PHASES, Phase, Visit, said
 from rollbook.errors import AgentFailed, ProtocolError, RollbookError
 from rollbook.hosts import Host
+from rollbook.protocol.frames import Decoder, Frame
+from rollbook.protocol.plan import LARGEST, Plan
+from rollbook.protocol.readings import read_frame
+from rollbook.protocol.visit import PHASES, Phase, Visit, said
 from rollbook.records.hosts import Clock
 from rollbook.transports.base import Channel, Transport, last_line
 from rollbook.transports.pipe import Ending

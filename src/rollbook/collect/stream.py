@@ -9,16 +9,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
-from rollbook.collect.frames import Frame
+from rollbook.collect.backoff import growing
 from rollbook.collect.gather import Progress
-from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
-from rollbook.collect.visit import Visit
-from rollbook.collect.waits import growing
-from rollbook.errors import AgentFailed, HostStatus, RecordError, TimedOut, TransportError
+from rollbook.errors import AgentFailed, Busy, HostStatus, RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import Visit
 from rollbook.transports.base import Transport
-from rollbook.transports.ssh import Busy
 
 __all__ = ["HostStream", "Share", "Sink"]
 

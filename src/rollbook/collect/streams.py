@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from rollbook.collect.descriptors import make_room
+from rollbook.collect.file_limit import make_room
 from rollbook.collect.gather import Progress
-from rollbook.collect.plan import Plan
 from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
+from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 

@@ -13,7 +13,7 @@ from rollbook.checks.rules import written
 from rollbook.checks.rules.mlperf_minimum_memory import too_small
 from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
 from rollbook.mlpstorage.results import BenchmarkRun
-from rollbook.records.run import Run, RunHosts
+from rollbook.records.record import Record, RecordHosts
 
 __all__ = [
     "MINIMUM_HOST_MEMORY_GB",
@@ -85,7 +85,7 @@ class BenchmarkRulesChecker(RulesChecker):
         """Data set size, checkpoint size, gaps, and with a record's hosts the rest."""
         run = self.benchmark_run
         whole = run.directory is not None and (run.directory / "hosts.json").exists()
-        hosts = Run.open(run.directory).hosts if whole and run.directory else RunHosts(started_ns=0, ended_ns=0)
+        hosts = Record.open(run.directory).hosts if whole and run.directory else RecordHosts(started_ns=0, ended_ns=0)
         subject = Subject(hosts, metadata=run.metadata, path=run.directory)
         for rule in written():
             if rule.id.startswith("mlperf-") and (whole or rule.id in WITHOUT_HOSTS):

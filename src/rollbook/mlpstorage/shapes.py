@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from rollbook.mlpstorage.node import Entry, node_of
+from rollbook.mlperf.node import Entry, node_of
 from rollbook.records.cluster import HostCPUInfo, HostSystemInfo
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.sources.cpu_topology import Topology
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.dmi import Machine
@@ -49,7 +49,7 @@ def sample_value(fact: Any) -> Any:
     return plain_rows([fact])[0]
 
 
-def raw_record(host: HostRecord) -> dict[str, Any]:
+def raw_record(host: HostResult) -> dict[str, Any]:
     """All that a host gave, under the collectors' keys; `error` alone where it gave nothing."""
     if not host.gave_data:
         return {"hostname": host.name, "error": f"{host.status}: {host.reason}"}
@@ -72,7 +72,7 @@ def raw_record(host: HostRecord) -> dict[str, Any]:
     return {**found, "errors": errors} if errors else found
 
 
-def _system(host: HostRecord) -> dict[str, Any]:
+def _system(host: HostResult) -> dict[str, Any]:
     system, machine = HostSystemInfo.of(host), host.fact(Machine)
     found = {
         "version": system.kernel_version or None,
@@ -83,7 +83,7 @@ def _system(host: HostRecord) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _hardware(host: HostRecord) -> dict[str, Any]:
+def _hardware(host: HostResult) -> dict[str, Any]:
     """CPUs, cards and drives one by one, settings by name."""
     node = node_of(host, {})
     found: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _plain(row: dict[str, Entry], *names: str) -> dict[str, Any]:
     return {name: row[name].value for name in names if name in row and row[name].value is not None}
 
 
-def _cpus(host: HostRecord, cpu: CpuInfo) -> list[dict[str, Any]]:
+def _cpus(host: HostResult, cpu: CpuInfo) -> list[dict[str, Any]]:
     """One dict per logical CPU. Sockets and cores are dealt out evenly, so that counting them gives what there is."""
     known = HostCPUInfo.of(cpu, host.fact(Topology))
     sockets, cores = known.num_sockets or 1, known.num_cores or cpu.logical_cpus

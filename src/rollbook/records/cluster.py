@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.sources.cgroup_limits import CgroupLimits
 from rollbook.sources.cgroups import Subsystem
 from rollbook.sources.cpu_topology import Topology
@@ -127,7 +127,7 @@ class HostSystemInfo(msgspec.Struct, omit_defaults=True):
     total_processes: int | None = None
 
     @classmethod
-    def of(cls, host: HostRecord) -> HostSystemInfo:
+    def of(cls, host: HostResult) -> HostSystemInfo:
         """From what the host gave; the rest stays out."""
         system = cls(host.hostname or host.name)
         if version := host.fact(Version):
@@ -170,7 +170,7 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
         return self.cpu.num_logical_cores if self.cpu.num_cores is None else self.cpu.num_cores
 
     @classmethod
-    def of(cls, host: HostRecord) -> HostInfo | None:
+    def of(cls, host: HostResult) -> HostInfo | None:
         """From a host record; None where not even the memory is known."""
         memory, cpu = host.fact(MemInfo), host.fact(CpuInfo)
         if memory is None:
@@ -195,7 +195,7 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
         )
 
     @classmethod
-    def declared(cls, host: HostRecord, memory: int) -> HostInfo:
+    def declared(cls, host: HostResult, memory: int) -> HostInfo:
         """A host that gave nothing, as the user's arguments have it."""
         return cls(
             hostname=host.name,
@@ -231,7 +231,7 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
     missing_hosts: list[MissingHost] = []
 
     @classmethod
-    def of(cls, records: Sequence[HostRecord], declared: int | None = None) -> ClusterInformation:
+    def of(cls, records: Sequence[HostResult], declared: int | None = None) -> ClusterInformation:
         """From host records. The method names every way that data came, never one that gave nothing.
 
         With the bytes of memory that the user `declared` for each host, those that gave none have that, by `args`.

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rollbook import __version__
 from rollbook.errors import RecordError
 from rollbook.records.cluster import ClusterInformation
-from rollbook.records.hosts import Coverage, HostRecord
+from rollbook.records.hosts import Coverage, HostResult
+from rollbook.version import __version__
 
 __all__ = ["Snapshot", "encode", "no_collecting", "read", "written_by"]
 
@@ -32,10 +32,10 @@ class Snapshot(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.s
     created: str
     coverage: Coverage
     cluster: ClusterInformation
-    hosts: list[HostRecord]
+    hosts: list[HostResult]
 
     @classmethod
-    def of(cls, created: str, hosts: list[HostRecord]) -> Snapshot:
+    def of(cls, created: str, hosts: list[HostResult]) -> Snapshot:
         """From host records; the cluster's own list of hosts is left out, since `hosts` has more."""
         cluster = ClusterInformation.of(hosts)
         cluster.hosts = []
@@ -65,7 +65,7 @@ def read(path: Path, kind: type[D]) -> D:
     try:
         document = msgspec.json.decode(path.read_bytes(), type=kind)
         for host in getattr(document, "hosts", []):
-            if isinstance(host, HostRecord):
+            if isinstance(host, HostResult):
                 host.typed()
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror}") from error

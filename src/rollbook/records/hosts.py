@@ -11,7 +11,7 @@ import msgspec
 from rollbook.errors import HostStatus
 from rollbook.sources import catalogue
 
-__all__ = ["GAVE_DATA", "Clock", "Cost", "Coverage", "HostRecord", "HostStatus", "ReadingStatus"]
+__all__ = ["GAVE_DATA", "Clock", "Cost", "Coverage", "HostResult", "HostStatus", "ReadingStatus"]
 
 GAVE_DATA: tuple[HostStatus, ...] = ("complete", "partial")
 
@@ -43,7 +43,7 @@ class ReadingStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
-class HostRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
+class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One host asked for, with its own status and, where it gave any, its facts by source name."""
 
     name: str
@@ -82,7 +82,7 @@ class HostRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
                 return value
         return []
 
-    def typed(self) -> HostRecord:
+    def typed(self) -> HostResult:
         """The same record with facts, as read from JSON, turned back into their types; unknown ones stay plain."""
         self.facts = {
             name: msgspec.convert(value, source.produces) if (source := catalogue.known(name)) else value
@@ -98,7 +98,7 @@ class Coverage(msgspec.Struct, frozen=True):
     by_status: dict[str, int]
 
     @classmethod
-    def of(cls, hosts: Sequence[HostRecord]) -> Coverage:
+    def of(cls, hosts: Sequence[HostResult]) -> Coverage:
         """Count statuses."""
         return cls(len(hosts), dict(Counter(host.status for host in hosts)))
 

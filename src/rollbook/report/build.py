@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rollbook.checks.model import Findings
-from rollbook.checks.shown import change_text, difference_text
+from rollbook.checks.text import change_text, difference_text
 from rollbook.hosts import fold
+from rollbook.metrics.outliers import FEWEST_ROWS
 from rollbook.records.document import read
-from rollbook.records.run import Phase, Run
+from rollbook.records.findings import Findings
+from rollbook.records.record import Phase, Record
 from rollbook.report.charts import Drawn, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, CommandShown, FindingShown, Mark, PageData
-from rollbook.report.outliers import FEWEST_ROWS
 from rollbook.report.phases import phases
-from rollbook.report.tables import Tables
 from rollbook.report.verdict import verdict
+from rollbook.sql.grids import Tables
 
 __all__ = ["build"]
 
@@ -27,7 +27,7 @@ WHEN = ("start_ns", "end_ns")
 """Evidence that says when something was, on the collector's clock."""
 
 
-def build(run: Run, tables: Tables | None) -> PageData:
+def build(run: Record, tables: Tables | None) -> PageData:
     """The document of the page, drawn from the tables of the series where there are any."""
     hosts = hosts_shown(run.hosts)
     place = {host.name: at for at, host in enumerate(hosts)}
@@ -69,13 +69,13 @@ def build(run: Run, tables: Tables | None) -> PageData:
     )
 
 
-def _drawn(run: Run, tables: Tables | None, place: Mapping[str, int]) -> Drawn:
+def _drawn(run: Record, tables: Tables | None, place: Mapping[str, int]) -> Drawn:
     if tables is None:
         return Drawn([], [], [], ["The record has no series: there is nothing to draw."])
     return draw(tables, run.hosts, place)
 
 
-def _no_outliers(run: Run, drawn: Drawn) -> str:
+def _no_outliers(run: Record, drawn: Drawn) -> str:
     """What can be said where no host stands out; of a few hosts, nothing."""
     if not drawn.charts:
         return "No series was taken, so no host can stand out."
@@ -84,7 +84,7 @@ def _no_outliers(run: Run, drawn: Drawn) -> str:
     return "No host stands out from its peers."
 
 
-def _checked(run: Run) -> Findings | None:
+def _checked(run: Record) -> Findings | None:
     path = run.path / "findings.json"
     return read(path, Findings) if path.exists() else None
 
@@ -123,7 +123,7 @@ def _finding_marks(found: Sequence[FindingShown]) -> Iterator[Mark]:
             yield Mark("finding", finding.start, finding.end, finding.message, only)
 
 
-def _command(run: Run) -> tuple[CommandShown | None, list[Mark]]:
+def _command(run: Record) -> tuple[CommandShown | None, list[Mark]]:
     """The command, and the marks of it and of the phases that it set.
 
     It ran from our first phase `command` to our last, `after`; phases of its own may have the same names.

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from rollbook.hosts import natural
-from rollbook.records.run import RunHosts
-from rollbook.report.grid import Axis, Grid, Row
-from rollbook.report.metrics import METRICS, Metric
+from rollbook.metrics.catalogue import METRICS, Metric
+from rollbook.metrics.grid import Axis, Grid, Row
+from rollbook.metrics.outliers import FEWEST_ROWS, Stretch, against_peers, over_time
+from rollbook.metrics.units import outlier_text
+from rollbook.metrics.views import PARTS
+from rollbook.protocol.beats import nearest_beat
+from rollbook.records.record import RecordHosts
+from rollbook.report.chart_order import most_telling
 from rollbook.report.model import MS, Chart, Devices, Mark, OutlierShown
-from rollbook.report.outliers import FEWEST_ROWS, Stretch, against_peers, over_time
 from rollbook.report.pack import pack
-from rollbook.report.tables import Tables
-from rollbook.report.telling import most_telling
-from rollbook.report.words import outlier_text
-from rollbook.series.clocks import nearest_beat
-from rollbook.series.views import PARTS
+from rollbook.sql.grids import Tables
 
 __all__ = ["Drawn", "draw"]
 
@@ -45,7 +45,7 @@ class _Odd:
     axis: Axis
 
 
-def draw(tables: Tables, run: RunHosts, place: Mapping[str, int]) -> Drawn:
+def draw(tables: Tables, run: RecordHosts, place: Mapping[str, int]) -> Drawn:
     """Everything that is drawn of the series; `place` gives each host's place on the page."""
     rows = sorted((Row(host.name) for host in run.series if host.samples), key=lambda row: natural(row.host))
     times = _times(run)
@@ -72,7 +72,7 @@ def draw(tables: Tables, run: RunHosts, place: Mapping[str, int]) -> Drawn:
     )
 
 
-def _times(run: RunHosts) -> tuple[int, int, int] | None:
+def _times(run: RecordHosts) -> tuple[int, int, int] | None:
     """The first and the last sample of all, and the time between two. A host's clock cannot lead outside the run."""
     ends = [time for host in run.series for time in (host.first_ns, host.last_ns) if time is not None]
     if not ends or not run.interval_seconds:
@@ -199,7 +199,7 @@ def _device_part(grid: Grid, place: Mapping[str, int]) -> Devices:
     )
 
 
-def _notes(axis: Axis, run: RunHosts, flat: Sequence[Metric], odd: int) -> list[str]:
+def _notes(axis: Axis, run: RecordHosts, flat: Sequence[Metric], odd: int) -> list[str]:
     step = f"{(run.interval_seconds or 0) * run.merged:g} s"
     notes = []
     if run.merged > 1:

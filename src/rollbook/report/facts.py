@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from rollbook.checks.changes import changes
 from rollbook.checks.compare import differences, named_rows, shared_value
 from rollbook.checks.groups import Group, form
-from rollbook.checks.shown import value_text
+from rollbook.checks.text import value_text
 from rollbook.checks.views import View, status_of, views
 from rollbook.hosts import fold
-from rollbook.records.hosts import HostRecord
+from rollbook.records.hosts import HostResult
 from rollbook.report.model import ChangeShown, FactShown
 
 __all__ = ["changed", "compared"]
@@ -18,7 +18,7 @@ __all__ = ["changed", "compared"]
 MOST_CHANGES = 400
 
 
-def compared(hosts: Sequence[HostRecord]) -> tuple[list[FactShown], list[FactShown], str]:
+def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactShown], str]:
     """Facts that differ within a group of like hosts, facts that do not, and what was compared, in words."""
     groups = form(hosts, {})
     differing, equal = [], []
@@ -60,7 +60,7 @@ def _shared(view: View, group: Group) -> Iterator[FactShown]:
                     )
 
 
-def changed(start: Sequence[HostRecord], end: Sequence[HostRecord]) -> tuple[list[ChangeShown], int]:
+def changed(start: Sequence[HostResult], end: Sequence[HostResult]) -> tuple[list[ChangeShown], int]:
     """Facts that changed, hosts with the same change together, and how many changes were too many to list."""
     after = {host.name: host for host in end if host.gave_data}
     found: dict[tuple[str, str, str, str, str], list[str]] = {}

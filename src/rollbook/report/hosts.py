@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterable
 
 from rollbook.hosts import natural
+from rollbook.metrics.units import amount
 from rollbook.records.cluster import HostInfo, HostSystemInfo
-from rollbook.records.hosts import GAVE_DATA, Cost, HostRecord, HostStatus
-from rollbook.records.run import RunHosts, SeriesHost
+from rollbook.records.hosts import GAVE_DATA, Cost, HostResult, HostStatus
+from rollbook.records.record import RecordHosts, SeriesHost
 from rollbook.report.model import MS, CostShown, GapShown, HostShown, Mark
-from rollbook.report.words import amount
 from rollbook.sources.mountinfo import MountInfo
 
 __all__ = ["cost", "hosts_shown", "marks"]
@@ -19,7 +19,7 @@ MOST_MOUNTS = 12
 WORST_FIRST: tuple[HostStatus, ...] = ("failed", "refused", "unreachable", "timed-out", "partial", "complete")
 
 
-def hosts_shown(run: RunHosts) -> list[HostShown]:
+def hosts_shown(run: RecordHosts) -> list[HostShown]:
     """In natural order of their names."""
     start = {host.name: host for host in run.start}
     series = {host.name: host for host in run.series}
@@ -31,7 +31,7 @@ def hosts_shown(run: RunHosts) -> list[HostShown]:
     )
 
 
-def _host(name: str, start: HostRecord | None, series: SeriesHost | None, end: HostRecord | None) -> HostShown:
+def _host(name: str, start: HostResult | None, series: SeriesHost | None, end: HostResult | None) -> HostShown:
     known = [part for part in (start, series, end) if part is not None]
     worst = min(known, key=lambda part: WORST_FIRST.index(part.status))
     gave = any(part.status in GAVE_DATA for part in known)
@@ -57,7 +57,7 @@ def _host(name: str, start: HostRecord | None, series: SeriesHost | None, end: H
     )
 
 
-def _about(host: HostRecord) -> list[tuple[str, str]]:
+def _about(host: HostResult) -> list[tuple[str, str]]:
     """What the host is, in a few lines, as far as it is known."""
     known = HostInfo.of(host)
     if known is None:
@@ -98,7 +98,7 @@ def _median(values: Iterable[int | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def marks(run: RunHosts, hosts: list[HostShown]) -> list[Mark]:
+def marks(run: RecordHosts, hosts: list[HostShown]) -> list[Mark]:
     """Gaps of single hosts, and where their samples come again."""
     found = []
     last = {series.name: (series.last_ns or 0) / MS for series in run.series}

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook import __version__
 from rollbook.report.pack import Packed
+from rollbook.version import __version__
 
 __all__ = [
     "MS",

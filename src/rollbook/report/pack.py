@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rollbook.report.grid import STEPS, Grid
+from rollbook.metrics.grid import STEPS, Grid
 
 __all__ = ["Packed", "pack"]
 

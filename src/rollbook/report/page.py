@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.layout import write_file
-from rollbook.records.run import Run
+from rollbook.files import write_file
+from rollbook.records.record import Record
 from rollbook.report.build import build
 from rollbook.report.model import PageData
-from rollbook.report.tables import open_tables
+from rollbook.sql.grids import open_tables
 
 __all__ = ["html", "write_report"]
 
@@ -44,7 +44,7 @@ PAGE = """<!doctype html>
 """
 
 
-def write_report(run: Run, path: Path) -> None:
+def write_report(run: Record, path: Path) -> None:
     """Write the page of a record, whole or not at all."""
     with open_tables(run) as tables:
         data = build(run, tables)

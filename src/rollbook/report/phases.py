@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rollbook.records.run import Run
-from rollbook.report.metrics import METRICS
+from rollbook.metrics.catalogue import METRICS
+from rollbook.records.record import Record
 from rollbook.report.model import MS, PhaseShown, PhaseValues
 
 __all__ = ["phases"]
 
 
-def phases(run: Run) -> list[PhaseShown]:
+def phases(run: Record) -> list[PhaseShown]:
     """The phases in which something was sampled, each with the metrics that the page knows."""
     by_phase: dict[int, dict[str, Mapping[str, Any]]] = {}
     for row in run.metadata.get("phase_statistics") or []:

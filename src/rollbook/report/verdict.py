@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rollbook.hosts import fold
+from rollbook.metrics.outliers import FEWEST_ROWS
 from rollbook.records.hosts import GAVE_DATA
 from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, OutlierShown, Verdict
-from rollbook.report.outliers import FEWEST_ROWS
 
 __all__ = ["verdict"]
 

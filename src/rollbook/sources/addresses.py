@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Files, Pages, Record, info, unique
+from rollbook.sources.base import Facts, Files, Pages, info, unique
 from rollbook.sources.text import columns_of, integer, lines_of
 
 # Interfaces that container and virtual machine software gives the same addresses on every host.
@@ -18,7 +18,7 @@ LINK_SCOPE = 0x20
 LOOPBACK_SCOPE = 0x10
 
 
-class Addresses(Record):
+class Addresses(Facts):
     """Addresses, sorted. No two hosts share those in `ipv4` and `ipv6`.
 
     Those in `private` may be on every host: of links, of bridges for guests, of services a balancer spreads.

@@ -6,13 +6,13 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, Glob, Pages, Record, delta, key
+from rollbook.sources.base import KIB, Facts, Glob, Pages, delta, key
 from rollbook.sources.text import devices, integer, when
 
 ROOT = "/sys/bus/pci/devices"
 
 
-class DeviceErrors(Record):
+class DeviceErrors(Facts):
     """One device's totals since boot. Bridges too: the port above a bad card often counts first."""
 
     slot: Annotated[str, key()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, gauge, key, same, unique
+from rollbook.sources.base import Facts, Glob, Pages, gauge, key, same, unique
 from rollbook.sources.text import devices, integer, when
 
 ROOT = "/sys/class/drm"
 
 
-class AmdGpu(Record):
+class AmdGpu(Facts):
     """One card. Other vendors' cards have none of these files and do not appear."""
 
     card: Annotated[str, key()]

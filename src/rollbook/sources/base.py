@@ -1,6 +1,6 @@
 """What a source is: what the agent shall read, how the text becomes a typed record, how its values compare.
 
-A source module declares a `Record` (or several), a pure `parse`, and `SOURCE`. Everything else (snapshot, series,
+A source module declares a `Facts` (or several), a pure `parse`, and `SOURCE`. Everything else (snapshot, series,
 checks, diff, docs) follows from that declaration. `parse` gets text that came from a host and is therefore
 untrusted: it may raise `ParseError`, `ValueError`, `KeyError` or `IndexError` for text it does not know, nothing
 else; `Source.parse` turns them all into `ParseError`.
@@ -22,11 +22,11 @@ __all__ = [
     "Ask",
     "Command",
     "Compare",
+    "Facts",
     "File",
     "Files",
     "Glob",
     "Pages",
-    "Record",
     "Source",
     "band",
     "columns",
@@ -50,7 +50,7 @@ KIB = 1024
 SELDOM = 10.0  # seconds, as the agent has it
 
 
-class Record(msgspec.Struct, kw_only=False, omit_defaults=True):
+class Facts(msgspec.Struct, kw_only=False, omit_defaults=True):
     """Typed values of one source, or one row of a source that is a table."""
 
 
@@ -125,7 +125,7 @@ def columns(how: Compare) -> Compare:
 
 
 @functools.cache
-def compare_of(record: type[Record]) -> Mapping[str, Compare]:
+def compare_of(record: type[Facts]) -> Mapping[str, Compare]:
     """How each field of a record compares; fields without a note are `info`."""
     hints = typing.get_type_hints(record, include_extras=True)
     found = {}
@@ -171,7 +171,7 @@ class Source:
     """
 
     asks: tuple[Ask, ...]
-    pages_to_record: Callable[[Pages], Any]
+    pages_to_facts: Callable[[Pages], Any]
     produces: Any
     every: int = 0
     limit: int = 256 * KIB
@@ -185,17 +185,17 @@ class Source:
     def parse(self, pages: Pages) -> Any:
         """Turn pages into the typed record (or list of records); raises nothing but `ParseError`."""
         try:
-            return self.pages_to_record(pages)
+            return self.pages_to_facts(pages)
         except ParseError as error:
             raise ParseError(f"{self.name}: {error}") from error
         except (ValueError, KeyError, IndexError, OverflowError, msgspec.MsgspecError) as error:
             raise ParseError(f"{self.name}: not in a form this version knows ({error!r})") from error
 
     @property
-    def record(self) -> type[Record]:
+    def row_type(self) -> type[Facts]:
         """The record type, or the row type of a table."""
         args = typing.get_args(self.produces)
-        return typing.cast("type[Record]", args[0] if args else self.produces)
+        return typing.cast("type[Facts]", args[0] if args else self.produces)
 
     @property
     def table(self) -> bool:

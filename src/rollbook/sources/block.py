@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rollbook.sources.base import KIB, Glob, Pages, Record, band, info, key, same, same_set
+from rollbook.sources.base import KIB, Facts, Glob, Pages, band, info, key, same, same_set
 from rollbook.sources.text import bounded, bus, chosen, devices, flag, integer, last_part, natural, when
 
 DEVICES = "/sys/block/[!l]*"  # no loop devices: each is a file of a file system, and a distribution may use dozens
 SECTOR = 512  # `size` counts these on every device, whatever its block size
 
 
-class Block(Record):
+class Block(Facts):
     """One device. Data of a device with `parents`, and of a partition, is counted again at what lies under it.
 
     `serial` and `wwid` are not compared: hosts that share a volume see the same ones.

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, columns, delta, info, key, same
+from rollbook.sources.base import Facts, Glob, Pages, columns, delta, info, key, same
 from rollbook.sources.text import devices, fields_of, integer, when
 
 ROOT = "/proc/net/bonding"
 
 
-class Bond(Record):
+class Bond(Facts):
     """One bond. A bond that is up may still have lost a member: see `slaves`."""
 
     bond: Annotated[str, key()]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Glob, Pages, Record, band, info, same
+from rollbook.sources.base import Facts, Glob, Pages, band, info, same
 from rollbook.sources.text import columns_of, integer, levels, lines_of, members
 
 OWN = "/proc/self/cgroup"
@@ -18,7 +18,7 @@ V1 = "memory.limit_in_bytes cpu.cfs_quota_us cpu.cfs_period_us cpuset.effective_
 NO_LIMIT = 1 << 62
 
 
-class CgroupLimits(Record):
+class CgroupLimits(Facts):
     """Limits in force on the agent's own control group, which is the job's where it was started in the job.
 
     A limit that nothing sets is left out. `cpu_quota` is in CPUs, 2.5 of them for instance. systemd makes that on tasks

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, columns, counter, gauge
+from rollbook.sources.base import Facts, Glob, Pages, columns, counter, gauge
 from rollbook.sources.text import fields_of, integer, lines_of
 
 FILES = ("cpu.stat", "cpuacct.usage", "memory.current", "memory.usage_in_bytes", "memory.events", "io.stat")
 
 
-class CgroupStat(Record):
+class CgroupStat(Facts):
     """The control group of the Slurm job that the agent is in; without Slurm, the one that the agent itself is in.
 
     That is the login's own over ssh, which tells little of the host; on this machine a wrapped command shares it. I/O

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import File, Record, gauge, info, key, same
+from rollbook.sources.base import Facts, File, gauge, info, key, same
 from rollbook.sources.text import columns_of, integer, lines_of
 
 
-class Subsystem(Record):
+class Subsystem(Facts):
     """One subsystem; hierarchy 0 is the unified one, or none."""
 
     subsys_name: Annotated[str, key()]

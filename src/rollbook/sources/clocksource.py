@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Files, Pages, Record, info, same
+from rollbook.sources.base import Facts, Files, Pages, info, same
 
 ROOT = "/sys/devices/system/clocksource/clocksource0"
 
 
-class Clocksource(Record):
+class Clocksource(Facts):
     """The clock in use. A host that fell back from tsc to hpet pays for it with every timestamp."""
 
     current: Annotated[str, same()]

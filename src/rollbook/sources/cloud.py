@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Files, Pages, Record, same, unique
+from rollbook.sources.base import Facts, Files, Pages, same, unique
 
 ROOT = "/sys/class/dmi/id"
 NAMES = ("sys_vendor", "product_name", "bios_version", "board_asset_tag", "chassis_asset_tag")
@@ -38,7 +38,7 @@ HYPERVISORS = (
 )
 
 
-class Cloud(Record):
+class Cloud(Facts):
     """The provider, if it is a known one; the hypervisor, if it shows itself. Both unknown: most likely metal."""
 
     provider: Annotated[str | None, same()] = None

@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, info, same
+from rollbook.sources.base import Facts, File, info, same
 
 # These name the host's own disks, addresses and boot files. That they are set is compared, their value is not.
 _OWN = (
@@ -17,7 +17,7 @@ _OWN = (
 OWN = frozenset(_OWN.split())
 
 
-class Cmdline(Record):
+class Cmdline(Facts):
     """The command line, and its words with the values that belong to one host written as `*`."""
 
     words: Annotated[list[str], same()]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, same
+from rollbook.sources.base import Facts, Glob, Pages, same
 from rollbook.sources.text import flag, last_part, members, natural, when
 
 ROOT = "/sys/devices/system/cpu"
 LISTS = ("online", "offline", "possible", "present", "isolated", "nohz_full")
 
 
-class Topology(Record):
+class Topology(Facts):
     """CPU lists as the kernel writes them (`0-15,32-47`; empty text: no CPU), counted, and the shape they form.
 
     `sockets` and `cores` are those of the online CPUs. They need no CPU model text, so they hold on ARM too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import KIB, Glob, Pages, Record, same
+from rollbook.sources.base import KIB, Facts, Glob, Pages, same
 from rollbook.sources.text import last_part, tally, when
 
 # Never scaling_cur_freq: on some kernels reading it waits 20 ms for every single CPU.
@@ -18,7 +18,7 @@ NAMES = (
 )
 
 
-class Frequency(Record):
+class Frequency(Facts):
     """Each setting's values with the number of CPUs that have it: more than one entry is a mixed host.
 
     Frequencies are in kHz. A plain VM has no cpufreq at all; energy preferences need a driver that knows them.

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, same
+from rollbook.sources.base import Facts, Glob, Pages, same
 from rollbook.sources.text import devices, integer
 
 ROOT = "/sys/devices/system/cpu"
 
 
-class Idle(Record):
+class Idle(Facts):
     """How CPUs idle. The states are those of the first CPU, shallowest first."""
 
     driver: Annotated[str | None, same()] = None

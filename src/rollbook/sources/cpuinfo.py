@@ -13,14 +13,14 @@ from typing import Annotated
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, File, Record, same, same_set
+from rollbook.sources.base import KIB, Facts, File, same, same_set
 from rollbook.sources.cpu_names import architecture_of, model_of, stepping_of, vendor_of
 from rollbook.sources.text import integer, lines_of
 
 Blocks = list[dict[str, str]]
 
 
-class CpuInfo(Record):
+class CpuInfo(Facts):
     """The host's processors as one. A value is the one most CPUs have; `mixed` lists all where they differ.
 
     `flags` are those that every CPU has; `mixed` holds under "flags" those that only some have.

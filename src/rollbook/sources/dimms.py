@@ -9,7 +9,7 @@ import re
 import struct
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, info, key, same
+from rollbook.sources.base import Facts, Glob, Pages, info, key, same
 from rollbook.sources.dmi import told
 
 ROOT = "/sys/firmware/dmi/entries"
@@ -21,7 +21,7 @@ UNKNOWN, EXTENDED = 0xFFFF, 0x7FFF
 IN_KIB = 0x8000
 
 
-class Slot(Record):
+class Slot(Facts):
     """One slot: 0 MiB where it is empty, None where the firmware does not know. Speeds are in million transfers/s."""
 
     slot: Annotated[str, key()]

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, counter, gauge, info, key
+from rollbook.sources.base import Facts, File, counter, gauge, info, key
 from rollbook.sources.text import columns_of, integers, lines_of
 
 
-class Disk(Record):
+class Disk(Facts):
     """One device's totals since boot: whole disks, partitions, loop and ram devices as the kernel lists them.
 
     A sector is 512 bytes on every device.

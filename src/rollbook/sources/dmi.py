@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Files, Pages, Record, same, unique
+from rollbook.sources.base import Facts, Files, Pages, same, unique
 
 ROOT = "/sys/class/dmi/id"
 
@@ -56,7 +56,7 @@ CHASSIS = {
 }
 
 
-class Machine(Record):
+class Machine(Facts):
     """The machine's make and firmware. Serial number and UUID are readable by root only."""
 
     sys_vendor: Annotated[str | None, same()] = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, delta, key, same
+from rollbook.sources.base import Facts, Glob, Pages, delta, key, same
 from rollbook.sources.text import devices, integer, when
 
 ROOT = "/sys/devices/system/edac/mc"
 
 
-class MemoryController(Record):
+class MemoryController(Facts):
     """One controller: corrected and uncorrected errors since its driver was loaded, and the memory behind it."""
 
     controller: Annotated[str, key()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, delta, info, key, same
+from rollbook.sources.base import Facts, Glob, Pages, delta, info, key, same
 from rollbook.sources.text import integer, when
 
 ROOT = "/sys/devices/system/edac/mc"
@@ -13,7 +13,7 @@ NAMES = ("dimm_label", "dimm_mem_type", "size", "dimm_ce_count", "dimm_ue_count"
 PATH = re.compile(rf"{ROOT}/(mc\d+/(?:dimm|rank)\d+)/(\w+)", re.ASCII)
 
 
-class Dimm(Record):
+class Dimm(Facts):
     """One DIMM as its controller sees it. The label is the driver's, or the site's where it wrote the board's names."""
 
     dimm: Annotated[str, key()]

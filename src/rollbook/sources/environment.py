@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Ask, Pages, Record, Source, columns, info, same
+from rollbook.sources.base import Ask, Facts, Pages, Source, columns, info, same
 from rollbook.sources.text import lines_of
 
 _PREFIXES = (
@@ -26,7 +26,7 @@ VOLATILE = re.compile(
 OWN_DEVICE = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}")
 
 
-class Environment(Record):
+class Environment(Facts):
     """Variables by name. `volatile` are those that differ between the ranks or launches of one job."""
 
     settings: Annotated[dict[str, str], columns(same())]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Ask, Pages, Record, Source, gauge, key
+from rollbook.sources.base import Ask, Facts, Pages, Source, gauge, key
 from rollbook.sources.text import integer, lines_of, number
 
 QUERY = (
@@ -17,7 +17,7 @@ QUERY = (
 )
 
 
-class GpuLoad(Record):
+class GpuLoad(Facts):
     """One GPU now; None where it does not tell."""
 
     index: Annotated[int, key()]

@@ -6,13 +6,13 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Glob, Pages, Record, gauge, key, same
+from rollbook.sources.base import Facts, Glob, Pages, gauge, key, same
 from rollbook.sources.text import devices, integer
 
 ROOT = "/sys/kernel/mm/hugepages/"
 
 
-class HugePagePool(Record):
+class HugePagePool(Facts):
     """The pool of one page size."""
 
     size_kib: Annotated[int, key()]

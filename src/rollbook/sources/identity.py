@@ -6,10 +6,10 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Files, Pages, Record, info, same, unique
+from rollbook.sources.base import Facts, Files, Pages, info, same, unique
 
 
-class Identity(Record):
+class Identity(Facts):
     """A host's own names. Two hosts with one machine id were cloned from one image."""
 
     hostname: Annotated[str, unique()]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, info, key, same, unique
+from rollbook.sources.base import Facts, Glob, Pages, info, key, same, unique
 from rollbook.sources.text import devices, integer, natural, number, pci_slot, when
 
 ROOT = "/sys/class/infiniband"
 
 
-class Port(Record):
+class Port(Facts):
     """One port of one device (InfiniBand, RoCE, EFA…): `mlx5_0:1`."""
 
     port: Annotated[str, key()]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, columns, counter, delta, key
+from rollbook.sources.base import Facts, Glob, Pages, columns, counter, delta, key
 from rollbook.sources.text import bounded, integer
 
 WORD = 4  # bytes
@@ -29,7 +29,7 @@ LINK_ERRORS = frozenset(
 )
 
 
-class PortCounters(Record):
+class PortCounters(Facts):
     """One port's totals: bytes, errors of the link, and every other counter the driver has."""
 
     port: Annotated[str, key()]

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, same
+from rollbook.sources.base import Facts, Glob, Pages, same
 from rollbook.sources.text import last_part, tally
 
 UNITS, GROUPS = "/sys/class/iommu", "/sys/kernel/iommu_groups"
 
 
-class Iommu(Record):
+class Iommu(Facts):
     """Units, and the domain types of the groups with how many have each.
 
     `identity` passes addresses through, `DMA` and `DMA-FQ` translate, which slows small transfers.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Files, Pages, Record, gauge, same
+from rollbook.sources.base import Facts, Files, Pages, gauge, same
 from rollbook.sources.text import integer
 
 ROOT = "/sys/kernel/mm/ksm"
 
 
-class Ksm(Record):
+class Ksm(Facts):
     """Same-page merging. `run` is 0 stopped, 1 running, 2 stopped and unmerged."""
 
     run: Annotated[int, same()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, info, key, same
+from rollbook.sources.base import Facts, File, info, key, same
 from rollbook.sources.text import integer, lines_of
 
 SHORT = {
@@ -28,7 +28,7 @@ SHORT = {
 }
 
 
-class Limit(Record):
+class Limit(Facts):
     """One limit under its name in limits.conf(5). The kernel sets every limit: null is unlimited."""
 
     resource: Annotated[str, key()]

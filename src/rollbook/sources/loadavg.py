@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import File, Record, gauge
+from rollbook.sources.base import Facts, File, gauge
 from rollbook.sources.text import columns_of, integer, number
 
 
-class LoadAvg(Record):
+class LoadAvg(Facts):
     """Load averages and tasks. Running tasks include the reader itself."""
 
     load_1min: Annotated[float, gauge("tasks")]

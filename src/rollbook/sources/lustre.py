@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, Glob, Pages, Record, columns, expected, info, same
+from rollbook.sources.base import KIB, Facts, Glob, Pages, columns, expected, info, same
 from rollbook.sources.text import chosen
 
 # Parameters moved from /proc to /sys over the 2.x releases, and what is no single value to debugfs, for root only.
@@ -21,7 +21,7 @@ PATTERNS = (
 )
 
 
-class Lustre(Record):
+class Lustre(Facts):
     """One client. Tunables are by `osc.FSNAME.name`, each with all values found over the targets.
 
     Imports give the state per target: FULL is connected, IDLE is connected and at rest, as any that is not used.

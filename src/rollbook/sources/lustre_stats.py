@@ -6,14 +6,14 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Glob, Pages, Record, counter, info, key
+from rollbook.sources.base import Facts, Glob, Pages, counter, info, key
 from rollbook.sources.text import devices, integer, lines_of
 
 PARENTS = ("/sys/kernel/debug/lustre/llite/", "/proc/fs/lustre/llite/")
 LINE = re.compile(r"(\w+)\s+(\d+) samples \[(\w+)\]((?:\s+\d+)*)\s*", re.ASCII)
 
 
-class LustreStats(Record):
+class LustreStats(Facts):
     """One operation of one mount: how often, and the sum in its unit (bytes, usec) where it has one."""
 
     file_system: Annotated[str, key()]

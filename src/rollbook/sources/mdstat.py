@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, gauge, key, same, same_set
+from rollbook.sources.base import Facts, File, gauge, key, same, same_set
 from rollbook.sources.text import integer, number
 
 
-class Array(Record):
+class Array(Facts):
     """One array. Levels without redundancy (linear, raid0) are never degraded: for them it stays unknown."""
 
     array: Annotated[str, key()]

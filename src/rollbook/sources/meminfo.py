@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, band, columns, gauge, same
+from rollbook.sources.base import Facts, File, band, columns, gauge, same
 from rollbook.sources.text import fields_of, integer
 
 
-class MemInfo(Record):
+class MemInfo(Facts):
     """Every line under the kernel's own name, and again by type the four that hosts are compared by."""
 
     # Two equal hosts differ by what firmware and crash kernel reserved; a lost DIMM is more than that.

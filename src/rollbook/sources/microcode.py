@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, same
+from rollbook.sources.base import Facts, Glob, Pages, same
 from rollbook.sources.text import tally
 
 
-class Microcode(Record):
+class Microcode(Facts):
     """Revisions with the number of CPUs that run them. A VM shows what its hypervisor invents."""
 
     versions: Annotated[dict[str, int], same()]

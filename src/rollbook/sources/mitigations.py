@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, columns, same
+from rollbook.sources.base import Facts, Glob, Pages, columns, same
 from rollbook.sources.text import last_part
 
 
-class Mitigations(Record):
+class Mitigations(Facts):
     """The kernel's words per flaw: they decide what a system call costs. Kernels differ in the flaws they know."""
 
     flaws: Annotated[dict[str, str], columns(same())]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, columns, same, same_set
+from rollbook.sources.base import Facts, Glob, Pages, columns, same, same_set
 from rollbook.sources.text import columns_of, devices, lines_of
 
 
-class Modules(Record):
+class Modules(Facts):
     """Modules by name. Drivers built into the kernel have a version too, but are not in `loaded`."""
 
     versions: Annotated[dict[str, str], columns(same())]

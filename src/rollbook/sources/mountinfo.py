@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, File, Record, info, key, same
+from rollbook.sources.base import KIB, Facts, File, info, key, same
 from rollbook.sources.text import lines_of, unescape
 
 # Served by another machine, or by the one this machine is a guest of.
@@ -23,7 +23,7 @@ VOLATILE = frozenset({"addr", "clientaddr", "fd", "mountaddr", "mountport", "pgr
 MEMORY_SIZED = frozenset({"nr_inodes", "size"})
 
 
-class MountInfo(Record):
+class MountInfo(Facts):
     """The mount one sees at a place. Options that differ between equal hosts are kept apart."""
 
     mount_point: Annotated[str, key()]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, File, Record, info, key
+from rollbook.sources.base import KIB, Facts, File, info, key
 from rollbook.sources.text import integer, lines_of, unescape
 
 
-class Mount(Record):
+class Mount(Facts):
     """One line. A place mounted over has several."""
 
     device: Annotated[str, info()]

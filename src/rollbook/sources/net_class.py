@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, delta, key, same, same_set, unique
+from rollbook.sources.base import Facts, Glob, Pages, delta, key, same, same_set, unique
 from rollbook.sources.text import devices, flag, integer, last_part, natural, pci_slot, when
 
 ROOT = "/sys/class/net"
@@ -32,7 +32,7 @@ NAMES = (
 NO_SPEED = (0, 65535, 4294967295)
 
 
-class Interface(Record):
+class Interface(Facts):
     """One interface. Traffic of one that has `lower` interfaces (bond, bridge, VLAN) is counted again at those.
 
     No speed does not mean no link: virtual interfaces often have none. Whether it is up is in `operstate` (where

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, counter, key
+from rollbook.sources.base import Facts, File, counter, key
 from rollbook.sources.text import columns_of, integer
 
 
-class Interface(Record):
+class Interface(Facts):
     """One interface's totals since it came up."""
 
     interface_name: Annotated[str, key()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Files, Pages, Record, columns, counter, gauge
+from rollbook.sources.base import Facts, Files, Pages, columns, counter, gauge
 from rollbook.sources.text import integer, lines_of
 
 # All other columns are totals since boot.
@@ -22,7 +22,7 @@ LEVELS = frozenset(
 )
 
 
-class NetSnmp(Record):
+class NetSnmp(Facts):
     """Columns by `Protocol.Name`, as in `Tcp.RetransSegs` or `TcpExt.ListenDrops`."""
 
     counters: Annotated[dict[str, int], columns(counter("events"))]

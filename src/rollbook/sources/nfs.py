@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, File, Record, columns, counter, gauge, info, key, same
+from rollbook.sources.base import KIB, Facts, File, columns, counter, gauge, info, key, same
 from rollbook.sources.mountinfo import options_of
 from rollbook.sources.text import bounded, columns_of, integer, integers, lines_of, unescape
 
@@ -24,7 +24,7 @@ EVENTS = tuple(_EVENTS.split())
 TRANSPORTS = {"tcp": (2, 5, 6, 7), "rdma": (2, 5, 6, 7), "udp": (None, 2, 3, 4)}
 
 
-class NfsMount(Record):
+class NfsMount(Facts):
     """One NFS mount. `connections` are those that are there; `nconnect` is what the mount asked for.
 
     Normal bytes go through the page cache, direct ones past it (O_DIRECT), server bytes over the wire.

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import KIB, File, Record, counter, info, key
+from rollbook.sources.base import KIB, Facts, File, counter, info, key
 from rollbook.sources.nfs import nfs_mounts
 from rollbook.sources.text import columns_of, integers
 
 
-class NfsOperation(Record):
+class NfsOperation(Facts):
     """One operation of one mount, since it was mounted.
 
     Times are sums over requests: in the send queue, from sending to the answer, and both with the retries.

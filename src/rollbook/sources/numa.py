@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, band, key, same
+from rollbook.sources.base import Facts, Glob, Pages, band, key, same
 from rollbook.sources.text import devices, integer, members
 
 ROOT = "/sys/devices/system/node"
 
 
-class Node(Record):
+class Node(Facts):
     """One node. Nodes without CPUs (CXL or HBM memory) and without memory (empty sockets) are normal."""
 
     node: Annotated[int, key()]

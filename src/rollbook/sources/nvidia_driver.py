@@ -6,10 +6,10 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, same
+from rollbook.sources.base import Facts, File, same
 
 
-class Driver(Record):
+class Driver(Facts):
     """The module's version, and whether it is the open or the proprietary flavour."""
 
     version: Annotated[str, same()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, key, same, unique
+from rollbook.sources.base import Facts, Glob, Pages, key, same, unique
 from rollbook.sources.text import devices, fields_of
 
 ROOT = "/proc/driver/nvidia/gpus"
 
 
-class KnownGpu(Record):
+class KnownGpu(Facts):
     """One GPU by its PCI address."""
 
     slot: Annotated[str, key()]

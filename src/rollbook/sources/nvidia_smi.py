@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import KIB, Command, Record, delta, gauge, info, key, same, unique
+from rollbook.sources.base import KIB, Command, Facts, delta, gauge, info, key, same, unique
 from rollbook.sources.text import integer, number
 
 
-class Gpu(Record):
+class Gpu(Facts):
     """One GPU. What it does at the moment (clocks, power, link generation) is volatile, what it may do is not."""
 
     index: Annotated[int, key()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, info, key, same, unique
+from rollbook.sources.base import Facts, Glob, Pages, info, key, same, unique
 from rollbook.sources.text import devices, natural
 
 ROOT = "/sys/class/nvme"
@@ -22,7 +22,7 @@ NAMES = (
 OWN = ("src_addr=", "host_traddr=", "host_iface=")  # of an address over a fabric: the host's own end
 
 
-class Controller(Record):
+class Controller(Facts):
     """One controller. Over a fabric hosts share the target: its serial number stands apart, not compared.
 
     `address` is where the controller is, without the host's own end of a connection.

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Ask, Pages, Record, Source, counter, delta, gauge, info, key
+from rollbook.sources.base import Ask, Facts, Pages, Source, counter, delta, gauge, info, key
 from rollbook.sources.text import bounded, integer, last_part
 
 ASK = Ask("each", ("/sys/class/nvme/nvme[0-9]*", "nvme", "smart-log", "-o", "json", "/dev/{}"))
 
 
-class Health(Record):
+class Health(Facts):
     """One drive. `critical_warning` has a bit for each alarm; 100 percent used is the end of its rated life."""
 
     controller: Annotated[str, key()]

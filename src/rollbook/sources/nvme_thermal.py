@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, columns, gauge, key
+from rollbook.sources.base import Facts, Glob, Pages, columns, gauge, key
 from rollbook.sources.text import celsius, devices
 
 ROOT = "/sys/class/nvme"
 
 
-class DriveTemperature(Record):
+class DriveTemperature(Facts):
     """One controller's sensors by label: "Composite" is what the drive throttles by."""
 
     controller: Annotated[str, key()]

@@ -6,11 +6,11 @@ import re
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, columns, info, same
+from rollbook.sources.base import Facts, File, columns, info, same
 from rollbook.sources.text import lines_of
 
 
-class OsRelease(Record):
+class OsRelease(Facts):
     """The distribution. `fields` has every assignment by its own name, unquoted."""
 
     id: Annotated[str | None, same()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from rollbook.sources.base import KIB, Glob, Pages, Record, gauge, key, same
+from rollbook.sources.base import KIB, Facts, Glob, Pages, gauge, key, same
 from rollbook.sources.text import devices, integer, last_part, natural, number, when
 
 ROOT = "/sys/bus/pci/devices"
@@ -36,7 +36,7 @@ CLASSES = {
 NO_WIDTH = (0, 255)  # no link trained, or not told: virtual functions, emulated devices
 
 
-class Device(Record):
+class Device(Facts):
     """One device. Its present link speed is volatile: graphics processors lower it when idle.
 
     `degraded` therefore judges those by width alone, all others by speed too, by what both the device and the port that

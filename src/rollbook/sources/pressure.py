@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Files, Pages, Record, counter, gauge, key
+from rollbook.sources.base import Facts, Files, Pages, counter, gauge, key
 from rollbook.sources.text import integer, lines_of, number
 
 
-class Pressure(Record):
+class Pressure(Facts):
     """One resource. `some` is time in which a task waited, `full` time in which all did; both since boot.
 
     A kernel without the line leaves the values out: `full` of cpu came with 5.13, irq (6.1) has no `some`.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, counter, info, key
+from rollbook.sources.base import Facts, Glob, Pages, counter, info, key
 from rollbook.sources.text import devices, integer, when
 
 ROOT = "/sys/class/powercap"
 
 
-class Zone(Record):
+class Zone(Facts):
     """One zone: `intel-rapl:0` is a package, `intel-rapl:0:0` a part of it (`core`) or beside it (`dram`).
 
     The counter wraps at `max_energy_range_uj`, within minutes at full load. Since 5.10 only root reads it.

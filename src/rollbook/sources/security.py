@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Files, Pages, Record, same
+from rollbook.sources.base import Facts, Files, Pages, same
 from rollbook.sources.text import chosen, flag, when
 
 
-class Security(Record):
+class Security(Facts):
     """What is on. What the kernel does not have, or hides from the user, is left out."""
 
     selinux: Annotated[str | None, same()] = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Glob, Pages, Record, columns, same
+from rollbook.sources.base import Facts, Glob, Pages, columns, same
 from rollbook.sources.text import fields_of
 
 UNITS = (
@@ -27,7 +27,7 @@ UNITS = (
 UNIFIED, NAMED = "/sys/fs/cgroup/{}/cgroup.events", "/sys/fs/cgroup/systemd/{}/cgroup.procs"
 
 
-class Services(Record):
+class Services(Facts):
     """active or inactive per unit. One that failed, or is not installed, has no process and is inactive."""
 
     states: Annotated[dict[str, str], columns(same())]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, columns, counter
+from rollbook.sources.base import Facts, File, columns, counter
 from rollbook.sources.text import bounded, integer, lines_of
 
 
-class SoftIrqs(Record):
+class SoftIrqs(Facts):
     """Times each kind ran since boot, on all CPUs together."""
 
     totals: Annotated[dict[str, int], columns(counter("interrupts"))]

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import File, Record, counter, gauge, info, key
+from rollbook.sources.base import Facts, File, counter, gauge, info, key
 from rollbook.sources.text import columns_of, integer, lines_of
 
 
-class Softnet(Record):
+class Softnet(Facts):
     """One CPU. A squeeze is a receive round that ended for lack of budget with packets left.
 
     The row is `cpu3` where the kernel says which CPU it is (from 5.10 on). Before, lines are in order of the CPUs

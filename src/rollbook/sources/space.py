@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Ask, Pages, Record, Source, band, gauge, info, key
+from rollbook.sources.base import Ask, Facts, Pages, Source, band, gauge, info, key
 from rollbook.sources.text import bounded, columns_of, integer, unescape
 
 
-class Space(Record):
+class Space(Facts):
     """One file system. Available is what a user without privileges can fill; free counts the reserve too.
 
     File systems that make inodes as they go have no number of them.

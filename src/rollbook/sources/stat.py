@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, counter, info, key
+from rollbook.sources.base import Facts, File, counter, info, key
 from rollbook.sources.text import columns_of, integers, lines_of
 
 
-class Cpu(Record):
+class Cpu(Facts):
     """One CPU's time since boot in ticks of 10 ms; the row `cpu` is the sum over all.
 
     Guest time is contained in user and nice time. Idle and iowait may step back by a tick.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import File, Record, counter, gauge, info
+from rollbook.sources.base import Facts, File, counter, gauge, info
 from rollbook.sources.text import columns_of, integer, lines_of
 
 
-class StatTotals(Record):
+class StatTotals(Facts):
     """The lines beside the CPUs. Of `intr` and `softirq`, which go on with a number per kind, only the sum."""
 
     ctxt: Annotated[int, counter("switches")]

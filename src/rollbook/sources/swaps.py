@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, gauge, key, same
+from rollbook.sources.base import Facts, File, gauge, key, same
 from rollbook.sources.text import columns_of, integer, unescape
 
 
-class Swap(Record):
+class Swap(Facts):
     """One swap area."""
 
     filename: Annotated[str, key()]

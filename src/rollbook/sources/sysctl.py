@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Glob, Pages, Record, band, columns, same
+from rollbook.sources.base import Facts, Glob, Pages, band, columns, same
 from rollbook.sources.text import columns_of, integer
 
 ROOT = "/proc/sys/"
@@ -36,7 +36,7 @@ SCALED = ("fs/file-max", "fs/inotify/max_user_watches", "kernel/threads-max", "v
 SCALED_TRIPLES = ("net/ipv4/tcp_mem", "net/ipv4/udp_mem")
 
 
-class Sysctl(Record):
+class Sysctl(Facts):
     """Settings by their dotted name; several numbers stand in one text, parted by single blanks."""
 
     settings: Annotated[dict[str, str], columns(same())]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, gauge, info, key
+from rollbook.sources.base import Facts, Glob, Pages, gauge, info, key
 from rollbook.sources.text import celsius, devices, last_part, when
 
 ZONES, CHIPS = "/sys/class/thermal", "/sys/class/hwmon"
 
 
-class Sensor(Record):
+class Sensor(Facts):
     """One sensor: `thermal_zone0` or `hwmon3/temp1`. Those numbers may change at boot, chip and label do not."""
 
     sensor: Annotated[str, key()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Glob, Pages, Record, delta
+from rollbook.sources.base import Facts, Glob, Pages, delta
 from rollbook.sources.text import bounded, integer, last_part
 
 ROOT = "/sys/devices/system/cpu"
 
 
-class Throttle(Record):
+class Throttle(Facts):
     """Events since boot, summed over the CPUs: each CPU of a hot package counts the package's event."""
 
     core: Annotated[int | None, delta()] = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Files, Pages, Record, same
+from rollbook.sources.base import Facts, Files, Pages, same
 from rollbook.sources.text import chosen
 
 ROOT = "/sys/kernel/mm/transparent_hugepage"
 
 
-class HugePages(Record):
+class HugePages(Facts):
     """Transparent huge pages."""
 
     enabled: Annotated[str, same()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Ask, Pages, Record, Source, gauge, info, same
+from rollbook.sources.base import Ask, Facts, Pages, Source, gauge, info, same
 from rollbook.sources.text import integer, number
 
 CHRONY = ("chronyc", "-c", "-n", "tracking")
@@ -16,7 +16,7 @@ TIMESYNCD = "/run/systemd/timesync/synchronized"
 ZONE, ZONE_NAME = "/etc/localtime", "/etc/timezone"
 
 
-class TimeSync(Record):
+class TimeSync(Facts):
     """State of the clock. Only chrony says how far off it is; timesyncd, whether it was ever set since the boot.
 
     `synchronised` is empty where neither knows: another daemon may keep the clock. The offset has the sign that

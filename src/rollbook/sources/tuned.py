@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Files, Pages, Record, same
+from rollbook.sources.base import Facts, Files, Pages, same
 
 ROOT = "/etc/tuned"
 
 
-class Tuned(Record):
+class Tuned(Facts):
     """The profile, and whether a person chose it or tuned did. Empty text: no profile."""
 
     profile: Annotated[str | None, same()] = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Files, Pages, Record, same
+from rollbook.sources.base import Facts, Files, Pages, same
 from rollbook.sources.text import flag, when
 
 ROOT = "/sys/devices/system/cpu"
 
 
-class Turbo(Record):
+class Turbo(Facts):
     """Turbo (Intel) or boost (others), and the operation mode of the vendor's driver."""
 
     enabled: Annotated[bool | None, same()] = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import File, Record, counter, gauge
+from rollbook.sources.base import Facts, File, counter, gauge
 from rollbook.sources.text import columns_of, number
 
 
-class Uptime(Record):
+class Uptime(Facts):
     """How long the host has been up. The idle time is the sum over its CPUs."""
 
     uptime_seconds: Annotated[float, gauge("s")]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import File, Record, info
+from rollbook.sources.base import Facts, File, info
 
 
-class Version(Record):
+class Version(Facts):
     """The banner, and the release in it. Hosts are compared by the release in `identity`."""
 
     banner: Annotated[str, info()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import File, Record, columns, counter, gauge
+from rollbook.sources.base import Facts, File, columns, counter, gauge
 from rollbook.sources.text import fields_of, integer
 
 # `nr_` names a level, except in these: the kernel only ever adds to them.
@@ -25,7 +25,7 @@ TOTALS = frozenset(
 )
 
 
-class VmStat(Record):
+class VmStat(Facts):
     """Levels in pages, and events since boot; `pgpgin` and `pgpgout` count KiB."""
 
     gauges: Annotated[dict[str, int], columns(gauge("pages"))]

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from rollbook.agent import stand_in
-from rollbook.collect.frames import Decoder, Frame
 from rollbook.collect.gather import look_at
-from rollbook.collect.plan import Plan
 from rollbook.collect.session import Session
 from rollbook.errors import TransportError
 from rollbook.hosts import Host
+from rollbook.protocol.frames import Decoder, Frame
+from rollbook.protocol.plan import Plan
 from rollbook.sources import catalogue
 from rollbook.sources.base import File
 from rollbook.transports.base import Ending, Transport

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rollbook.agent.reading import page
-from rollbook.collect.readings import Status
 from rollbook.errors import TransportError
+from rollbook.protocol.readings import Status
 
 __all__ = ["FakeHost", "Text", "pages_of"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rollbook import agent
-from rollbook.collect.frames import Decoder, Frame
-from rollbook.collect.plan import Plan
-from rollbook.series.journal import Journal
-from rollbook.series.varint import put_varint
+from rollbook.journal.log import Journal
+from rollbook.protocol.frames import Decoder, Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.varint import put_varint
 from rollbook.sources import catalogue
 
 __all__ = ["Beats", "Script", "begin_of", "body_of", "mutated", "record_this_machine", "synthesise"]

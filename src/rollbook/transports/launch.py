@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from rollbook import agent
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
+from rollbook.transports.launcher_output import about
 from rollbook.transports.listener import ADDRESSES, Listener, Who
 from rollbook.transports.merged import Merged
 from rollbook.transports.pipe import Ending, Pipe
-from rollbook.transports.words import about
 
 __all__ = ["Back", "Launch"]
 

@@ -22,9 +22,9 @@ from rollbook.errors import AgentFailed, TimedOut, TransportError, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, Transport
 from rollbook.transports.launch import Back, Launch
+from rollbook.transports.launcher_output import about, gist, sentences
 from rollbook.transports.listener import own_addresses
 from rollbook.transports.pipe import Ending
-from rollbook.transports.words import about, gist, sentences
 
 __all__ = ["Launcher", "launched", "launching"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rollbook.collect.frames import Decoder
-from rollbook.collect.visit import said, whole
+from rollbook.protocol.frames import Decoder
+from rollbook.protocol.visit import said, whole
 from rollbook.transports.listener import Who
 
 __all__ = ["Merged"]

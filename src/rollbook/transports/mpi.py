@@ -13,8 +13,8 @@ from typing import NamedTuple
 from rollbook import agent
 from rollbook.errors import AgentFailed, TransportError
 from rollbook.hosts import Host
-from rollbook.transports.ask import ask
 from rollbook.transports.launcher import Launcher
+from rollbook.transports.program import ask
 from rollbook.transports.ssh import MEANINGS
 
 __all__ = ["Family", "Mpi", "family_of"]

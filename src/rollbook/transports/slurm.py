@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host, expand, node_lists
-from rollbook.transports.ask import ask
 from rollbook.transports.launcher import Launcher
+from rollbook.transports.program import ask
 
 __all__ = ["Slurm", "allocation"]
 

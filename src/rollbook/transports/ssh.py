@@ -10,16 +10,12 @@ import dataclasses
 import re
 
 from rollbook import agent
-from rollbook.errors import AgentFailed, Refused, TimedOut, TransportError, Unreachable
+from rollbook.errors import AgentFailed, Busy, Refused, TimedOut, TransportError, Unreachable
 from rollbook.hosts import Host
 from rollbook.transports.base import PipeTransport, last_line
 from rollbook.transports.pipe import Ending
 
-__all__ = ["Busy", "Ssh"]
-
-
-class Busy(Refused):
-    """The host's sshd turned us away because too many logins were under way (`MaxStartups`); worth another try."""
+__all__ = ["Ssh"]
 
 
 # What ssh writes to stderr (OpenSSH 7.4 to 10), what it is called here, and what to do. The first match counts.

@@ -15,11 +15,11 @@ from typing import Literal, Self
 
 from rollbook.errors import HostStatus
 from rollbook.hosts import natural
-from rollbook.report.grid import median
-from rollbook.report.metrics import METRICS, Metric
-from rollbook.report.outliers import DEVIATIONS, FEWEST_ROWS, middle_and_scale
-from rollbook.series.counters import LONGEST_STEP
-from rollbook.watch.rates import COLUMNS, RARE, Values
+from rollbook.metrics.catalogue import METRICS, Metric
+from rollbook.metrics.grid import median
+from rollbook.metrics.live import COLUMNS, RARE, Values
+from rollbook.metrics.outliers import DEVIATIONS, FEWEST_ROWS, middle_and_scale
+from rollbook.protocol.beats import LONGEST_STEP
 
 __all__ = ["HISTORY", "SHOWN", "Board", "HostView", "State"]
 

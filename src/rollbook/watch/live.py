@@ -8,18 +8,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from rollbook.collect.frames import Frame
-from rollbook.collect.plan import Plan
-from rollbook.collect.readings import READABLE, parsed, read_frame, split_pages
 from rollbook.collect.streams import Streams
 from rollbook.errors import ParseError, ProtocolError
 from rollbook.hosts import Host
-from rollbook.series.counters import shell_step
-from rollbook.series.samples import Unpacker
+from rollbook.metrics.live import FACTS, SAMPLED, HostRates, Values
+from rollbook.protocol.beats import shell_step
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import READABLE, parsed, read_frame, split_pages
+from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from rollbook.transports.base import Transport
 from rollbook.watch.board import Board
-from rollbook.watch.rates import FACTS, SAMPLED, HostRates, Values
 
 __all__ = ["Live"]
 

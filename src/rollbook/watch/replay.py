@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from rollbook.errors import HostStatus, RecordError
-from rollbook.records.run import Run
-from rollbook.series import store
-from rollbook.series.counters import GOOD_FOR, shell_step
+from rollbook.metrics.counters import GOOD_FOR
+from rollbook.metrics.live import COLUMNS, Values
+from rollbook.protocol.beats import shell_step
+from rollbook.records.record import Record
 from rollbook.sources import catalogue
+from rollbook.sql import connection as store
 from rollbook.watch.board import HISTORY, LASTING, Board
-from rollbook.watch.rates import COLUMNS, Values
 
 __all__ = ["Replay"]
 
@@ -33,7 +34,7 @@ BEATS = f"""CREATE OR REPLACE TEMP TABLE beats AS
 class Replay:
     """Feeds a board from a record; `ended` says that all was shown, `place` which beat of how many is."""
 
-    def __init__(self, run: Run, speed: float = 1.0) -> None:
+    def __init__(self, run: Record, speed: float = 1.0) -> None:
         step = (run.hosts.interval_seconds or 0.0) * run.hosts.merged
         series = {host.name: host for host in run.hosts.series}
         if not step or not any(host.samples for host in series.values()):

@@ -13,10 +13,10 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
+from rollbook.metrics.live import Values
 from rollbook.watch.board import Board
-from rollbook.watch.rates import Values
 from rollbook.watch.table import HostTable
-from rollbook.watch.words import details, headings, status_line
+from rollbook.watch.text import details, headings, status_line
 
 __all__ = ["Feed", "WatchApp", "show"]
 

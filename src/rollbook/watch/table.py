@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from rollbook.watch.board import Board, HostView
-from rollbook.watch.words import TREND, cells, headings
+from rollbook.watch.text import TREND, cells, headings
 
 __all__ = ["HostTable"]
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 
 from rollbook.checks.changes import changes
 from rollbook.checks.declared import IGNORED
-from rollbook.checks.model import CannotTell, Change, Finding
-from rollbook.checks.shown import change_text, some
 from rollbook.checks.subject import Baseline, Subject, Told
+from rollbook.checks.text import change_text, some
 from rollbook.checks.views import status_of, views_of
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
+from rollbook.records.findings import Change, Finding
 
 ID, SEVERITY, NEEDS = "baseline-drift", "fail", (Baseline, Told)
 COMPARED = ("same", "band", "set")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
 from rollbook.checks.subject import Subject
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 from rollbook.sources.bonding import Bond
 
 ID, SEVERITY, NEEDS = "bond-member-down", "fail", (Bond,)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import CannotTell, Finding
-from rollbook.checks.moments import span
 from rollbook.checks.subject import Subject
+from rollbook.checks.times import span
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 from rollbook.records.hosts import Clock
-from rollbook.records.run import ClockPoint
+from rollbook.records.record import ClockPoint
 
 ID, SEVERITY, NEEDS = "clock-skew", "warn", (Clock,)
 WITHOUT_SERIES = 1.0  # seconds, which is what most logs tell apart

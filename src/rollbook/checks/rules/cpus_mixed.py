@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
-from rollbook.checks.shown import value_text
 from rollbook.checks.subject import Subject
+from rollbook.checks.text import value_text
+from rollbook.records.findings import Finding
 from rollbook.sources.cpufreq import Frequency
 
 ID, SEVERITY, NEEDS = "cpus-mixed", "warn", (Frequency,)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
 from rollbook.checks.subject import Subject
+from rollbook.records.findings import Finding
 from rollbook.sources.dimms import Slot
 
 ID, SEVERITY, NEEDS = "dimms-mixed", "warn", (Slot,)

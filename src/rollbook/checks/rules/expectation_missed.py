@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.expect import Expectation
-from rollbook.checks.model import CannotTell, Finding
-from rollbook.checks.shown import value_text
 from rollbook.checks.subject import Subject, Told
+from rollbook.checks.text import value_text
 from rollbook.checks.views import status_of
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "expectation-missed", "fail", (Expectation, Told)
 

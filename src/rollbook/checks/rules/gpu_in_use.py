@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
 from rollbook.checks.subject import Subject
+from rollbook.records.findings import Finding
 from rollbook.sources.nvidia_smi import Gpu
 
 ID, SEVERITY, NEEDS = "gpu-in-use", "warn", (Gpu,)

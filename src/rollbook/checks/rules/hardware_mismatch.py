@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import CannotTell, Difference, Finding, NotApplicable, Value
-from rollbook.checks.shown import difference_text
 from rollbook.checks.subject import Subject
+from rollbook.checks.text import difference_text
+from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
+from rollbook.records.findings import Difference, Finding, Value
 from rollbook.sources.cpuinfo import CpuInfo
 
 ID, SEVERITY, NEEDS = "hardware-mismatch", "warn", (CpuInfo,)

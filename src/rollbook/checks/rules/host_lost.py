@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
-from rollbook.checks.moments import span
 from rollbook.checks.subject import Ended, Subject, Told
+from rollbook.checks.times import span
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "host-lost", "fail", (Ended, Told)
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import CannotTell, Finding
-from rollbook.checks.moments import span
 from rollbook.checks.subject import Ended, Subject, Told
+from rollbook.checks.times import span
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
-from rollbook.records.hosts import HostRecord
+from rollbook.records.findings import Finding
+from rollbook.records.hosts import HostResult
 from rollbook.sources.identity import Identity
 
 ID, SEVERITY, NEEDS = "host-rebooted", "fail", (Ended, Told)
@@ -42,6 +43,6 @@ def check(run: Subject) -> Iterator[Finding]:
         raise CannotTell(f"no boot id at the end of {fold(silent)}")
 
 
-def _boot_id(host: HostRecord) -> str | None:
+def _boot_id(host: HostResult) -> str | None:
     identity = host.fact(Identity)
     return identity.boot_id if identity and identity.boot_id else host.boot_id

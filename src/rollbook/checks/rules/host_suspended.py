@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
-from rollbook.checks.moments import span
 from rollbook.checks.subject import Sampled, Subject
-from rollbook.records.run import SeriesHost
+from rollbook.checks.times import span
+from rollbook.records.findings import Finding
+from rollbook.records.record import SeriesHost
 
 ID, SEVERITY, NEEDS = "host-suspended", "fail", (SeriesHost, Sampled)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 from rollbook.sources.lustre import Lustre
 
 ID, SEVERITY, NEEDS = "lustre-target-down", "fail", (Lustre,)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import Issue, Validation, finding, whole
-from rollbook.checks.model import CannotTell, Finding, NotApplicable
 from rollbook.checks.rules.mlperf_checkpoint_size import checkpoint_gb
 from rollbook.checks.subject import Benchmark, Subject
+from rollbook.errors import CannotTell, NotApplicable
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerator-memory", "fail", (Benchmark,)
 MEMORY_GB = {"a100": 80, "b200": 180, "h100": 80, "mi355": 288}

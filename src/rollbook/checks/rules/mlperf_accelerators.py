@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import Issue, Validation, finding, whole
-from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Benchmark, Subject
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerators", "fail", (Benchmark,)
 

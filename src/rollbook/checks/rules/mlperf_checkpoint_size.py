@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import GIB, Issue, Validation, finding, memory_of, need_all_memory, sized
-from rollbook.checks.model import CannotTell, Finding, NotApplicable
 from rollbook.checks.subject import Benchmark, Subject
+from rollbook.errors import CannotTell, NotApplicable
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark,)
 TIMES_MEMORY = 3

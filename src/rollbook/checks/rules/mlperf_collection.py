@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import Issue, Validation, finding
-from rollbook.checks.model import Finding
 from rollbook.checks.subject import Benchmark, Subject
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "mlperf-collection", "warn", (Benchmark,)
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 from rollbook.checks.dataset import dataset_size
 from rollbook.checks.mlperf import Issue, Validation, finding, memory_of, need_all_memory, parameter, whole
-from rollbook.checks.model import Finding, NotApplicable
 from rollbook.checks.subject import Benchmark, Subject
+from rollbook.errors import NotApplicable
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "mlperf-dataset-size", "fail", (Benchmark,)
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rollbook.checks.mlperf import GIB, Issue, Validation, finding, whole
-from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Description, Subject
+from rollbook.errors import CannotTell
+from rollbook.records.findings import Finding
 from rollbook.sources.meminfo import MemInfo
 
 ID, SEVERITY, NEEDS = "mlperf-description", "fail", (Description, MemInfo)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.checks.mlperf import Issue, Validation, finding, parameter
-from rollbook.checks.model import CannotTell, Finding, NotApplicable
 from rollbook.checks.subject import Benchmark, Subject
+from rollbook.errors import CannotTell, NotApplicable
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 MOST = 30.0

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import GIB, Issue, Validation, finding, need_all_memory
-from rollbook.checks.model import Finding
 from rollbook.checks.subject import Benchmark, Subject
 from rollbook.records.cluster import HostInfo
+from rollbook.records.findings import Finding
 from rollbook.sources.meminfo import MemInfo
 
 ID, SEVERITY, NEEDS = "mlperf-minimum-memory", "fail", (Benchmark, MemInfo)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import GIB, Issue, Validation, finding
-from rollbook.checks.model import Finding
 from rollbook.checks.subject import Benchmark, Subject
 from rollbook.records.cluster import HostCPUInfo
+from rollbook.records.findings import Finding
 from rollbook.sources.cpu_topology import Topology
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.meminfo import MemInfo

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import Issue, Validation, finding, whole
-from rollbook.checks.model import CannotTell, Finding, NotApplicable
 from rollbook.checks.subject import Benchmark, Subject
+from rollbook.errors import CannotTell, NotApplicable
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "mlperf-processes", "warn", (Benchmark,)
 MORE_THAN = 4

@@ -12,9 +12,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 from rollbook.sources.nvme import Controller
 from rollbook.sources.nvme_smart import Health
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
-from rollbook.records.run import SeriesHost
+from rollbook.records.findings import Finding
+from rollbook.records.record import SeriesHost
 
 ID, SEVERITY, NEEDS = "observer-cost", "warn", (SeriesHost,)
 MOST = 0.01

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import CannotTell, Finding
 from rollbook.checks.subject import Subject, Told
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
+from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "observer-stuck", "fail", (Told,)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.model import Finding
 from rollbook.checks.subject import Subject
+from rollbook.records.findings import Finding
 from rollbook.sources.mdstat import Array
 
 ID, SEVERITY, NEEDS = "raid-degraded", "fail", (Array,)

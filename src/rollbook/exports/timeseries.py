@@ -1,0 +1,122 @@
+"""The series as MLPerf Storage's `TimeSeriesData` JSON, streamed: one host in memory at a time, whatever the size."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import duckdb
+import msgspec
+
+from rollbook.files import PRIVATE, atomic_file
+from rollbook.records.record import Record
+from rollbook.sources.base import Facts
+from rollbook.sources.diskstats import Disk
+from rollbook.sources.loadavg import LoadAvg
+from rollbook.sources.net_dev import Interface
+from rollbook.sql.connection import connect
+from rollbook.tables.quoting import quoted
+from rollbook.times import iso_time
+
+__all__ = ["write_timeseries"]
+
+# Key of a sample, table, and for lists the record of a row; the others are dicts of all columns by name.
+LISTS: dict[str, tuple[str, type[Facts]]] = {"diskstats": ("diskstats", Disk), "netdev": ("net_dev", Interface)}
+DICTS = {"vmstat": "vmstat", "meminfo": "meminfo", "loadavg": "loadavg"}
+DROPPED = ("device_number", "extra")  # keys that those tools do not know
+PLAIN = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # the same again under the kernel's names
+
+
+def write_timeseries(run: Record, path: Path, *, mode: int = PRIVATE) -> int:
+    """Write the file, whole or not at all, with the very keys that MLPerf Storage's tools read; gives its samples."""
+    with connect(run) as connection, atomic_file(path, mode=mode) as file:
+        return _write(run, connection, file)
+
+
+def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> int:
+    counted = connection.execute("SELECT host, count(*), min(ts), max(ts) FROM samples GROUP BY host ORDER BY host")
+    hosts = {host: (count, first, last) for host, count, first, last in counted.fetchall()}
+    started = min((first for _, first, _ in hosts.values()), default=_at(run.hosts.started_ns))
+    ended = max((last for _, _, last in hosts.values()), default=_at(run.hosts.ended_ns))
+    head = {
+        "collection_interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
+        "start_time": iso_time(started),
+        "end_time": iso_time(ended),
+        "num_samples": sum(count for count, _, _ in hosts.values()),
+    }
+    tail = {
+        "collection_method": "ssh" if len(hosts) > 1 else "local",
+        "hosts_requested": [host.name for host in run.hosts.start],
+        "hosts_collected": list(hosts),
+    }
+    file.write(msgspec.json.encode(head)[:-1] + b',"samples_by_host":{')
+    for number, host in enumerate(hosts):
+        file.write((b"," if number else b"") + msgspec.json.encode(host) + b":[")
+        for place, sample in enumerate(_samples(connection, host)):
+            file.write((b"," if place else b"") + b"\n" + msgspec.json.encode(sample))
+        file.write(b"]")
+    file.write(b"}," + msgspec.json.encode(tail)[1:] + b"\n")
+    return sum(count for count, _, _ in hosts.values())
+
+
+def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[str, Any]]:
+    """The samples of one host in order of time, what was not read left out."""
+    known = connection.execute("SELECT hostname FROM hosts WHERE host = ?", [host]).fetchone()
+    times = connection.execute("SELECT ts FROM samples WHERE host = ? ORDER BY ts", [host]).fetchall()
+    rows = {name: _Rows(connection, host, table, record) for name, (table, record) in LISTS.items()}
+    rows |= {name: _Rows(connection, host, table, None) for name, table in DICTS.items()}
+    for (ts,) in times:
+        sample: dict[str, Any] = {"timestamp": iso_time(ts), "hostname": (known and known[0]) or host}
+        for name in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev"):
+            found = rows[name].at(ts)
+            if found:
+                sample[name] = found if name in LISTS else found[0]
+        yield sample
+    for one in rows.values():
+        one.close()
+
+
+class _Rows:
+    """Rows of one table and host, taken in order of time."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, host: str, table: str, record: type[Facts] | None
+    ) -> None:
+        self._cursor = connection.cursor()
+        columns = [row[0] for row in self._cursor.execute(f"DESCRIBE {quoted(table)}").fetchall()]
+        fields = (
+            record.__struct_fields__ if record else LoadAvg.__struct_fields__ if table == "loadavg" else columns[3:]
+        )
+        # Merged gauges have their least and greatest value beside them.
+        extra = {f"{name}_{part}" for name in columns for part in ("min", "max")}
+        self._names = [name for name in fields if name not in extra and name not in (*DROPPED, *PLAIN)]
+        chosen = ", ".join(["ts", *map(quoted, self._names)])
+        order = f"ts, {quoted(columns[3])}"
+        self._cursor.execute(f"SELECT {chosen} FROM {quoted(table)} WHERE host = ? ORDER BY {order}", [host])  # noqa: S608
+        self._whole = table != "loadavg"
+        self._next = self._cursor.fetchone()
+
+    def close(self) -> None:
+        """Give back what the query holds."""
+        self._cursor.close()
+
+    def at(self, ts: dt.datetime) -> list[dict[str, Any]]:
+        """The rows of that time."""
+        found = []
+        while self._next is not None and self._next[0] <= ts:
+            if self._next[0] == ts:
+                found.append(
+                    {n: self._plain(v) for n, v in zip(self._names, self._next[1:], strict=True) if v is not None}
+                )
+            self._next = self._cursor.fetchone()
+        return found
+
+    def _plain(self, value: Any) -> Any:
+        """Means of merged samples as whole numbers again, where the tools expect such."""
+        return round(value) if self._whole and not isinstance(value, str) else value
+
+
+def _at(at_ns: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(at_ns / 1e9, dt.UTC).replace(tzinfo=None)

@@ -1,0 +1,1 @@
+"""Derived metrics: one catalogue, computed live and in SQL."""

@@ -1,0 +1,213 @@
+"""The description of the system under test, drafted from a record.
+
+The fields and their order are data (`system.toml`). Each value says how it came about: measured on the hosts, inferred
+from what was measured, kept from an existing file, or to be asked of a person.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.checks.subject import Subject
+from rollbook.mlperf.node import Entry, Roles, deployment_of, node_of
+from rollbook.mlperf.yaml_text import yaml_text
+from rollbook.sources.mountinfo import MountInfo
+from rollbook.sources.space import Space
+from rollbook.tables.quoting import parquet
+from rollbook.version import __version__
+
+__all__ = ["Tree", "completed", "draft", "roles_of", "text_of", "to_do"]
+
+Tree = Any
+"""Nested dicts and lists with `Entry` leaves."""
+
+HEADING = """Made by rollbook {version} from {record}.
+measured: read on the hosts. inferred: follows from what was read, look at it. kept: from the file that was there.
+ask: a person must fill it in."""
+TIB = 1024**4
+# Client software by file system: whose it is, and whether it comes with the system.
+CLIENTS = {
+    "nfs": ("open_source", "in_box"),
+    "nfs4": ("open_source", "in_box"),
+    "cifs": ("open_source", "in_box"),
+    "ceph": ("open_source", "in_box"),
+    "lustre": ("open_source", "installable"),
+    "beegfs": ("open_source", "installable"),
+    "gpfs": ("closed_source", "installable"),
+    "wekafs": ("closed_source", "installable"),
+    "panfs": ("closed_source", "installable"),
+}
+MOVED = """
+SELECT interface_name, sum(moved) FROM (
+    SELECT host, interface_name, max(rx_bytes + tx_bytes) - min(rx_bytes + tx_bytes) AS moved
+    FROM {table} WHERE interface_name != 'lo' GROUP BY ALL
+) GROUP BY ALL
+"""
+WORTH = 0.1  # of a host's traffic: what carries less is not where the data went
+
+
+class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One field of the description."""
+
+    path: str
+    ask: str
+    one_of: list[str] = []
+    only: str = ""
+    optional: bool = False
+
+    @property
+    def question(self) -> Entry:
+        """What to ask where nobody has told."""
+        return Entry(None, "ask", self.ask + (f" ({', '.join(self.one_of)})" if self.one_of else ""))
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    field: list[Field]
+    node: list[Field]
+
+
+@functools.cache
+def _schema() -> _Schema:
+    text = resources.files("rollbook.mlperf").joinpath("system.toml").read_bytes()
+    return msgspec.toml.decode(text, type=_Schema)
+
+
+def draft(run: Subject, product: Subject | None = None) -> Tree:
+    """The whole description as far as the record of a run tells it, and one of the storage's own nodes."""
+    hosts = run.telling
+    deployment = deployment_of(hosts[0]) if hosts else Entry(None, "ask")
+    roles = roles_of(run.path)
+    found: dict[str, Any] = {**_storage(run), "deployment": deployment}
+    if len(hosts) > 1:
+        found["solution.capabilities.multi_host"] = Entry(True, "inferred", f"{len(hosts)} hosts took part")
+    where = deployment.value or ""
+    found["clients"] = _grouped("client", [node_of(host, roles) for host in hosts], where)
+    if product is not None:
+        used = roles_of(product.path)
+        found["product_nodes"] = _grouped("storage node", [node_of(host, used) for host in product.telling], where)
+    return {"system_under_test": _nested(_schema().field, found, where)}
+
+
+def _grouped(kind: str, nodes: Sequence[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+    """Like nodes as one with their number, the most frequent first."""
+    alike: dict[bytes, list[dict[str, Any]]] = {}
+    for node in nodes:
+        alike.setdefault(msgspec.json.encode(node), []).append(node)
+    return [
+        _nested(_schema().node, {**same[0], "quantity": Entry(len(same), "measured"), **_named(kind, same[0])}, where)
+        for same in sorted(alike.values(), key=lambda same: -len(same))
+    ]
+
+
+def _named(kind: str, node: dict[str, Any]) -> dict[str, Entry]:
+    words = [node[path].value for path in ("chassis.model_name", "chassis.cpu_model") if path in node]
+    text = ", ".join(word for word in words if word)
+    return {"friendly_description": Entry(f"{kind}: {text}", "inferred", "a draft")} if text else {}
+
+
+def _nested(fields: Sequence[Field], found: dict[str, Any], deployment: str) -> dict[str, Any]:
+    """What was found, in the order of the schema; fields nobody told are asked for, those of elsewhere left out."""
+    tree: dict[str, Any] = {}
+    for field in fields:
+        told = found.get(field.path)
+        if (field.only and deployment not in ("", field.only)) or (field.optional and not told):
+            continue
+        *parents, name = field.path.split(".")
+        at = functools.reduce(lambda node, parent: node.setdefault(parent, {}), parents, tree)
+        empty = told is None or told == [] or (isinstance(told, Entry) and told.value is None)
+        at[name] = field.question if empty else told
+    return tree
+
+
+def _storage(run: Subject) -> dict[str, Entry]:
+    """What the mounts suggest of the storage; the largest shared file system is taken for the one that was tested."""
+    sizes = {(host.name, space.mount_point): space.total_bytes for host, space in run.each(Space)}
+    shared = [
+        (sizes.get((host.name, mount.mount_point), 0), mount.fs_type, mount.mount_point)
+        for host, mount in run.each(MountInfo)
+        if mount.remote
+    ]
+    if not shared:
+        return {}
+    size, kind, place = max(shared)
+    found = {
+        "solution.architecture.storage_location": Entry("remote", "inferred", f"{kind} on {place}"),
+        "solution.architecture.product_API": Entry("file", "inferred", f"{kind} on {place}"),
+    }
+    if size:
+        capacity = round(size / TIB, 2)
+        found["solution.usable_capacity_tib"] = Entry(capacity, "inferred", f"the size of {place}")
+    if kind in CLIENTS:
+        footprint, installation = CLIENTS[kind]
+        found["solution.architecture.client_footprint"] = Entry(footprint, "inferred", f"a client of {kind}")
+        found["solution.architecture.client_installation"] = Entry(installation, "inferred", f"a client of {kind}")
+    return found
+
+
+def roles_of(path: Path | None) -> Roles:
+    """Which interfaces carried the data of the run, by the bytes in its series; the others manage."""
+    table = path / "series" / "net_dev.parquet" if path else None
+    if table is None or not table.exists():
+        return {}
+    import duckdb  # noqa: PLC0415 - only a record with a series needs it
+
+    try:
+        rows = duckdb.execute(MOVED.format(table=parquet(table))).fetchall()
+    except duckdb.Error:  # a table that cannot be read suggests nothing
+        return {}
+    moved = {str(name): int(count or 0) for name, count in rows}
+    total = sum(moved.values())
+    if not total:
+        return {}
+    data = {name for name, count in moved.items() if count > WORTH * total}
+    alone = data == set(moved)
+    return {name: ["data", "management"] if alone else ["data"] if name in data else ["management"] for name in moved}
+
+
+def completed(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]:
+    """An existing description with what it lacks filled in, and a line for each value that is not what was found.
+
+    What a person wrote stays; nodes are matched by their place, and only where there are as many as were found.
+    """
+    if isinstance(existing, dict) and isinstance(tree, dict):
+        whole: dict[str, Any] = {}
+        lines: list[str] = []
+        for name in (*tree, *(name for name in existing if name not in tree)):
+            here = f"{at}.{name}".lstrip(".")
+            whole[name], more = completed(existing.get(name), tree.get(name), here)
+            lines += more
+        return whole, lines
+    if isinstance(existing, list) and isinstance(tree, list):
+        if len(existing) != len(tree):
+            return Entry(existing, "kept"), [f"{at}: {len(existing)} in the file, {len(tree)} found"]
+        both = [completed(old, new, f"{at}[{n}]") for n, (old, new) in enumerate(zip(existing, tree, strict=True))]
+        return [one for one, _ in both], [line for _, more in both for line in more]
+    if existing in (None, "", [], {}):
+        return tree, []
+    found = tree.value if isinstance(tree, Entry) else None
+    differs = found is not None and found != existing
+    note = f"found {found}" if differs else ""
+    return Entry(existing, "kept", note), [f"{at}: {existing} in the file, {found} found"] if differs else []
+
+
+def text_of(tree: Tree, record: Path) -> str:
+    """The description as YAML, each value with a comment that tells how it came."""
+    return yaml_text(tree, HEADING.format(version=__version__, record=record))
+
+
+def to_do(tree: Tree, at: str = "") -> Iterator[str]:
+    """A line for each value that a person must fill in."""
+    if isinstance(tree, dict):
+        for name, value in tree.items():
+            yield from to_do(value, f"{at}.{name}".lstrip("."))
+    elif isinstance(tree, list):
+        for number, value in enumerate(tree):
+            yield from to_do(value, f"{at}[{number}]")
+    elif isinstance(tree, Entry) and tree.origin == "ask":
+        yield f"{at.removeprefix('system_under_test.')}: {tree.note}"

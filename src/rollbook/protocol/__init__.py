@@ -1,0 +1,1 @@
+"""What agent and collector say to each other: orders, frames, readings, samples."""

@@ -1,0 +1,23 @@
+"""When samples are due: multiples of the interval on the collector's clock."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["LONGEST_STEP", "nearest_beat", "shell_step"]
+
+LONGEST_STEP = 2.5
+"""Samples further apart than this many intervals have a gap between them, and no rate is computed across it."""
+
+
+def nearest_beat(at_ns: int, interval_ns: int) -> int:
+    """The beat next to a time: a multiple of the interval on the collector's clock.
+
+    Whatever is counted in beats counts from one: the first sample may be that of an edge, between two.
+    """
+    return (at_ns + interval_ns // 2) // interval_ns * interval_ns
+
+
+def shell_step(interval: float) -> float:
+    """The seconds between two samples of a host without Python: the stand-in takes whole ones, no fewer than asked."""
+    return float(math.ceil(interval))

@@ -1,0 +1,1 @@
+"""From a journal to one Parquet table per sampled source."""

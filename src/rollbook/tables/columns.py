@@ -1,0 +1,261 @@
+"""Columns out of layouts: one block of a table for each host and source, by key and then by time."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from rollbook.sources.base import Source, compare_of
+from rollbook.tables.incremental.layout import Layout, Row, key_fields
+
+__all__ = ["Block", "Column", "Home", "Merge", "block_of"]
+
+Cells: TypeAlias = "array[Any] | list[Any]"
+"""Whole numbers, decimals, or anything, None among it."""
+ORDER = ("", "q", "d", "o")
+
+
+class Column:
+    """A column of the narrowest kind that holds all it was given: `q` whole numbers, `d` decimals, `o` anything.
+
+    `nulls` are runs of absent values: first row, count.
+    """
+
+    def __init__(self) -> None:
+        self.kind, self.size = "", 0
+        self.data: Cells = []
+        self.nulls: list[tuple[int, int]] = []
+
+    def add(self, cells: Cells) -> None:
+        """Append cells, which are ours from then on."""
+        gaps = list[tuple[int, int]]()
+        if isinstance(cells, list):
+            gaps = [(self.size + at, 1) for at, value in enumerate(cells) if value is None]
+            cells = cells if self.kind == "o" else _numbers(cells)
+        kind = cells.typecode if isinstance(cells, array) else "o"
+        if not self.size:
+            self.kind, self.data = kind, cells
+        else:
+            self.become(max(self.kind, kind, key=ORDER.index))
+            self.data.extend(cells)
+        self.nulls += gaps  # only now: what was there may have become a list, and has none of them
+        self.size += len(cells)
+
+    def add_nulls(self, count: int) -> None:
+        """Append absent values."""
+        self.nulls.append((self.size, count))
+        self.size += count
+        if self.kind:
+            self.data.extend(_filler(self.kind, count))
+
+    def become(self, kind: str) -> None:
+        """Change to a wider kind."""
+        if kind != self.kind:
+            if not self.kind:
+                self.data = _filler(kind, self.size)
+            else:
+                self.data = self._anything() if kind == "o" else array("d", self.data)
+            self.kind = kind
+
+    def _anything(self) -> list[Any]:
+        """The numbers as a list, with None where they are absent."""
+        cells = list(self.data)
+        for first, count in self.nulls:
+            cells[first : first + count] = [None] * count
+        return cells
+
+
+def _numbers(cells: list[Any]) -> Cells:
+    """Numbers with gaps between them as numbers; the list itself where it is something else."""
+    kinds = set(map(type, cells)) - {type(None)}
+    if not (kinds <= {int} or kinds == {float}):
+        return cells
+    try:
+        return array("d" if float in kinds else "q", [0 if value is None else value for value in cells])
+    except OverflowError:
+        return cells
+
+
+def _filler(kind: str, count: int) -> Cells:
+    return [None] * count if kind == "o" else array(kind, bytes(8 * count))
+
+
+@dataclasses.dataclass(frozen=True)
+class Home:
+    """Where a column comes from: the field of the record, and for merged gauges `min` or `max`."""
+
+    field: int
+    part: str = ""
+
+
+class Merge:
+    """Which neighbouring samples become one: those of one connection within one step of the collector's clock.
+
+    Of counters, and of all else that is no gauge, the last is kept, so that totals stay exact; of gauges the mean,
+    and beside it the least and the greatest. The kept time is that of the last. A host's first sample stays alone:
+    totals are counted from it. No group goes on past the first sample after a mark, which ends the phase before.
+    """
+
+    def __init__(self, origin: int, step: int, marks: Sequence[int] = ()) -> None:
+        self.origin, self.step, self._marks = origin, step, sorted(marks)
+
+    def ends(self, layouts: Sequence[Layout], first: int) -> list[int]:
+        """Where each group ends, as an index into the samples of the layouts taken together.
+
+        `first` is the time of the host's first sample.
+        """
+        groups: list[tuple[int, int, bool, int]] = []
+        times = [(layout.connection, ts) for layout in layouts for ts in layout.ts]
+        for (_, before), (connection, ts) in zip(times[:1] + times, times, strict=False):
+            phase = bisect.bisect_right(self._marks, before)
+            groups.append((connection, (ts - self.origin) // self.step, ts <= first, phase))
+        return [at for at in range(1, len(groups) + 1) if at == len(groups) or groups[at - 1] != groups[at]]
+
+
+class Block:
+    """Rows of one host in one table: `columns` by name, and for each where it comes from."""
+
+    def __init__(self, source: Source, host: str) -> None:
+        self.source, self.host = source, host
+        self.ts, self.mono = array("q"), array("q")
+        self.columns: dict[str, Column] = {}
+        self.homes: dict[str, Home] = {}
+        fields = source.row_type.__struct_fields__
+        self._keys = [self._column(fields[field], Home(field)) for field in key_fields(source)]
+
+    @property
+    def values(self) -> int:
+        """How many values it holds."""
+        return len(self.ts) * (2 + len(self.columns))
+
+    def add(self, key: Any, parts: list[tuple[Layout, Row]], ends: list[int] | None) -> None:
+        """All samples of one row, merged into groups that end there."""
+        layouts = [layout for layout, _ in parts]
+        start, counts = len(self.ts), [len(layout) for layout in layouts]
+        for times, kept in ((self.ts, [one.ts for one in layouts]), (self.mono, [one.mono for one in layouts])):
+            times.extend(_last(_joined(kept, counts), ends))
+        rows = len(self.ts) - start
+        for column, value in zip(self._keys, key, strict=True):
+            column.add([value] * rows)
+        found: dict[tuple[str, Home], list[Cells | None]] = {}
+        for number, (layout, row) in enumerate(parts):
+            for name, home, cells in _cells(self.source, layout, row):
+                found.setdefault((name, home), [None] * len(parts))[number] = cells
+        for (name, home), pieces in found.items():
+            cells = _joined(pieces, counts)
+            if ends is not None and _modes(self.source)[home.field] == "gauge":
+                mean, least, greatest = _gauged(cells, ends)
+                self._fill(self._column(name, home), start, mean)
+                self._fill(self._column(f"{name}_min", Home(home.field, "min")), start, least)
+                self._fill(self._column(f"{name}_max", Home(home.field, "max")), start, greatest)
+            else:
+                self._fill(self._column(name, home), start, _last(cells, ends))
+        for column in self.columns.values():
+            self._fill(column, start + rows, [])
+
+    def _column(self, name: str, home: Home) -> Column:
+        if name not in self.columns:
+            self.columns[name], self.homes[name] = Column(), home
+        return self.columns[name]
+
+    @staticmethod
+    def _fill(column: Column, size: int, cells: Cells) -> None:
+        """Append cells at that row; rows before it that the column has not are absent."""
+        if column.size < size:
+            column.add_nulls(size - column.size)
+        if len(cells):
+            column.add(cells)
+
+
+def block_of(source: Source, host: str, layouts: list[Layout], merge: Merge | None, first: int = 0) -> Block | None:
+    """The rows of one host, sorted by key and time; None if there are none. `first` is when its samples began."""
+    by_key: dict[Any, list[tuple[Layout, Row]]] = {}
+    for layout in layouts:
+        for row in layout.rows if len(layout) else ():
+            by_key.setdefault(row.key, []).append((layout, row))
+    block, known = Block(source, host), dict[tuple[int, ...], list[int]]()
+    for key in sorted(by_key, key=lambda key: [(part is not None, part) for part in key]):
+        parts, ends = by_key[key], None
+        if merge is not None:
+            together = tuple(id(layout) for layout, _ in parts)
+            if together not in known:
+                known[together] = merge.ends([layout for layout, _ in parts], first)
+            ends = known[together]
+        block.add(key, parts, ends)
+    return block if by_key else None
+
+
+def _cells(source: Source, layout: Layout, row: Row) -> list[tuple[str, Home, Cells]]:
+    """All values of one row over its samples, absent ones left out."""
+    fields, found = source.row_type.__struct_fields__, list[tuple[str, Home, Cells]]()
+    width, depth, count = len(layout.now.wholes), len(layout.now.decimals), len(layout)
+
+    def taken(kind: str, place: int) -> Cells:
+        if kind == "q":
+            return layout.wholes[place::width]
+        return layout.decimals[place::depth] if kind == "d" else _spread(layout.runs[place], count)
+
+    for kind, runs in (("q", row.wholes), ("d", row.decimals)):
+        for first, last, place in runs:
+            found += [(fields[f], Home(f), taken(kind, place + f - first)) for f in range(first, last)]
+    found += [(fields[field], Home(field), taken("o", place)) for field, place in row.objects]
+    for field, kind, places in row.dicts:
+        home = Home(field)
+        found += [(_column_name(source, field, name), home, taken(kind, place)) for name, place in places.items()]
+    return found
+
+
+def _spread(runs: list[tuple[int, Any]], count: int) -> list[Any]:
+    cells: list[Any] = []
+    for (_, value), (end, _) in zip(runs, [*runs[1:], (count, None)], strict=True):
+        cells += [value] * (end - len(cells))
+    return cells
+
+
+def _joined(pieces: Sequence[Cells | None], counts: list[int]) -> Cells:
+    """Pieces in a row; those that are missing are filled with None."""
+    if len(pieces) == 1 and pieces[0] is not None:
+        return pieces[0]
+    kinds = {piece.typecode if isinstance(piece, array) else "o" for piece in pieces}
+    joined: Cells = array(kinds.pop()) if kinds in ({"q"}, {"d"}) else []
+    for piece, count in zip(pieces, counts, strict=True):
+        joined.extend([None] * count if piece is None else piece)
+    return joined
+
+
+def _last(cells: Cells, ends: list[int] | None) -> Cells:
+    """The last of each group; all of them where none are merged."""
+    if ends is None:
+        return cells
+    kept = [cells[end - 1] for end in ends]
+    return array(cells.typecode, kept) if isinstance(cells, array) else kept
+
+
+def _gauged(cells: Cells, ends: list[int]) -> tuple[Cells, Cells, Cells]:
+    """Mean, least and greatest of each group; absent where the group has no value."""
+    groups = [cells[first:last] for first, last in zip([0, *ends], ends, strict=False)]
+    if isinstance(cells, list):
+        groups = [[value for value in group if value is not None] for group in groups]
+
+    def each(how: Callable[[Any], Any]) -> Cells:
+        return [how(group) if group else None for group in groups]
+
+    return each(lambda group: sum(group) / len(group)), each(min), each(max)
+
+
+@functools.cache
+def _modes(source: Source) -> list[str]:
+    notes = compare_of(source.row_type)
+    return [notes[name].mode for name in source.row_type.__struct_fields__]
+
+
+@functools.lru_cache(maxsize=65536)
+def _column_name(source: Source, field: int, name: str) -> str:
+    """The column of a name in a dict: the name itself, after the field's where a column is called that already."""
+    fields, name = source.row_type.__struct_fields__, name.replace("\0", "\\0")  # which no name in SQL may hold
+    taken = {"", "host", "ts", "mono", *(other.lower() for other in fields)}
+    return f"{fields[field]}.{name}" if name.lower() in taken else name

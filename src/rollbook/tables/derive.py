@@ -1,0 +1,60 @@
+"""Everything that follows from a journal: the tables of the series, and `hosts.json`.
+
+The end of a run and the recovery of one whose collector died are the same work: nothing else than `raw/` is needed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollbook.errors import RecordError
+from rollbook.files import write_file
+from rollbook.journal.history import facts_of, series_of
+from rollbook.journal.log import must_be_over, segments
+from rollbook.journal.samples import Segments
+from rollbook.journal.survey import Survey, survey
+from rollbook.records.document import encode
+from rollbook.records.locate import is_record, no_record
+from rollbook.records.record import RecordHosts
+from rollbook.tables.seal import Sealed, seal
+
+__all__ = ["derive", "hosts_of"]
+
+
+def derive(path: Path) -> tuple[Survey, Sealed, RecordHosts]:
+    """Make the tables and `hosts.json` of the record at `path` from its journal; raises `RecordError`.
+
+    What is there already is made anew, so that a later version may do it better.
+    """
+    raw = path / "raw"
+    must_be_over(path)
+    if not segments(raw):
+        raise RecordError(f"{path} has no raw log to recover from") if is_record(path) else no_record(path)
+    found = survey(raw)
+    sealed = seal(found, path / "series", max_samples=int(found.begin.get("max_samples") or 0))
+    hosts = hosts_of(found, sealed.merged)
+    write_file(path / "hosts.json", encode(hosts))
+    return found, sealed, hosts
+
+
+def hosts_of(found: Survey, merged: int = 1) -> RecordHosts:
+    """All that is known of the hosts of a run."""
+    files = Segments(found)
+    try:
+        both = [facts_of(found, host, files) for host in found.hosts]
+    finally:
+        files.close()
+    start, end = [first for first, _ in both], [last for _, last in both]
+    asked = found.end_facts or any(record.readings for record in end)
+    return RecordHosts(
+        started_ns=found.started_ns,
+        ended_ns=found.ended_ns,
+        interval_seconds=found.interval_ns / 1e9 if found.interval_ns else None,
+        merged=merged,
+        start=start,
+        end=end if asked else [],
+        series=[series_of(found, host, first) for host, first in zip(found.hosts, start, strict=True)]
+        if found.interval_ns
+        else [],
+        phases=found.phases,
+    )

@@ -1,0 +1,1 @@
+"""Parsing only what changed between two samples of a source."""

@@ -1,0 +1,210 @@
+"""Parsing only what changed.
+
+Between two beats only about one line in eight changes. Where a source declares that its numbers are plain, only the
+lines that changed are read, by templates learnt from the source's own parser; where its lines also stand for
+themselves, a line that a template cannot read is parsed without the others. What was learnt holds for every text of
+the same shape, whatever host it comes from.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import ParseError
+from rollbook.sources.base import Source
+from rollbook.tables.incremental.layout import Layout, NewShape, State, key_fields
+from rollbook.tables.incremental.learning import Read, learnt
+from rollbook.tables.incremental.template import Apply, Template, without_numbers
+
+__all__ = ["Lines", "records_of"]
+
+TRIES = 2  # at learning how a line is read
+LEARNING = 16 << 20  # bytes of text that are parsed for it, of one shape
+MOST_STEADY = 64  # lines without which no other can be read
+MOST_KNOWN = 512  # shapes of text that are remembered
+
+Place = tuple[int, int]
+"""Number of the page, number of the line."""
+
+
+class Known:
+    """What has been learnt about texts of one shape: templates by page and line, and what each line gives."""
+
+    def __init__(self, lines: list[list[bytes]]) -> None:
+        self.templates: list[list[Template | None]] = [[None] * len(page) for page in lines]
+        self.tries = [[0] * len(page) for page in lines]
+        self.alone: list[set[Any]] | None = None
+        self.parsed = 0  # bytes, to learn all this
+
+
+_known: dict[Any, Known] = {}
+
+
+class Lines:
+    """The lines of the text read last, and how each of them is read again when it has changed."""
+
+    def __init__(self, source: Source, pages: dict[str, bytes], records: list[Any], layout: Layout) -> None:
+        self._source, self._pages, self._layout = source, pages, layout
+        self._lines = [data.split(b"\n") for data in pages.values()]
+        prefixes = tuple(prefix.encode() for prefix in source.lines or ())
+        first = self._lines[0]
+        self._steady = [index for index, line in enumerate(first) if prefixes and line.startswith(prefixes)]
+        rest = tuple(tuple(map(without_numbers, page)) for page in self._lines)
+        shape = (source.name, layout.shape(), tuple(pages), rest)
+        if shape not in _known:
+            if len(_known) >= MOST_KNOWN:
+                del _known[next(iter(_known))]
+            _known[shape] = Known(self._lines)
+            if source.lines is not None and layout.unique and len(pages) == 1 and len(self._steady) <= MOST_STEADY:
+                _known[shape].alone = self._add_up(records)
+        self._known = known = _known[shape]
+        self._templates, self._alone = known.templates, known.alone
+        # How each line is read if the one before was read so too: what a template leaves as it is comes from there.
+        self._again: list[list[Apply | None]] = [[None] * len(page) for page in self._lines]
+        self.given_up = False
+
+    def changed(self, pages: dict[str, bytes]) -> bool:
+        """Bring the layout up to date from the lines that changed; False where the whole must be parsed again."""
+        if list(pages) != list(self._pages):
+            return False
+        state, hard = self._layout.now, list[Place]()
+        for page, (data, old, before) in enumerate(zip(pages.values(), self._pages.values(), self._lines, strict=True)):
+            if data == old:
+                continue
+            lines, again = data.split(b"\n"), self._again[page]
+            if len(lines) != len(before):
+                return False
+            self._lines[page] = lines
+            for index in itertools.compress(itertools.count(), map(operator.ne, lines, before)):
+                apply = again[index]
+                if apply is not None and apply(lines[index], state):
+                    continue
+                template = self._templates[page][index]
+                if template is not None and template.fits(before[index]) and template.apply(lines[index], state):
+                    again[index] = template.apply
+                elif without_numbers(lines[index]) != without_numbers(before[index]):
+                    return False  # a text of another shape
+                else:
+                    hard.append((page, index))
+        self._pages = pages
+        return self._parsed(hard, state)
+
+    def _parsed(self, hard: list[Place], state: State) -> bool:
+        """Have the source's parser read these lines, and learn from it; False if they do not fit the layout."""
+        if not hard:
+            return True
+        if self._alone is None and any(self._templates[page][index] for page, index in hard):
+            # A number that had to stay has changed: in a text that makes sense as a whole only, all may be different.
+            self.given_up = True
+            return False
+        try:
+            if not self._parse(hard, state):
+                return False
+        except (ParseError, NewShape):
+            return False
+        known, new = self._known, list[Place]()
+        for page, index in hard:
+            self._again[page][index] = None
+            if known.tries[page][index] < TRIES:
+                known.tries[page][index] += 1
+                new.append((page, index))
+        found = learnt([self._lines[page][index] for page, index in new], self._trial(new)) if new else []
+        for (page, index), template in zip(new, found, strict=True):
+            self._templates[page][index] = template
+        return True
+
+    def _parse(self, places: list[Place], state: State) -> bool:
+        """Parse these lines, with all the others if they do not stand for themselves."""
+        if self._alone is None:
+            self._layout.replace(records_of(self._source, self._pages), state)
+            return True
+        indices = [index for _, index in places]
+        found = self._layout.update(self._some(indices), state)
+        return found == set().union(*(self._alone[index] for index in (*indices, *self._steady[:1])))
+
+    def _trial(self, places: list[Place]) -> Read:
+        """How the values would be if those lines read otherwise; nobody knows any more when it has cost too much."""
+        size = sum(map(len, self._pages.values())) if self._alone is None else 0
+
+        def read(lines: Sequence[bytes]) -> State | None:
+            self._known.parsed += size or sum(map(len, lines))
+            if self._known.parsed > LEARNING:
+                return None
+            kept, pages, state = [list(page) for page in self._lines], self._pages, self._layout.now.copy()
+            for (page, index), line in zip(places, lines, strict=True):
+                self._lines[page][index] = line
+            self._pages = dict(zip(pages, map(b"\n".join, self._lines), strict=True))
+            try:
+                return state if self._parse(places, state) else None
+            except (ParseError, NewShape):
+                return None
+            finally:
+                self._lines, self._pages = kept, pages
+
+        return read
+
+    def _some(self, indices: list[int]) -> list[Any]:
+        """The records of some lines of the only page."""
+        chosen = sorted({*indices, *self._steady}) if self._steady else indices
+        text = b"\n".join([self._lines[0][index] for index in chosen])
+        return records_of(self._source, dict.fromkeys(self._pages, text))
+
+    def _add_up(self, records: list[Any]) -> list[set[Any]] | None:
+        """Parse each line alone: which rows or names it gives. None if that is not the whole, or some come twice."""
+        source = self._source
+        try:
+            common = self._some([])
+            alone = [self._some([index]) for index in range(len(self._lines[0]))]
+        except ParseError:
+            return None
+        base = _touched(source, common)
+        given = [base if index in self._steady else _touched(source, one) - base for index, one in enumerate(alone)]
+        count = sum(len(owned) for index, owned in enumerate(given) if index not in self._steady[1:])
+        whole = _joined(source, [common, *alone]) == _joined(source, [records])
+        return given if whole and count == len(_touched(source, records)) else None
+
+
+def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
+    """The rows of a table, or the one record; the text is decoded as readings do it.
+
+    Of rows with one key the last counts, as of file systems mounted over each other: two would make one series of two.
+    """
+    found = source.parse({path: data.decode("utf-8", "backslashreplace") for path, data in pages.items()})
+    if not source.table:
+        return [found]
+    return list({_key(source, row): row for row in found}.values()) if key_fields(source) else found
+
+
+def _key(source: Source, record: Any) -> tuple[Any, ...]:
+    values = msgspec.structs.astuple(record)
+    return tuple(values[field] for field in key_fields(source))
+
+
+def _touched(source: Source, records: list[Any]) -> set[Any]:
+    """What records speak of: the keys of rows, or the names in the dicts of the one record."""
+    found: set[Any] = set()
+    keys = key_fields(source)
+    for record in records:
+        values = msgspec.structs.astuple(record)
+        if keys:
+            found.add(tuple(values[field] for field in keys))
+        else:
+            found.update(*(value for value in values if isinstance(value, dict)))
+    return found
+
+
+def _joined(source: Source, parses: list[list[Any]]) -> Any:
+    """Parses of parts put together: rows by key, or each field of the one record, its dicts filled up."""
+    keys = key_fields(source)
+    if keys:
+        return {_key(source, record): record for records in parses for record in records}
+    fields: dict[str, Any] = {}
+    for (record,) in parses:
+        for name, value in msgspec.structs.asdict(record).items():
+            fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
+    return fields

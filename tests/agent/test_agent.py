@@ -1,0 +1,349 @@
+"""The agent by itself: its size and floor, hang safety, its end, its beats, and the shell stand-in beside it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollbook import agent
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import read_frame, split_pages
+from rollbook.sources import catalogue
+from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
+
+SOURCE = agent.text()
+SHELLS = ["dash", "bash", "busybox sh"]
+ALLOWED = "fcntl _signal binascii collections.abc errno hmac os select signal socket struct sys time zlib".split()  # noqa: SIM905
+PYTHONS = [f"python3.{minor}" for minor in range(6, 16)]
+
+
+@pytest.fixture
+def hand() -> Iterator[HandAgent]:
+    """An agent under this Python, binary carrier."""
+    with HandAgent() as running:
+        yield running
+
+
+def running(command: str) -> bool:
+    """Whether a process with this in its command line exists."""
+    return not subprocess.run(["pgrep", "-f", command], capture_output=True, check=False).returncode
+
+
+def test_packed_size() -> None:
+    """The agent fits a command line everywhere, and with its byte code one argument of Linux, half of it free."""
+    assert len(agent.payload(compiled=False)) < 24 * 1024
+    assert len(agent.payload()) < 64 * 1024
+
+
+def test_sent_is_what_is_written() -> None:
+    """Joining the modules takes nothing out of them but docstrings and imports from each other."""
+
+    class Sent(ast.NodeTransformer):
+        def visit_Expr(self, node: ast.Expr) -> ast.AST:
+            told = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            return ast.Pass() if told else node
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+            return ast.Pass() if (node.module or "").startswith("rollbook") else node
+
+    modules = [(Path(agent.__file__).parent / f"{name}.py").read_text() for name in agent.MODULES]
+    expected = ast.Module([Sent().visit(node) for text in modules for node in ast.parse(text).body], [])
+    assert ast.dump(ast.parse(SOURCE)) == ast.dump(expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_text_and_byte_code_do_the_same(compiled: bool) -> None:
+    """A Python takes the byte code that was made for it, any other the text."""
+    other = agent.payload().replace(importlib.util.MAGIC_NUMBER.hex(), "00000000")
+    with HandAgent([*PYTHON[:-1], agent.payload() if compiled else other, "binary"]) as hand:
+        hand.order("source 0 1 4096 2000", "read /proc/loadavg", "go now")
+        hand.kind("D")
+        assert b"ok" in hand.readings()["0"]
+
+
+def test_standard_library_only() -> None:
+    """It imports nothing but a few cheap modules, and never the rest of Rollbook."""
+    imported = {
+        name
+        for node in ast.walk(ast.parse(SOURCE))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= set(ALLOWED)
+
+
+def test_python_3_6_is_enough(tmp_path: Path) -> None:
+    """The syntax and the modules used are those of Python 3.6."""
+    path = tmp_path / "agent.py"
+    path.write_text(SOURCE)
+    told = subprocess.run(
+        [Path(sys.executable).with_name("vermin"), "--no-tips", "--violations", "-t=3.6-", path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout
+
+
+def test_every_python_here_runs_it() -> None:
+    """The agent speaks under each interpreter this machine has, old and new."""
+    here = [
+        name for name in PYTHONS if shutil.which(name) and not subprocess.run([name, "-c", ""], check=False).returncode
+    ]
+    for python in {*here, sys.executable}:
+        with HandAgent([python, *PYTHON[1:], "binary"]) as hand:
+            hand.order("source 0 1 4096 2000", "read /proc/loadavg", "go now")
+            hand.kind("D")
+            assert b"ok" in hand.readings()["0"], python
+
+
+def test_hello_and_goodbye(hand: HandAgent) -> None:
+    """It says who it is first, and what it cost last."""
+    hello = hand.kind("H")
+    assert hello.seq == 0
+    assert f"hostname={os.uname().nodename}\n".encode() in hello.payload
+    hand.order("stop")
+    cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
+    assert 0 < float(cost["cpu"]) < 1
+    assert 1000 < int(cost["peak_kib"]) < 40_000
+    assert hand.process.wait(2) == 0
+
+
+def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
+    """Pings are answered while sources are still being read."""
+    hand.order("source 0 0 4096 60000", "run sleep 60", "go now")
+    before = time.time_ns()
+    hand.order("ping 1")
+    assert before < hand.kind("P").wall < time.time_ns()
+    assert not hand.readings()
+
+
+def test_a_program_that_ignores_sigterm_costs_only_itself(hand: HandAgent, tmp_path: Path) -> None:
+    """It is killed with its children at its limit; the other sources are there."""
+    stubborn = tmp_path / "stubborn"
+    stubborn.write_text("#!/bin/sh\ntrap '' TERM HUP INT\nsleep 1000 &\necho started\nwait\nsleep 1000\n")
+    stubborn.chmod(0o755)
+    hand.order("source 0 0 4096 700", f"run {stubborn}", "source 1 0 4096 2000", "read /proc/version", "go now")
+    hand.kind("D")
+    readings = hand.readings()
+    assert readings["0"].startswith(b"0 now timed-out")
+    assert b"Linux version" in readings["1"]
+    assert not running(str(stubborn))
+
+
+def test_output_without_end_is_truncated(hand: HandAgent) -> None:
+    """A program that never stops writing is cut at its limit and ended."""
+    hand.order("source 0 0 1000 60000", "run yes", "go now")
+    hand.kind("D")
+    assert b"truncated 1000 yes\n" in hand.readings()["0"]
+
+
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_files_for_which_no_room_is_left_are_told(shell: str, tmp_path: Path) -> None:
+    """A source of many small files reaches its limit between two of them: the others are cut off, not absent."""
+    for name in "abc":
+        (tmp_path / name).write_text("x" * 89 + "\n")
+    with HandAgent.under(shell) as hand:
+        hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
+        hand.kind("D")
+        assert hand.readings()["0"].endswith(b"truncated 0 %s/c\n" % bytes(tmp_path))
+
+
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_names_of_files_take_no_room(shell: str, tmp_path: Path) -> None:
+    """A source's limit is for what its files hold: many small ones are all read, however long their names."""
+    for name in "abcdefgh":
+        (tmp_path / name).write_text("1234567\n")
+    with HandAgent.under(shell) as hand:
+        hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
+        hand.kind("D")
+        pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
+    assert [(status, data) for _, status, data in pages] == [("ok", b"1234567\n")] * 8
+
+
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_what_is_cut_is_cut_between_lines(shell: str, tmp_path: Path) -> None:
+    """A file that is too long loses whole lines, read once or sampled: half a number would be a wrong one."""
+    (tmp_path / "long").write_text("1234567\n" * 20)
+    with HandAgent.under(shell) as hand:
+        hand.order("source 0 1 100 2000", f"read {tmp_path}/long", "go now")
+        hand.kind("D")
+        assert hand.readings()["0"].endswith(b"truncated 96 %s/long\n" % bytes(tmp_path) + b"1234567\n" * 12)
+        if not shell:
+            hand.order("sample 100000000")
+            entry = hand.kind("S").payload
+            # Id, flags and start are one byte each, the duration up to three, the length one.
+            size = next(n for n in range(len(entry) - 5, 0, -1) if entry[-n - 1] == n)
+            text = zlib.decompressobj(-15).decompress(entry[-size:] + b"\0\0\xff\xff")
+            assert text.endswith(b"truncated 96 %s/long\n" % bytes(tmp_path) + b"1234567\n" * 12)
+
+
+def test_a_program_that_is_not_there_is_absent(hand: HandAgent) -> None:
+    """Absent, not failed."""
+    hand.order("source 0 0 1000 5000", "run no-such-program -x", "go now")
+    hand.kind("D")
+    assert hand.readings()["0"].endswith(b"absent 0 no-such-program -x\n")
+
+
+def test_a_directory_is_no_file(hand: HandAgent, tmp_path: Path) -> None:
+    """What cannot be read fails by name, and the sources after it are read all the same."""
+    hand.order("source 0 0 1000 500", f"read {tmp_path}", "source 1 0 4096 2000", "read /proc/version", "go now")
+    hand.kind("D")
+    assert b"failed" in hand.readings()["0"]
+    assert b"Linux version" in hand.readings()["1"]
+
+
+def test_secrets_do_not_leave_the_host() -> None:
+    """Only what is on the allow-list comes, and secrets in it are masked, by Python and by the stand-in."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "NCCL_DEBUG": "INFO",
+        "NCCL_API_TOKEN": "canary-1",
+        "STORAGE_URL": "s3://user:canary-2@bucket/path",
+        "STORAGE_URLS": "a://u:can@ary-5@one/x@y,b://u:canary-6@two",
+        "STORAGE_BACKSLASH": "a\\b\nc",
+        "STORAGE_JWT": "eyJhcanary-3",
+        "OTHER": "canary-4",
+    }
+    pages = []
+    for argv in ([*PYTHON, "binary"], ["dash", "-c", agent.remote_command("none")]):
+        wrapped = ["env", "-i", *(f"{name}={value}" for name, value in environment.items()), *argv]
+        with HandAgent(wrapped) as hand:
+            if argv[0] == "dash":
+                assert hand.process.stdin is not None
+                hand.process.stdin.write(agent.stand_in())
+            hand.kind("H")
+            hand.order("source 0 0 4096 2000", "env NCCL_ STORAGE_", "go now")
+            hand.kind("D")
+            pages.append(hand.readings()["0"].partition(b"environment\n")[2])
+    expected = (
+        b"NCCL_API_TOKEN=***\nNCCL_DEBUG=INFO\nSTORAGE_BACKSLASH=a\\\\b\\nc\nSTORAGE_JWT=***\n"
+        b"STORAGE_URL=s3://***@bucket/path\nSTORAGE_URLS=a://***@one/x@y,b://***@two\n"
+    )
+    assert pages == [expected, expected]
+
+
+@pytest.mark.parametrize("how", ["stdin", signal.SIGTERM, signal.SIGHUP, "stdout"])
+def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
+    """When its orders end, when it is told to, and when nobody listens; its children end with it."""
+    endless = f"sleep 61.{os.getpid()}"
+    hand.kind("H")
+    hand.order("source 0 1 4096 60000", f"run {endless}", "go now", "sample 100000000")
+    hand.kind("S")
+    assert hand.process.stdin is not None
+    assert hand.process.stdout is not None
+    if how == "stdin":
+        hand.process.stdin.close()
+    elif how == "stdout":
+        hand.process.stdout.close()
+    elif isinstance(how, signal.Signals):
+        hand.process.send_signal(how)
+    hand.process.wait(10)
+    until(lambda: not running(endless), 10)
+
+
+def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
+    """Samples come at multiples of the interval of the collector's clock, none twice; the agent reports late ones."""
+    hand.order("source 0 1 4096 2000", "read /proc/uptime", "clock 30000000", "sample 100000000")
+    for _ in range(20):
+        hand.kind("S")
+    hand.order("stop")
+    cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
+    walls = [frame.wall + 30_000_000 for frame in hand.frames if frame.kind == "S"]
+    beats = [wall // 100_000_000 for wall in walls]
+    assert sorted(set(beats)) == beats
+    assert beats[-1] - beats[0] + 1 - len(beats) <= int(cost["missed"])
+    late = sum(wall % 100_000_000 > 10_000_000 for wall in walls)
+    assert late <= int(cost["late"]) + 3, "the agent may be interrupted between its look at the clock and the sample"
+
+
+def test_a_slow_reader_costs_samples_never_time(hand: HandAgent) -> None:
+    """When nobody reads, samples are thinned and the gap is told; the agent's memory stays bounded."""
+    hand.order("source 0 1 262144 2000", "read /dev/urandom", "sample 100000000")
+    hand.kind("S")
+    time.sleep(3)
+    hand.order("stop")
+    end = hand.kind("E")
+    cost = dict(line.split("=") for line in end.payload.decode().split())
+    assert int(cost["thinned"]) > 0
+    assert int(cost["peak_kib"]) < 60_000
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_reads_the_same(shell: str) -> None:
+    """The same sources through Python and through each POSIX shell: the same statuses, pages and facts."""
+    steady = ["identity", "os_release", "version", "cpuinfo", "cmdline", "sysctl", "block", "limits",
+              "clocksource", "thp", "cgroups", "mounts", "cgroup_limits", "cpu_topology"]  # fmt: skip
+    plan = Plan.of([catalogue.source(name) for name in steady])
+    facts = []
+    for other in ("", shell):
+        with HandAgent.under(other) as hand:
+            assert hand.process.stdin is not None
+            hand.process.stdin.write(plan.orders() + b"go\tnow\n")
+            hand.kind("D", 60)
+            readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
+            facts.append({r.source.name: (r.status, r.parse() if r.pages() else None) for r in readings})
+    assert facts[0].keys() == set(steady)
+    assert facts[1] == facts[0]
+
+
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
+    """It runs once for every path that fits, with that path's name; where none fits it does not run."""
+    for name in ("d1", "d2", "other"):
+        (tmp_path / name).mkdir()
+    with HandAgent.under(shell) as hand:
+        each = (f"each {tmp_path}/d* echo of-{{}} {{}}", f"each {tmp_path}/none* echo {{}}")
+        hand.order("source 0 0 4096 2000", *each, "go now")
+        hand.kind("D")
+        pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
+    assert sorted(pages) == [("echo of-d1 d1", "ok", b"of-d1 d1\n"), ("echo of-d2 d2", "ok", b"of-d2 d2\n")]
+
+
+def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) -> None:
+    """What it wrote since the beat before is the sample; it ends with the agent, and an absent one costs nothing."""
+    program = tmp_path / "ticker"
+    program.write_text("#!/bin/sh\nn=0\nwhile :; do n=$((n + 1)); echo tick $n every $1; sleep 0.05; done\n")
+    program.chmod(0o755)
+    hand.order("source 0 1 4096 2000", f"loop {program} {{ms}}", "source 1 1 4096 2000", "loop no-such-program")
+    hand.order("sample 100000000")
+    for _ in range(12):
+        sample = hand.kind("S")
+    assert sample.payload[0] == 0, "the absent program has no entry"
+    streams = zlib.decompressobj(-15)
+    texts = []
+    for frame in (frame for frame in hand.frames if frame.kind == "S" and frame.payload):
+        values: list[int] = []
+        at = 0
+        while len(values) < 5:
+            value = shift = 0
+            while True:
+                value |= (frame.payload[at] & 127) << shift
+                shift, at = shift + 7, at + 1
+                if frame.payload[at - 1] < 128:
+                    break
+            values.append(value)
+        if values[4]:
+            texts.append(streams.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
+    ticks = [int(line.split()[1]) for text in texts for line in text.decode().splitlines() if line.startswith("tick")]
+    assert ticks == list(range(1, len(ticks) + 1))
+    assert len(ticks) >= 5
+    assert b"every 100" in texts[-1]
+    hand.order("stop")
+    hand.kind("E")
+    until(lambda: not running(str(program)), 10)

@@ -1,0 +1,540 @@
+"""How the agent and its stand-in sample: what hangs or dies costs itself, marks read everything, nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rollbook import agent
+from rollbook.agent import loop, reading
+from rollbook.agent.children import blocked
+from rollbook.agent.loop import Agent
+from rollbook.agent.once import Walk
+from rollbook.agent.source import Source
+from rollbook.agent.steady import Loop
+from rollbook.agent.wire import RING, Out, binary, slurp
+from rollbook.journal.history import series_of
+from rollbook.journal.survey import survey
+from rollbook.protocol.frames import Decoder
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import split_pages
+from rollbook.protocol.samples import Unpacker
+from rollbook.records.hosts import HostResult
+from rollbook.sources import catalogue
+from rollbook.testing.journals import Script, body_of
+from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
+
+SHELLS = ["dash", "bash", "busybox"]
+SOURCES = Plan((catalogue.source("loadavg"),) * 4)  # as many as any test here samples
+IN_THE_KERNEL = "import ctypes; libc = ctypes.CDLL(None); libc.vfork() or libc.sleep(60)"  # until its child is gone
+Pages = dict[str, tuple[str, str]]
+
+
+@pytest.fixture
+def hand() -> Iterator[HandAgent]:
+    """An agent under this Python, binary carrier."""
+    with HandAgent() as running:
+        yield running
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """An agent in this process, which writes to nobody; its loop is not run."""
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    return Agent(Out(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), binary), b"", [])
+
+
+def samples(hand: HandAgent) -> list[dict[int, Pages]]:
+    """The samples so far: by source, status and text of each page."""
+    unpacker, found, before = Unpacker(SOURCES), [], dict[int, Pages]()
+    for frame in hand.frames:
+        if frame.kind == "S":
+            beat = {}
+            for sample in unpacker.beat(frame.payload, 0, 0):
+                if sample.body is not None:
+                    before[sample.source] = {p: (s, d.decode()) for p, s, d in split_pages(sample.body)}
+                beat[sample.source] = before[sample.source]
+            found.append(beat)
+    assert not unpacker.lost
+    return found
+
+
+def left_of(session: int) -> list[str]:
+    """The living processes of a session."""
+    asked = subprocess.run(["ps", "-s", str(session), "-o", "stat=,args="], capture_output=True, text=True, check=False)
+    return [line[:80] for line in asked.stdout.splitlines() if not line.startswith("Z")]
+
+
+@pytest.mark.parametrize("fate", ["exec sleep 1000", "exit 3"])
+def test_a_kept_program_that_hangs_or_dies_is_started_anew(hand: HandAgent, tmp_path: Path, fate: str) -> None:
+    """Its last words are not repeated for ever: there is a status in their place until the new one speaks."""
+    program = tmp_path / "wedged"
+    program.write_text(f"#!/bin/sh\necho process $$\n{fate}\n")
+    program.chmod(0o755)
+    hand.order("source 0 1 4096 200", f"loop {program}", "sample 100000000")
+    deadline = time.monotonic() + 30
+    said: list[str] = []
+    while len(set(said)) < 2:
+        assert time.monotonic() < deadline
+        hand.kind("S")
+        pages = [page for sample in samples(hand) for page in sample.get(0, {}).values()]
+        said = [text for status, text in pages if status == "ok" and text]
+    between = [status for status, text in pages[pages.index(("ok", said[0])) :] if not text]
+    assert ("timed-out" if "sleep" in fate else "failed") in between
+    assert said.count(said[0]) < 10
+    hand.order("stop")
+    hand.kind("E")
+    for word in set(said):
+        pid = word.split()[1]
+        assert not left_of(int(pid)), "one of them lives on"
+
+
+@pytest.mark.parametrize(
+    ("program", "leaving", "stuck"),
+    [("import time; time.sleep(0.3)", 30.0, 0), ("import time; time.sleep(60)", 0.5, 0), (IN_THE_KERNEL, 0.5, 1)],
+)
+def test_what_takes_a_moment_to_leave_is_not_stuck(
+    own: Agent, monkeypatch: pytest.MonkeyPatch, program: str, leaving: float, stuck: int
+) -> None:
+    """A killed child may have a driver to let go of; only one that the kernel holds beyond that is stuck."""
+    monkeypatch.setattr(loop, "LEAVING", leaving)
+    child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    try:
+        own.dying = [child.pid]
+        until(lambda: not stuck or blocked(child.pid))
+        own.goodbye()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert b"stuck=%d\n" % stuck in own.out.waiting
+
+
+def test_a_child_is_killed_before_it_has_a_group_of_its_own() -> None:
+    """The agent may end between its fork and its first step."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        child = Loop.__new__(Loop)
+        child.pid = process.pid
+        child.kill(reaped=True)
+        assert process.poll() is None, "a number that may be another's by now is left alone"
+        child.kill()
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_flood_is_cut_between_lines() -> None:
+    """Of a program that writes more than its limit the last lines stay, whole ones."""
+    kept = Loop.__new__(Loop)
+    kept.err, kept.source = bytearray(), Source("0", "1", "10", "1000")
+    kept.out = bytearray(b"1234\n5678\n90\n")
+    kept.progress()
+    assert kept.out == b"5678\n90\n"
+    kept.out = bytearray(b"1" * 11)
+    kept.progress()
+    assert not kept.out
+
+
+def test_a_file_that_blocks_costs_its_own_source_only(hand: HandAgent, tmp_path: Path) -> None:
+    """The others are sampled on every beat, pings are answered, and the agent ends; no child of it is left."""
+    os.mkfifo(tmp_path / "blocks")
+    (tmp_path / "answers").write_text("here\n")
+    hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 300", f"read {tmp_path}/blocks")
+    hand.order("source 2 1 4096 300", f"read {tmp_path}/answers", "sample 100000000")
+    hand.kind("S")
+    hand.order("ping 1")
+    hand.kind("P")
+    while sum(frame.kind == "S" for frame in hand.frames) < 15:
+        hand.kind("S")
+    found = samples(hand)
+    assert all(0 in sample for sample in found)
+    assert found[0][1] == {f"{tmp_path}/blocks": ("timed-out", "")}
+    answers = [sample[2] for sample in found if 2 in sample]
+    assert answers[0] is found[0][2]
+    assert answers == [{f"{tmp_path}/answers": ("ok", "here\n")}] * len(answers)
+    assert len(answers) > 5
+    walls = [frame.wall for frame in hand.frames if frame.kind == "S"]
+    assert statistics.median(after - before for before, after in itertools.pairwise(walls)) < 120e6
+    hand.order("stop")
+    assert b"stuck=0" in hand.kind("E").payload
+    hand.process.wait(10)
+
+
+def test_nothing_is_read_apart_where_nothing_is(hand: HandAgent, tmp_path: Path) -> None:
+    """A host without such files has no child for them, and what appears later is found."""
+    children = Path(f"/proc/{hand.process.pid}/task/{hand.process.pid}/children")
+    hand.order(
+        "source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 300", f"read {tmp_path}/*", "sample 20000000"
+    )
+    for _ in range(5):
+        hand.kind("S")
+    assert not children.read_text()
+    (tmp_path / "new").write_text("new\n")
+    while 1 not in samples(hand)[-1]:
+        hand.kind("S", 5)
+    assert samples(hand)[-1][1] == {f"{tmp_path}/new": ("ok", "new\n")}
+    assert children.read_text()
+
+
+def test_a_mark_reads_all_sources(hand: HandAgent) -> None:
+    """Those that are not sampled on every beat are there at the edges of phases."""
+    hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 10 4096 300", "read /proc/uptime")
+    hand.order("sample 100000000")
+    for _ in range(3):
+        hand.kind("S")
+    hand.order("mark here")
+    hand.kind("S")
+    assert [1 in sample for sample in samples(hand)] == [True, False, False, True]
+
+
+def test_a_file_of_two_sources_is_read_and_sent_once(hand: HandAgent) -> None:
+    """The second has the pages of the first, with the same clocks; one with another limit reads for itself."""
+    hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 1 4096 300", "read /proc/uptime")
+    hand.order("source 2 1 8192 300", "read /proc/uptime", "sample 20000000")
+    frames = [hand.kind("S") for _ in range(20)]
+    assert all(sample[0] == sample[1] for sample in samples(hand))
+    assert samples(hand)[0][0] != samples(hand)[-1][0]
+    unpacker = Unpacker(SOURCES)
+    for frame in frames:
+        first, second, third = unpacker.beat(frame.payload, 0, 0)
+        assert first.mono == second.mono < third.mono
+
+
+@pytest.mark.parametrize(("seconds", "beats"), [(0.5, 10), (1, 10), (4, 2), (10, 1), (60, 1)])
+def test_no_source_is_left_out_for_long(own: Agent, seconds: float, beats: int) -> None:
+    """At long intervals every beat reads all, so that short runs have rates; who reads the record knows."""
+    own.obey("source\t0\t10\t4096\t300")
+    own.obey(f"sample\t{int(seconds * 1e9)}")
+    assert own.sources[0].every == catalogue.source("nfs").beats(seconds) == beats
+
+
+@pytest.mark.parametrize(("pid", "keys"), [(60, [0, 60, 120]), (7, [0, 53, 113]), (59, [0, 1, 61, 121])])
+def test_streams_begin_anew(own: Agent, monkeypatch: pytest.MonkeyPatch, pid: int, keys: list[int]) -> None:
+    """At the first sample, then every sixty; not on all hosts at the same."""
+    monkeypatch.setattr(os, "getpid", lambda: pid)
+    own.obey("source\t0\t1\t4096\t300")
+    own.obey("read\t/proc/loadavg")
+    unpacker, found = Unpacker(SOURCES), []
+    for beat in range(130):
+        own.take()
+        (frame,) = Decoder().feed(bytes(own.out.waiting))
+        own.out.waiting.clear()
+        unpacker.restart()  # as if this were the first that is heard
+        found += [beat] if list(unpacker.beat(frame.payload, 0, 0)) else []
+    assert found == keys
+
+
+def test_many_files(tmp_path: Path) -> None:
+    """More files than select(2) knows descriptors are sampled, and facts can be read afterwards."""
+    for number in range(1100):
+        (tmp_path / str(number)).write_text("1\n")
+    limited = ["sh", "-c", 'ulimit -n 1024; exec "$@"', "sh", *PYTHON, "binary"]
+    with HandAgent(limited) as hand:
+        hand.order("source 0 1 262144 2000", f"read {tmp_path}/*", "sample 300000000")
+        for _ in range(3):
+            hand.kind("S")
+        found = [sample[0] for sample in samples(hand) if sample]
+        assert [{status for status, _ in pages.values()} for pages in found] == [{"ok"}] * len(found)
+        assert len(found) > 1
+        hand.order("go end")
+        hand.kind("D")
+        hand.order("stop")
+        hand.kind("E")
+
+
+def test_a_long_file_of_the_kernel() -> None:
+    """It is read beyond the page that the kernel gives at once."""
+    assert len(slurp("/proc/kallsyms", 20_000)) > 19_000
+
+
+def test_a_clock_that_is_set_back(own: Agent) -> None:
+    """The next beat is not where it was meant to be by the old time."""
+    own.interval, own.next = 10**9, time.time_ns() + 3600 * 10**9
+    assert own.seconds_left() < 2
+    assert own.next < time.time_ns() + 2 * 10**9
+
+
+def test_beats_that_are_late_or_missed(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted, by more than a tenth of the interval or by whole ones, and the next is on the grid again."""
+    clock = 10**18 + 3
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    own.obey("clock\t30000000")
+    own.obey("sample\t100000000")
+    planned = []
+    for behind in (0, 9, 11, 0, 250, 0):  # milliseconds
+        planned.append((own.next + 30_000_000 - 10**18) / 1e8)
+        clock = own.next + behind * 10**6
+        own.beat()
+    assert planned == [1, 2, 3, 4, 5, 8]
+    assert (own.late, own.missed) == (2, 2)
+
+
+def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are missed as well."""
+    clock = 10**18
+
+    def take() -> None:
+        nonlocal clock
+        clock += 3 * 10**8 + 1
+
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    monkeypatch.setattr(own, "take", take)
+    own.obey("sample\t100000000")
+    clock = own.next
+    own.beat()
+    assert (own.late, own.missed) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("after", "offset", "beat"),
+    [
+        (100, -300, 6),
+        (100, 300, 6),
+        (999_900, 300, 6),
+        (999_900, -300, 6),
+        (500_000, 3 * 10**6, 9),
+        (500_000, -5 * 10**6, 1),
+    ],
+)
+def test_no_beat_is_lost_or_taken_twice_by_a_correction(
+    own: Agent, monkeypatch: pytest.MonkeyPatch, after: int, offset: int, beat: int
+) -> None:
+    """The one that was planned stays the next, also near a beat; where the clock was set, another is. Microseconds."""
+    own.interval, own.next = 10**9, 6 * 10**9
+    monkeypatch.setattr(loop, "now", lambda: (0, 5 * 10**9 + after * 1000))
+    own.obey(f"clock\t{offset * 1000}")
+    assert own.next + own.offset == beat * 10**9
+
+
+def test_an_address_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a family that the host lacks, or a name it does not know, is passed over."""
+    from rollbook.agent import agent as module
+
+    monkeypatch.setattr(module, "CONNECT", 0.1)
+    assert not module.connect(9, ["no:such:address"], b"token", b"who")
+
+
+def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs the sources that needed one; the agent goes on."""
+
+    def fork() -> int:
+        raise OSError(errno.EAGAIN, "none left")
+
+    monkeypatch.setattr(os, "fork", fork)
+    for line in ("source 0 0 4096 300", "run sh -c x", "source 1 0 4096 300", "read /proc/uptime", "go now"):
+        own.obey(line.replace(" ", "\t"))
+    own.step()
+    while own.children:
+        own.children[0].end(timed_out=True)
+    own.step()
+    assert not own.phases
+    assert own.out.seq == 3  # both readings and the end of the phase
+    own.sources[1].every = 1
+    own.sources[1].asks = [["read", "/sys/devices/*"]]
+    own.take()
+    assert own.reader
+    own.reader.end(timed_out=True)
+    assert own.out.seq == 4
+
+
+def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child reads them, too: the agent goes on, and what the program said is there."""
+    parent = os.getpid()
+
+    def pages(*_: object) -> bytes:
+        assert os.getpid() != parent
+        time.sleep(60)
+        return b""
+
+    monkeypatch.setattr(Source, "pages", pages)
+    for line in ("source 0 0 4096 300", "run echo here", "read /blocks", "go now"):
+        own.obey(line.replace(" ", "\t"))
+    own.step()
+    walk, program = own.children
+    assert isinstance(walk, Walk)
+    while program.fds:
+        program.readable(next(iter(program.fds)))
+    walk.end(timed_out=True)
+    own.step()
+    reading, end = Decoder().feed(bytes(own.out.waiting))
+    head, _, body = zlib.decompress(reading.payload).partition(b"\n")
+    assert head.startswith(b"0 now timed-out ")
+    assert body == b"timed-out 0 /blocks\nok 5 echo here\nhere\n"
+    assert end.kind == "D"
+    os.waitpid(walk.pid, 0)
+
+
+def test_files_beside_a_program_come_first(hand: HandAgent, tmp_path: Path) -> None:
+    """Whichever is read first, and where there are none there is nothing in their place."""
+    (tmp_path / "file").write_text("here\n")
+    hand.order("source 0 0 4096 2000", "run echo there", f"read {tmp_path}/file")
+    hand.order("source 1 0 4096 2000", "run echo there", f"read {tmp_path}/no*", "go now")
+    hand.kind("D")
+    said = {source: split_pages(body.partition(b"\n")[2]) for source, body in hand.readings().items()}
+    there = ("echo there", "ok", b"there\n")
+    assert said == {"0": [(f"{tmp_path}/file", "ok", b"here\n"), there], "1": [there]}
+
+
+def test_who_started_it_ignores_the_end_of_children() -> None:
+    """The agent can wait for its own all the same."""
+    with HandAgent(["env", "--ignore-signal=CHLD", *PYTHON, "binary"]) as hand:
+        hand.order("source 0 0 4096 2000", "read /proc/loadavg", "run true", "go now")
+        hand.kind("D")
+        hand.order("stop")
+        hand.kind("E")
+
+
+def test_phases_end_at_once_and_once(hand: HandAgent) -> None:
+    """Two of them do not wait for each other, and an order to wait is met when there is nothing to wait for."""
+    hand.order("source 0 0 4096 60000", "run no-such-program", "go one", "go two")
+    hand.until(lambda frame: frame.kind == "D" and frame.payload == b"two")
+    assert sum(frame.kind in "RZ" for frame in hand.frames) == 2
+    hand.order("then", "then")
+    hand.order("ping 1")
+    hand.kind("P")
+
+
+def test_a_full_queue_is_told_once(own: Agent) -> None:
+    """Samples that are left out do not fill it further."""
+    own.interval, own.next = 10**9, time.time_ns()
+    own.out.waiting = bytearray(RING)
+    for _ in range(5):
+        own.beat()
+    assert own.thinned == 5
+    assert own.out.seq == 1
+
+
+def test_nobody_listens_to_children_while_the_queue_is_full(own: Agent) -> None:
+    """That time is not theirs: they are not timed out for it."""
+    child = Loop.__new__(Loop)
+    child.fds, child.deadline = {}, (deadline := time.monotonic() + 0.1)
+    own.children = [child]
+    own.out.waiting, own.out.due, own.out.pace = bytearray(RING), float("inf"), 1.0
+    own.wait()  # until the deadline
+    assert child.deadline > deadline + 0.05
+
+
+def test_a_connection_may_break_in_any_way(own: Agent) -> None:
+    """Whatever the error, nobody listens any more."""
+    os.close(own.out.fd)
+    own.hello()
+    with pytest.raises(ConnectionError):
+        own.out.flush()
+
+
+def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
+    """The stand-in under this shell, in a session of its own, when it has given the first sample of a file."""
+    program = shutil.which(shell)
+    assert program
+    (tmp_path / "sh").symlink_to(program)
+    path = f"PATH={tmp_path}:{os.environ['PATH']}"
+    # A shell cannot trap a signal that is ignored when it starts, as SIGHUP is under nohup.
+    hand = HandAgent(["setsid", "env", "--default-signal=HUP", path, "sh", "-c", agent.remote_command("none")])
+    assert hand.process.stdin is not None
+    hand.process.stdin.write(agent.stand_in())
+    hand.order("source 0 10 4096 300", "read /proc/loadavg", f"sample {interval * 1e9:.0f}")
+    hand.kind("R")
+    return hand
+
+
+@pytest.mark.parametrize("how", ["stop", "stdin", signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_leaves_nothing(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
+    """It ends at once, not with its pause of ten minutes, and its sampler and the sampler's pause with it."""
+    with stand_in(shell, tmp_path) as hand:
+        until(lambda: any("sleep" in line for line in left_of(hand.process.pid)), 10)
+        assert hand.process.stdin is not None
+        if how == "stop":
+            hand.order("stop")
+            hand.kind("E")
+        elif how == "stdin":
+            hand.process.stdin.close()
+        elif isinstance(how, signal.Signals):
+            hand.process.send_signal(how)
+        hand.process.wait(10)
+        until(lambda: not left_of(hand.process.pid), 10)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
+    """At any time, not only when the next beat is due."""
+    with stand_in(shell, tmp_path) as hand:
+        for _ in range(20):
+            hand.order("mark here")
+            assert hand.kind("R").payload.startswith(b"0 sample ")
+
+
+@pytest.mark.parametrize("said", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_knows_the_time_without_nanoseconds(shell: str, said: str, tmp_path: Path) -> None:
+    """Seconds are not taken for nanoseconds, however the host's `date` leaves out what it does not know."""
+    (tmp_path / "date").write_text(f"#!/bin/sh\necho {said}\n")
+    (tmp_path / "date").chmod(0o755)
+    with stand_in(shell, tmp_path) as hand:
+        assert {frame.wall // 10**9 for frame in hand.frames} == {1_700_000_000}
+
+
+@pytest.mark.parametrize(("shell", "asked", "seconds"), [("dash", 1.1, 2), ("bash", 0.2, 1), ("busybox", 0.2, 1)])
+def test_the_stand_in_samples_in_whole_seconds(shell: str, asked: float, seconds: int, tmp_path: Path) -> None:
+    """Parts of one are rounded up, so that it is never faster than asked; beats fall on the clock."""
+    with stand_in(shell, tmp_path, asked) as hand:
+        walls = [hand.kind("R").wall for _ in range(2)]
+    assert [round(wall / 1e9) % seconds for wall in walls] == [0, 0]
+    assert round((walls[1] - walls[0]) / 1e9) == seconds
+
+
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+def test_the_group_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own control group is that of the job where there is one, whatever step of it we are."""
+    for path, expected in (("/slice/job_7/step_0/user/task_0", "/slice/job_7"), ("/user/session-1", "/user/session-1")):
+        root = tmp_path / expected.replace("/", "-") / "cgroup"
+        (root / path[1:]).mkdir(parents=True)
+        (root / "cgroup.procs").touch()
+        (tmp_path / "own").write_text(f"0::{path}\n")
+        if shell:
+            text = (Path(agent.__file__).parent / "standin.sh").read_text()
+            text = text[text.index("cgroups() {") : text.index("\n}\n", text.index("cgroups() {")) + 3]
+            text = text.replace("/sys/fs/cgroup", str(root)).replace("/proc/self/cgroup", str(tmp_path / "own"))
+            argv = ["busybox", "sh"] if shell == "busybox" else [shell]
+            told = subprocess.run([*argv, "-c", text + "cgroups own"], capture_output=True, text=True, check=True)
+            found = told.stdout.split()
+        else:
+            monkeypatch.setattr(reading, "slurp", lambda *_: (tmp_path / "own").read_text())
+            monkeypatch.setattr(os.path, "normpath", _under(root))
+            found = reading.cgroups(own=True)
+            monkeypatch.undo()
+        assert found == [f"{root}{expected}"]
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(1.0, "complete"), (0.2, "partial")])
+def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -> None:
+    """Where it could not keep up with what was asked for, its host is partial for that reason, not for a false one."""
+    start = 17 * 10**17
+    script = Script(tmp_path, ["a"], ["loadavg"], round(seconds * 1e9))
+    script.connect(kind="sh")
+    for wall in range(start, start + 5 * 10**9, 10**9):
+        body = body_of({"/proc/loadavg": "1 1 1 1/1 1\n"})
+        script.frame("R", b"0 sample - 1000 \n" + body, wall, wall - 10**18)
+    script.close()
+    found = survey(tmp_path)
+    series = series_of(found, found.hosts[0], HostResult(name="a", status="complete"))
+    assert (series.status, series.gaps, series.missed) == (status, [], 0)
+    assert series.reason.startswith("a sample every 1 s: there is no Python" if status == "partial" else "")
+
+
+def _under(root: Path) -> Callable[[str], str]:
+    """`normpath` on a machine whose control groups lie there."""
+    real = os.path.normpath
+    return lambda path: real(path.replace("/sys/fs/cgroup", str(root)))

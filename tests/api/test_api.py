@@ -1,0 +1,273 @@
+"""The Python interface: the examples of its page run, and what goes wrong in a block leaves a record all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import rollbook
+from rollbook.api.options import ways
+from rollbook.api.recording import Recording
+from rollbook.cli import cli
+from rollbook.collect.recorder import Recorder
+from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.transports import Options
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_examples_run(tmp_path: Path) -> None:
+    """All of them, one after the other, as they stand."""
+    assert len(EXAMPLES) >= 6
+    for example in EXAMPLES:
+        argv = [sys.executable, "-W", "error::ResourceWarning", "-c", example]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, example + done.stderr
+        assert "Traceback" not in done.stderr
+        assert "Warning" not in done.stderr
+    assert sorted(path.name for path in (tmp_path / "exported").iterdir()) == ["findings.csv", "rates.csv"]
+
+
+def test_an_exception_in_the_block(tmp_path: Path) -> None:
+    """It goes on its way, and the record is there."""
+    with pytest.raises(ZeroDivisionError), rollbook.record(results=tmp_path, interval=0.2, report=False) as recording:
+        raise ZeroDivisionError
+    assert recording.run.hosts.end[0].status == "complete"
+
+
+@pytest.mark.parametrize("interval", [0.05, -1.0, float("nan"), 1e9])
+def test_intervals(tmp_path: Path, interval: float) -> None:
+    """Those that make no sense are refused before there is anything on the disk."""
+    with pytest.raises(UsageError, match="the time between samples"):
+        rollbook.record(results=tmp_path / "out", interval=interval)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["a/b", "../x", "", ".", "a b"])
+def test_kinds(tmp_path: Path, kind: str) -> None:
+    """They become names of files and directories, and never lead elsewhere."""
+    with pytest.raises(UsageError, match="cannot be a type of record"):
+        rollbook.record(results=tmp_path / "out", kind=kind)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rollbook.run([]), "a list of words"),
+        (lambda: rollbook.run("ls -l"), "a list of words"),
+        (lambda: rollbook.run(["echo", 3]), "a list of words, text or paths: .* not int"),  # type: ignore[list-item]
+        (lambda: rollbook.run(["echo", "a\0b"]), "a NUL character"),
+        (lambda: rollbook.snapshot(timeout=float("nan")), "the time for a host"),
+        (lambda: rollbook.snapshot(timeout=0), "the time for a host"),
+        (lambda: rollbook.snapshot(fanout=0), "the fanout is 1 to 4096"),
+        (lambda: rollbook.snapshot(fanout=-1), "the fanout is 1 to 4096"),
+        (lambda: rollbook.record(fanout=0), "the fanout is 1 to 4096"),
+        (lambda: rollbook.run(["true"], fanout=4097), "the fanout is 1 to 4096"),
+        (lambda: rollbook.snapshot(via="slurm", slurm_args="'"), "slurm_args cannot be read"),
+        (lambda: rollbook.open_record("nowhere"), "nowhere does not exist"),
+        (lambda: rollbook.recover("nowhere"), "no journal|no raw|nowhere"),
+        (lambda: rollbook.record(sign="nowhere"), "cannot sign with nowhere"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    call: Callable[[], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one of our own errors, whatever it is."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RollbookError, match=message):
+        call()
+    assert not list(tmp_path.glob("results/*/*"))
+
+
+def test_a_text_is_one_word(tmp_path: Path) -> None:
+    """Not as many as it has letters: a source, a table, an option of ssh."""
+    assert rollbook.snapshot(sources="meminfo").hosts[0].facts.keys() == {"meminfo"}
+    assert ways(ssh_options="Port=1") == ways(ssh_options=["Port=1"]) == Options(ssh_options=("Port=1",))
+    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+        pass
+    assert rollbook.export(recording.run, tmp_path / "out", "csv", "hosts") == [tmp_path / "out" / "hosts.csv"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_inside_a_running_loop(tmp_path: Path) -> None:
+    """As in a notebook: what waits for an end of its own says what to use there, and that works."""
+
+    async def main() -> None:
+        with pytest.raises(UsageError, match=r"await rollbook\.snapshot_async\("):
+            rollbook.snapshot()
+        with pytest.raises(UsageError, match=r"await asyncio\.to_thread\(rollbook\.run, "):
+            rollbook.run(["true"], results=tmp_path / "none")
+        ran = await asyncio.to_thread(rollbook.run, ["true"], results=tmp_path, interval=0, report=False)
+        assert ran[1] == 0
+
+    asyncio.run(main())
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_recording_that_never_began_leaves_nothing(tmp_path: Path) -> None:
+    """One that is not entered has no place yet; one that cannot be is put away."""
+    waiting = rollbook.record(results=tmp_path)
+    with pytest.raises(UsageError, match="when the `with` block is entered"):
+        _ = waiting.path
+    with pytest.raises(UsageError, match="no transport"), rollbook.record(results=tmp_path, via="nope"):
+        pass
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_start_that_fails_by_a_mistake_of_ours_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error is: nothing was recorded."""
+
+    def slip(_: Recorder) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Recorder, "__aenter__", slip)
+    with pytest.raises(ZeroDivisionError), rollbook.record(results=tmp_path):
+        pass
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_recording_is_entered_once(tmp_path: Path) -> None:
+    """Neither inside of its own block, nor again afterwards; the one record is whole."""
+
+    async def again(recording: Recording) -> None:
+        async with recording:
+            pass
+
+    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+        with pytest.raises(UsageError, match="entered once"), recording:
+            pass
+        with pytest.raises(UsageError, match="entered once"):
+            asyncio.run(again(recording))
+    with pytest.raises(UsageError, match="entered once"), recording:
+        pass
+    assert list(tmp_path.glob("*/*")) == [recording.path]
+    assert recording.run.hosts.end[0].status == "complete"
+
+
+def test_paths_are_words_of_a_command(tmp_path: Path) -> None:
+    """And stand in the record as text."""
+    argv: list[str | bytes | Path] = [Path("/bin/sh"), "-c", 'test "$0" = here', b"here"]
+    recording, code = rollbook.run(argv, results=tmp_path, interval=0, report=False)
+    assert (code, recording.argv) == (0, ["/bin/sh", "-c", 'test "$0" = here', "here"])
+
+
+def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is the command's, and what was recorded is made a record of."""
+    end = Recorder.end
+
+    async def fail(self: Recorder, *, facts: bool, seconds: float | None = None) -> None:
+        await end(self, facts=False, seconds=seconds)
+        if facts:
+            raise RecordError("the disk is gone")
+
+    monkeypatch.setattr(Recorder, "end", fail)
+    recording, code = rollbook.run(["sh", "-c", "exit 4"], results=tmp_path, interval=0.2, report=False)
+    assert (code, recording.broken, recording.unfinished) == (4, "the disk is gone", "")
+    assert recording.run.metadata["exit_code"] == 4
+
+
+def test_marks(tmp_path: Path) -> None:
+    """From threads and from the loop; the time is that of the call. Outside of the block, and without a name, none."""
+
+    async def main() -> rollbook.Record:
+        async with rollbook.record(results=tmp_path, interval=0.2, report=False) as recording:
+            before = time.time_ns()
+            recording.mark("from the loop")
+            after = time.time_ns()
+            time.sleep(0.5)  # noqa: ASYNC251 - a harness may do so
+            await asyncio.to_thread(recording.mark, "from a thread")
+            with pytest.raises(UsageError, match="printable"):
+                recording.mark("a\nb")
+            await asyncio.sleep(0.5)
+        marked = {phase.name: phase.start_ns for phase in recording.run.hosts.phases}
+        assert list(marked) == ["from the loop", "from a thread"]
+        assert before <= marked["from the loop"] <= after
+        with pytest.raises(UsageError, match="inside the `with` block"):
+            recording.mark("too late")
+        return recording.run
+
+    asyncio.run(main())
+    outside = rollbook.record(results=tmp_path, interval=0.2, report=False)
+    with pytest.raises(UsageError, match="inside the `with` block"):
+        outside.mark("too early")
+    with outside:
+        pass
+    with pytest.raises(UsageError, match="inside the `with` block"):
+        outside.mark("too late")
+
+
+def test_a_mark_without_a_recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Outside of a run it is a mistake; a recorder that is gone is another matter, and no failure of the command."""
+    monkeypatch.delenv("ROLLBOOK_SOCKET", raising=False)
+    with pytest.raises(UsageError):
+        rollbook.mark("x")
+    monkeypatch.setenv("ROLLBOOK_SOCKET", str(tmp_path / "gone"))
+    with pytest.raises(RecordError, match="does not answer"):
+        rollbook.mark("x")
+    argv = [sys.executable, "-c", "from rollbook.cli import main; main()", "mark"]
+    done = subprocess.run([*argv, "x"], capture_output=True, text=True, check=False)
+    assert (done.returncode, "does not answer" in done.stderr) == (0, True)
+    done = subprocess.run([*argv, ""], capture_output=True, text=True, check=False)
+    assert (done.returncode, "printable" in done.stderr) == (2, True)
+
+
+def test_a_command_outside_of_the_main_thread(tmp_path: Path) -> None:
+    """There are no signals to handle there, and nothing else is different."""
+    got: list[int] = []
+
+    def work() -> None:
+        recording, code = rollbook.run(["sh", "-c", "exit 4"], results=tmp_path, interval=0.2, report=False)
+        got.extend([code, recording.run.metadata["exit_code"]])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert got == [4, 4]
+
+
+def test_forms_that_are_not_there(tmp_path: Path) -> None:
+    """They are said with those that are."""
+    with rollbook.record(results=tmp_path, interval=0.2, report=False) as recording:
+        time.sleep(0.5)
+    with pytest.raises(UsageError, match="no form is called 'xlsx'"):
+        rollbook.export(recording.run, tmp_path / "out", "xlsx")
+    with pytest.raises(UsageError, match="cannot be chosen for timeseries"):
+        rollbook.export(recording.path, tmp_path / "out", "timeseries", ["rates"])
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot write to"):
+        rollbook.export(recording.path, tmp_path / "file", "csv")
+    assert rollbook.export(recording.path, tmp_path / "out.json", "timeseries") == [tmp_path / "out.json"]
+    assert rollbook.query(str(recording.path), "SELECT 1 AS one") == [{"one": 1}]
+    assert rollbook.open_record(str(recording.path)).path == recording.path
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT now()", "a time with a zone"),
+        ("SELECT 1 AS a, 2 AS a", "two columns are called a"),
+        ("SELECT host::INT FROM hosts", "Could not convert"),
+    ],
+)
+def test_rows_that_cannot_be_given(tmp_path: Path, sql: str, message: str) -> None:
+    """As on the command line, where JSON has the same rows."""
+    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+        pass
+    with pytest.raises(UsageError, match=message):
+        rollbook.query(recording.run, sql)
+    ran = CliRunner().invoke(cli, ["query", str(recording.path), sql, "--format", "json"])
+    assert isinstance(ran.exception, UsageError)
+    assert message in str(ran.exception)

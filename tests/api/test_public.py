@@ -1,0 +1,46 @@
+"""The public names: what is not here may change without notice, what is here may not."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+PUBLIC = {
+    "rollbook": """
+        Record __version__ check describe diff export mark open_record query record recover run snapshot snapshot_async
+        verify write_report
+    """,
+    "rollbook.errors": """
+        EXIT_CODES AgentFailed Busy CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError
+        ProtocolError RecordError Refused RollbookError TimedOut TransportError Unreachable UsageError
+    """,
+    "rollbook.hosts": "MAX_HOSTS Host expand fold from_slurm is_local natural node_lists parse_hosts",
+    "rollbook.testing": "Fake FakeHost Lab LabCannot LabHost SlurmLab check_transport linux pages_of",
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_names(module: str) -> None:
+    """Each package exports exactly these names, and has them."""
+    there = importlib.import_module(module)
+    assert sorted(there.__all__) == sorted(PUBLIC[module].split())
+    for name in there.__all__:
+        assert getattr(there, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "not_needed"),
+    [
+        ("rollbook.testing", "rollbook.testing.lab asyncio msgspec"),
+        ("rollbook.cli", "asyncio rich msgspec rollbook.sources rollbook.hosts"),
+        ("rollbook.errors", "asyncio msgspec click"),
+    ],
+)
+def test_imports_stay_cheap(module: str, not_needed: str) -> None:
+    """What costs time to import comes only with what needs it."""
+    code = f"import sys, {module}; print([name for name in {not_needed.split()} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,61 @@
+"""When a count rose: read from the series of the run, for the hosts and the device that a finding is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from rollbook.checks import engine
+from rollbook.checks.times import rise
+from rollbook.records.findings import Change
+from tests.support.records import RunCase
+
+SECOND = 10**9
+
+
+def write(record: Path, source: str, columns: str, rows: list[tuple[Any, ...]]) -> None:
+    """A table of the series; its second column is seconds of the run."""
+    (record / "series").mkdir(exist_ok=True)
+    values = ", ".join(map(str, rows))
+    duckdb.sql(
+        f"copy (select * replace (make_timestamp_ns(ts::BIGINT * {SECOND}) as ts) from (values {values}) t({columns})) "
+        f"to '{record / 'series' / source}.parquet' (format parquet)"
+    )
+
+
+def test_a_finding_points_to_the_time_of_the_rise(tmp_path: Path) -> None:
+    """From the sample before the first event to the sample that saw the last; other hosts do not count."""
+    rows = [("n1", s, 5, 7) for s in range(0, 60, 10)]
+    rows += [("n2", 0, 5, 7), ("n2", 10, 5, 7), ("n2", 20, 5, 9), ("n2", 30, 5, 12), ("n2", 40, 5, 12)]
+    write(tmp_path, "thermal_throttle", "host, ts, core, package", rows)
+    run = RunCase(
+        about="",
+        outcome="warn",
+        start={"n[1-2]": {"thermal_throttle": {"core": 5, "package": 7}}},
+        end={"n1": {"thermal_throttle": {"core": 5, "package": 7}}, "n2": {"thermal_throttle": {"package": 12}}},
+    ).subject()
+    run.path = tmp_path
+    (finding,) = engine.ask(engine.rule("cpu-throttled"), run).findings
+    assert finding.hosts == ["n2"]
+    assert finding.evidence == {"start_ns": 10 * SECOND, "end_ns": 30 * SECOND}
+
+
+@pytest.mark.parametrize(
+    ("field", "row", "found"),
+    [
+        ("infiniband_counters.errors.symbol_error", "mlx5_0:1", {"start_ns": 0, "end_ns": 10 * SECOND}),
+        ("infiniband_counters.errors.symbol_error", "mlx5_1:1", {}),
+        ("infiniband_counters.errors.link_downed", "mlx5_0:1", {}),
+        ('infiniband_counters.errors.x" from', "mlx5_0:1", {}),
+        ("edac.corrected", "mc0", {}),
+    ],
+)
+def test_device_and_column(tmp_path: Path, field: str, row: str, found: dict[str, int]) -> None:
+    """The device's own rows; a column or a table that is not there says nothing."""
+    rows = [("n1", 0, "mlx5_0:1", 3), ("n1", 10, "mlx5_0:1", 4), ("n1", 0, "mlx5_1:1", 0), ("n1", 10, "mlx5_1:1", 0)]
+    write(tmp_path, "infiniband_counters", "host, ts, port, symbol_error", rows)
+    assert rise(tmp_path, Change(field, 3, 4, row), ["n1"]) == found
+    assert rise(None, Change(field, 3, 4, row), ["n1"]) == {}

@@ -1,0 +1,405 @@
+"""`rollbook run` and `record` on this machine: the command is left alone, and the record is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rollbook
+from rollbook.checks.verify import verify
+from rollbook.records.document import encode
+from rollbook.records.record import Record
+from tests.support.waits import until_sampled
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
+DEAF = ["-w", "nowhere", "--timeout", "2", "--ssh-option", "ProxyCommand=false"]
+MARK = f"{sys.executable} -c 'from rollbook.cli import main; main()' mark"
+
+
+def run(directory: Path, *argv: str, options: list[str] = QUICK, **more: Any) -> subprocess.CompletedProcess[str]:
+    """`rollbook run` in a directory of its own."""
+    command = [*ROLLBOOK, "run", *options, "--", *argv]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, **more)
+
+
+def only_record(directory: Path) -> Record:
+    """The one record below a directory."""
+    [path] = (directory / "out").glob("*/*")
+    return Record.open(path)
+
+
+def test_everything_is_there(tmp_path: Path) -> None:
+    """Output shown and logged, facts before and after, samples in between, metadata with the keys readers need."""
+    done = run(tmp_path, "sh", "-c", f"echo to stdout; echo to stderr >&2; {MARK} second; sleep 1.5")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "to stdout\n"
+    assert "to stderr\n" in done.stderr
+    record = only_record(tmp_path)
+    assert (record.path / "stdout.log").read_text() == "to stdout\n"
+    assert (record.path / "stderr.log").read_text() == "to stderr\n"
+    hosts = record.hosts
+    assert [host.status for host in hosts.start + hosts.end] == ["complete"] * 2
+    assert hosts.series[0].status == "complete"
+    assert hosts.start[0].collected_at <= hosts.end[0].collected_at
+    assert hosts.end[0].facts["uptime"].uptime_seconds > hosts.start[0].facts["uptime"].uptime_seconds
+    assert hosts.series[0].samples >= 7
+    assert hosts.series[0].cost is not None
+    assert 0 < (hosts.series[0].cpu_share or 0) < 0.2
+    assert [phase.name for phase in hosts.phases if phase.name in ("command", "second", "after")] == [
+        "command",
+        "second",
+        "after",
+    ]
+    needed = {"benchmark_type", "run_datetime", "num_processes", "parameters", "system_info", "cluster_information",
+              "cluster_snapshots", "executed_command", "command_output_files", "args", "runtime",
+              "invocation_start_time", "invocation_end_time", "result_dir", "metrics"}  # fmt: skip
+    assert needed <= record.metadata.keys()
+    assert record.metadata["cluster_snapshots"]["start"] != record.metadata["cluster_snapshots"]["end"]
+    assert record.metadata["cluster_snapshots"]["collection_method"] == "local"
+    assert record.metadata["coverage"] == {"asked": 1, "by_status": {"complete": 1}}
+    assert {"meminfo", "diskstats", "net_dev", "vmstat", "loadavg", "stat"} <= record.series_files().keys()
+    assert encode(hosts) == (record.path / "hosts.json").read_bytes()
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)])
+def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int) -> None:
+    """Whatever it is, and a record is there all the same; what it cost is a share of the whole time."""
+    assert run(tmp_path, "sh", "-c", script).returncode == code
+    record = only_record(tmp_path)
+    assert record.metadata["metrics"]["exit_code"] == record.metadata["exit_code"] == code
+    assert all((host.cpu_share or 0) < 1 for host in record.hosts.series)
+
+
+def test_what_a_command_says_and_leaves_costs_it_nothing(tmp_path: Path) -> None:
+    """Names like the marks of a terminal library, or that are no text; and hosts are asked for with their slots."""
+    script = 'touch "$ROLLBOOK_RECORD/$(printf "\\377")"; exit 7'
+    argv = ["sh", "-c", script, "sh", "--output=d[/x]/o.json"]
+    done = run(tmp_path, *argv, options=[*QUICK, "--type", "fio", "-w", "localhost:4"])
+    assert done.returncode == 7
+    assert "d[/x]/o.json is not there" in done.stderr
+    record = only_record(tmp_path)
+    assert [host.slots for host in record.hosts.start] == [4]
+    assert verify(record.path).problems == []
+
+
+def test_stdin_passes_through(tmp_path: Path) -> None:
+    """What is typed goes to the command."""
+    assert run(tmp_path, "tr", "a-z", "A-Z", input="hello").stdout == "HELLO"
+
+
+def test_a_terminal_stays_one(tmp_path: Path) -> None:
+    """A command whose output is a terminal sees one, and the log has its text."""
+    ours, theirs = pty.openpty()
+    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", "test -t 1 && echo terminal"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        assert process.wait(60) == 0
+    assert b"terminal" in os.read(ours, 1000)
+    os.close(ours)
+    assert (only_record(tmp_path).path / "stdout.log").read_text() == "terminal\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signals) -> None:
+    """The command ends in its own way, then the record is finished."""
+    script = "trap 'echo caught; exit 5' INT TERM; echo ready; while :; do sleep 0.1; done"
+    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", script]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                          start_new_session=True, text=True) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=90)
+    assert (process.returncode, out) == (5, "caught\n"), err
+    assert only_record(tmp_path).hosts.end[0].status == "complete"
+
+
+def test_no_series_and_no_hosts(tmp_path: Path) -> None:
+    """Without series there are snapshots; without collection the arguments alone say what the cluster is."""
+    assert run(tmp_path, "true", options=["--results-dir", "out", "--no-report", "--skip-timeseries"]).returncode == 0
+    record = only_record(tmp_path)
+    assert not record.series_files()
+    assert record.hosts.end[0].status == "complete"
+    declared = ["--skip-cluster-collection", "--client-host-memory-in-gb", "64", "--num-client-hosts", "2"]
+    other = tmp_path / "declared"
+    other.mkdir()
+    assert run(other, "true", options=["--results-dir", "out", "--no-report", *declared]).returncode == 0
+    cluster = only_record(other).metadata["system_info"]
+    assert (cluster["collection_method"], cluster["num_hosts"]) == ("args", 2)
+    assert cluster["total_memory_bytes"] == 2 * 64 * 1024**3
+
+
+BAD = [
+    (QUICK, ["no-such-program"], "no such program"),
+    (QUICK, ["/etc/passwd"], "may not be executed"),
+    (QUICK, ["--no-such-option"], "no such option"),
+    ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
+    (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "cannot use"),
+    (["--results-dir", "script/below"], ["touch", "ran"], "Not a directory"),
+    (["--results-dir", "bad\udcff"], ["touch", "ran"], "no UTF-8"),
+    (QUICK, ["./script"], "cannot run ./script: Exec format error"),
+    (QUICK, ["./no-interpreter"], "cannot run ./no-interpreter"),
+    *(
+        ([*QUICK, "--timeseries-interval", word], ["touch", "ran"], "--timeseries-interval")
+        for word in ("nan", "inf", "0", "0.09", "-1", "86401", "soon")
+    ),
+    ([*QUICK, "--max-timeseries-samples", "-1"], ["touch", "ran"], "--max-timeseries-samples"),
+    ([*QUICK, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
+    ([*QUICK, "--timeout", "nan"], ["touch", "ran"], "--timeout"),
+    ([*QUICK, "--sign", "script"], ["touch", "ran"], "cannot sign with script"),
+    ([*QUICK, "--python", "a b"], ["touch", "ran"], "not the name or path of a program"),
+    ([*QUICK, "--cluster-collection-timeout", "nan"], ["touch", "ran"], "--cluster-collection-timeout"),
+]
+
+
+@pytest.mark.parametrize(("options", "argv", "words"), BAD)
+def test_usage_errors_come_before_anything_runs(
+    tmp_path: Path, options: list[str], argv: list[str], words: str
+) -> None:
+    """Programs, types, directories and numbers that cannot be; nothing is left of the attempt."""
+    for name, text in (("script", "echo no first line\n"), ("no-interpreter", "#!/nowhere\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = run(tmp_path, *argv, options=options)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "via auto" not in done.stderr or argv[0] in ("./script", "./no-interpreter")  # only the kernel knows those
+    assert not (tmp_path / "ran").exists()
+    assert not list(tmp_path.glob("out/*/*"))
+
+
+def test_any_name_will_do(tmp_path: Path) -> None:
+    """A results directory with blanks, quotes, marks and letters of other scripts; words that are no UTF-8."""
+    place = 'ein Ört\'chen/日本 "x"[/b]:100:'
+    (tmp_path / "hosts\udcff").write_text("localhost\n")
+    options = ["--results-dir", place, "--timeseries-interval", "0.2", "--hostfile", "hosts\udcff"]
+    done = run(tmp_path, "sh", "-c", "sleep 0.5", "a\udcffb", options=options)
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / place / "generic").iterdir()
+    record = Record.open(path)
+    assert record.metadata["notes"] == []
+    assert f"record in {path}, page: {path / 'report.html'}\n" in done.stderr
+    assert record.metadata["args"]["hostfile"] == ["hosts\ufffd"]
+    assert (path / "report.html").exists()
+    assert record.metadata["result_dir"] == str(path)
+    assert record.metadata["args"]["results_dir"] == place
+    assert record.metadata["args"]["timeseries_interval"] == 0.2
+    argv = [*ROLLBOOK, "query", str(path), "SELECT count(*) > 1 AS some FROM samples", "--format", "csv"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split() == ["some", "True"]
+
+
+def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
+    """Each has its own record and its own marks, also where several begin in the same second."""
+    inner = " ".join([sys.executable, "-c", "'from rollbook.cli import main; main()'", "run", *QUICK, "--"])
+    done = run(tmp_path, "sh", "-c", f'{MARK} outer; {inner} sh -c "{MARK} inner" & {inner} true & wait')
+    assert done.returncode == 0, done.stderr
+    records = [Record.open(path) for path in sorted((tmp_path / "out" / "generic").iterdir())]
+    assert len(records) == 3
+    names = [{phase.name for phase in record.hosts.phases} for record in records]
+    assert ["outer" in found for found in names] == [True, False, False]
+    assert sorted("inner" in found for found in names) == [False, False, True]
+
+
+KILLER = """
+import os, sys, time
+time.sleep(1.5)
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        words = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\\0")
+        parent = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]
+    except OSError:
+        continue
+    if int(parent) == os.getppid() and b"-I" in words:
+        os.kill(int(pid), 9)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(6, "without samples: connection lost"), (0, "at the end: ")])
+def test_a_host_that_fails_in_mid_run_is_not_complete(tmp_path: Path, seconds: int, reason: str) -> None:
+    """It is partial in what is said and, with --strict, in the exit code; also where it did not come back."""
+    series = ["--timeseries-interval", "0.5"] if seconds else ["--skip-timeseries"]
+    options = ["--results-dir", "out", "--no-report", "--strict", *series]
+    done = run(tmp_path, sys.executable, "-c", KILLER, str(seconds), options=options)
+    assert done.returncode == 3, done.stderr
+    assert "0 of 1 host complete, 1 partial" in done.stderr
+    assert reason in done.stderr
+
+
+def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None:
+    """Nor of a command that failed itself."""
+    options = ["--results-dir", "out", "--no-report", "--strict", "--skip-timeseries"]
+    done = run(tmp_path, "true", options=options)
+    assert done.returncode == 0
+    assert done.stderr.count("1 of 1 host complete") == 1
+    some = [*options, *DEAF, "-w", "localhost"]
+    assert run(tmp_path, "sh", "-c", "exit 7", options=some).returncode == 7
+    assert run(tmp_path, "true", options=some).returncode == 3
+
+
+def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:
+    """Why is said, and nothing is left; without it the command runs all the same."""
+    options = [*QUICK, "--via", "ssh", *DEAF]
+    done = run(tmp_path, "touch", "ran", options=[*options, "--strict"])
+    assert done.returncode == 4, done.stderr
+    assert "nowhere: " in done.stderr
+    assert "the command was not started: no host could be reached" in done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert not list(tmp_path.glob("out/*/*"))
+    assert run(tmp_path, "touch", "ran", options=options).returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
+def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
+    """Not only after a benchmark of hours."""
+    options = [*QUICK, *DEAF, "-w", "localhost"]
+    told = run(tmp_path, "sh", "-c", "echo started >&2", options=options).stderr
+    assert told.index("nowhere: ") < told.index("1 of 2 hosts complete") < told.index("started")
+    argv = [*ROLLBOOK, "record", *options, "--duration", "0.5"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("1 of 2 hosts complete")) == (3, 2), done.stderr
+
+
+def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
+    """The record is finished, and only its signature is said to be missing."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    options = ["--results-dir", "out", "--no-report", "--skip-timeseries", "--strict", "--sign", "key"]
+    done = run(tmp_path, "rm", "key", "key.pub", options=options)
+    assert done.returncode == 2
+    assert "the record is not signed: cannot sign with key" in done.stderr
+    assert "1 of 1 host complete" in done.stderr
+    assert "recover" not in done.stderr
+    assert verify(only_record(tmp_path).path).problems == []
+
+
+def test_the_time_of_a_host_is_what_was_said(tmp_path: Path) -> None:
+    """By --timeout, or for the facts alone by the other option; neither cuts the other short."""
+    code = "import sys; from rollbook.cli import run; from rollbook.cli import main\n"
+    code += "def told(settings, argv, start): print(settings.options.timeout); sys.exit(9)\n"
+    code += "run.run_command = told; main()"
+    for options, seconds in (
+        ([], "60.0"),
+        (["--timeout", "300"], "300.0"),
+        (["--cluster-collection-timeout", "90"], "90.0"),
+        (["--timeout", "300", "--cluster-collection-timeout", "90"], "90.0"),
+    ):
+        argv = [sys.executable, "-c", code, "run", *options, "--", "true"]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (9, f"{seconds}\n"), done.stderr
+
+
+def test_a_temporary_directory_with_a_long_name(tmp_path: Path) -> None:
+    """Marks come through all the same."""
+    place = tmp_path / ("x" * 100)
+    place.mkdir()
+    done = run(tmp_path, "sh", "-c", f"{MARK} second", env={**os.environ, "TMPDIR": str(place)})
+    assert done.returncode == 0, done.stderr
+    assert "second" in [phase.name for phase in only_record(tmp_path).hosts.phases]
+
+
+def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
+    """The command runs, and its exit code is its own."""
+    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", "touch ran; exit 7"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(argv, cwd=tmp_path, stderr=full, check=False).returncode == 7
+    assert (tmp_path / "ran").exists()
+    assert only_record(tmp_path).metadata["exit_code"] == 7
+
+
+def test_record_for_a_while(tmp_path: Path) -> None:
+    """A series without a command."""
+    argv = [*ROLLBOOK, "record", *QUICK, "--duration", "1.2"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert only_record(tmp_path).hosts.series[0].samples >= 5
+
+
+def test_record_says_nothing_before_it_is_sure_to_begin(tmp_path: Path) -> None:
+    """What cannot be is all that is said."""
+    argv = [*ROLLBOOK, "record", "--results-dir", "/proc/nowhere"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "cannot use /proc/nowhere" in done.stderr
+
+
+def test_ctrl_c_while_the_record_is_made(tmp_path: Path) -> None:
+    """It is said so, with the code of an interruption; what was recorded can be finished."""
+    code = "from rollbook.api import finish; from rollbook.cli import main\n"
+    code += "def interrupted(*_, **__): raise KeyboardInterrupt\n"
+    code += "finish.finish = interrupted; main()"
+    argv = [sys.executable, "-c", code, "record", *QUICK, "--duration", "0.5"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "the record is not finished: interrupted" in done.stderr
+    [path] = (tmp_path / "out" / "record").iterdir()
+    assert rollbook.recover(str(path)).hosts.start[0].status == "complete"
+
+
+def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
+    """What there is makes a record, and the host that gave nothing is in it."""
+    argv = [*ROLLBOOK, "record", *QUICK, "--via", "ssh", "-w", "nowhere", "--ssh-option", "ProxyCommand=sleep 60"]
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.glob("out/record/*/raw/*.seg")):
+            time.sleep(0.1)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert "Traceback" not in err
+    assert only_record(tmp_path).hosts.start[0].status == "failed"
+
+
+def test_the_python_interface(tmp_path: Path) -> None:
+    """`with rollbook.record(...)`: the same record, phases and all."""
+    with rollbook.record(results=tmp_path / "out", interval=0.2, report=False) as recording:
+        recording.mark("mine")
+        time.sleep(1)
+    assert "mine" in [phase.name for phase in recording.run.hosts.phases]
+    assert json.loads(next(recording.path.glob("*_metadata.json")).read_bytes())["benchmark_type"] == "record"
+    assert rollbook.snapshot().coverage.complete
+
+
+@pytest.mark.needs("fio")
+def test_a_real_fio_run(tmp_path: Path) -> None:
+    """Its results are in the metadata, and what it wrote is in the series."""
+    job = ["fio", "--name=w", "--rw=write", "--bs=1m", "--size=64m", "--fsync=8", "--output-format=json", "--loops=4"]
+    done = run(tmp_path, *job, options=[*QUICK, "--type", "fio"])
+    assert done.returncode == 0, done.stderr
+    record = only_record(tmp_path)
+    assert record.metadata["benchmark_type"] == "fio"
+    assert "fsync" in json.dumps(record.metadata["parameters"])
+    [job] = record.metadata["metrics"]["jobs"]
+    assert (job["job"], job["error"]) == ("w", 0)
+    assert job["write_bandwidth_bytes_per_second"] > 0
+    assert job["write_iops"] > 0
+    assert job["write_clat_p99_ns"] > 0
+    assert not record.metadata["notes"]
+    command = [one for one in record.metadata["phase_statistics"] if one["phase"] == "command"]
+    assert {"disk_write", "cpu_busy"} <= {one["metric"] for one in command}
+
+
+def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -> None:
+    """After kill -9 `recover` gives every flushed beat, and no agent is left."""
+    argv = [*ROLLBOOK, "record", *QUICK]
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        until_sampled(tmp_path / "out", hosts=1, samples=8)
+        process.kill()
+    [path] = (tmp_path / "out" / "record").iterdir()
+    done = subprocess.run([*ROLLBOOK, "recover", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    record = Record.open(path)
+    assert record.hosts.series[0].samples >= 8
+    assert record.hosts.series[0].status == "partial"
+    assert record.hosts.start[0].status == "complete"

@@ -1,0 +1,278 @@
+"""`rollbook run` at a terminal: keys, signals, size and job control reach the command; its output is never cut."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import fcntl
+import functools
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from rollbook.collect import command
+from rollbook.records.record import Record
+from tests.support.waits import until
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+RUN = [*ROLLBOOK, "run", "--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
+CTRL_C, CTRL_Z, CTRL_BACKSLASH = b"\x03", b"\x1a", b"\x1c"
+SILENT = ["--ssh-option", "ProxyCommand=sleep 60"]  # a host that never answers
+PATIENCE = 90  # the machine may be busy
+
+
+class Terminal:
+    """A program that is the leader of a session with a terminal of its own; we are who types and reads."""
+
+    def __init__(self, directory: Path, argv: list[str]) -> None:
+        self.text = b""
+        self._at = 0
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(directory)
+            os.execvp(argv[0], argv)
+        self.resize(33, 101)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """As if the window were pulled."""
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys: bytes) -> None:
+        """As if somebody typed."""
+        os.write(self.fd, keys)
+
+    def until(self, words: bytes, seconds: float = PATIENCE) -> bytes:
+        """Read until the words have come, after those waited for before; gives all text so far."""
+        deadline = time.monotonic() + seconds
+        while self.text.find(words, self._at) < 0:
+            assert time.monotonic() < deadline, self.text.decode("utf-8", "replace")
+            assert self._read(), self.text.decode("utf-8", "replace")
+        self._at = self.text.find(words, self._at) + len(words)
+        return self.text
+
+    def end(self) -> int:
+        """Read to the end; gives the exit code as shells have it."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read():
+            assert time.monotonic() < deadline, self.text.decode("utf-8", "replace")
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self.fd], [], [], 1.0)
+        if not ready:
+            return True
+        try:
+            data = os.read(self.fd, 1 << 16)
+        except OSError:
+            return False
+        self.text += data
+        return bool(data)
+
+
+def only_record(directory: Path) -> Record:
+    """The one record below a directory."""
+    [path] = (directory / "out").glob("*/*")
+    return Record.open(path)
+
+
+def trapping(name: str) -> list[str]:
+    """A command that says it has heard a signal, and ends with 5."""
+    return ["sh", "-c", f"trap 'echo heard; exit 5' {name}; echo ready; while :; do sleep 0.1; done"]
+
+
+@pytest.mark.parametrize(("name", "key"), [("INT", CTRL_C), ("QUIT", CTRL_BACKSLASH), ("TERM", None), ("USR1", None)])
+def test_signals_reach_the_command(tmp_path: Path, name: str, key: bytes | None) -> None:
+    """Typed or sent; the command ends in its own way, then the record is finished."""
+    terminal = Terminal(tmp_path, [*RUN, "--", *trapping(name)])
+    terminal.until(b"ready")
+    if key is not None:
+        terminal.type(key)
+    else:
+        os.kill(terminal.pid, signal.Signals[f"SIG{name}"])
+    assert terminal.end() == 5
+    assert terminal.text.count(b"heard") == 1
+    assert only_record(tmp_path).hosts.end[0].status == "complete"
+
+
+def test_ctrl_c_comes_once_where_stdin_is_no_terminal(tmp_path: Path) -> None:
+    """The kernel has given it to the command already; mpirun takes a second one for an order to abort."""
+    code = "import signal,time; signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True)); "
+    code += "print('ready', flush=True); [time.sleep(0.1) for _ in range(30)]"
+    line = " ".join(["exec", *(f"'{word}'" for word in RUN), "--", sys.executable, "-c", f'"{code}"', "</dev/null"])
+    terminal = Terminal(tmp_path, ["sh", "-c", line])
+    terminal.until(b"ready")
+    terminal.type(CTRL_C)
+    assert terminal.end() == 0
+    assert terminal.text.count(b"heard") == 1
+
+
+def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
+    """The record is whole but for that, and the agent had the time to say what it cost."""
+    script = "trap : INT; echo ready; i=0; while [ $i -lt 30 ]; do sleep 0.1; i=$((i+1)); done; exit 6"
+    terminal = Terminal(tmp_path, [*RUN, "--", "sh", "-c", script])
+    terminal.until(b"ready")
+    terminal.type(CTRL_C)
+    time.sleep(0.5)
+    terminal.type(CTRL_C)
+    assert terminal.end() == 6
+    record = only_record(tmp_path)
+    assert record.hosts.end == []
+    assert any("the end facts were skipped" in note for note in record.metadata["notes"])
+    assert (record.hosts.series[0].status, record.hosts.series[0].reason) == ("complete", "")
+    assert record.hosts.series[0].cost is not None
+
+
+def test_ctrl_c_before_the_command_starts(tmp_path: Path) -> None:
+    """Who is waited for is shown. Nothing was run: no record is left, and the code is that of an interruption."""
+    terminal = Terminal(tmp_path, [*RUN, "--via", "ssh", "-w", "nowhere", *SILENT, "--", "touch", "ran"])
+    terminal.until(b"0 of 1 hosts")
+    terminal.until(b"waiting for nowhere")
+    terminal.type(CTRL_C)
+    assert terminal.end() == 130
+    assert b"Traceback" not in terminal.text
+    assert not list(tmp_path.glob("out/*/*"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_size(tmp_path: Path) -> None:
+    """The command's terminal has the size of ours, and is told when it changes, when it can be read."""
+    code = "import os,signal,sys; show=lambda *_: print('size', *os.get_terminal_size(1), flush=True); show(); "
+    code += "signal.signal(signal.SIGWINCH, show); print('ready', flush=True); [signal.pause() for _ in range(2)]"
+    terminal = Terminal(tmp_path, [*RUN, "--", sys.executable, "-c", code])
+    terminal.until(b"size 101 33")
+    terminal.until(b"ready")
+    terminal.resize(44, 122)
+    terminal.until(b"size 122 44")
+    terminal.type(CTRL_C)
+    terminal.end()
+
+
+def test_size_without_a_terminal_to_read_from(tmp_path: Path) -> None:
+    """A command in a pipe still has as wide a terminal as it writes to."""
+    code = "import os; print('size', *os.get_terminal_size(1))"
+    line = " ".join(["echo | exec", *(f"'{word}'" for word in RUN), "--", sys.executable, "-c", f'"{code}"'])
+    terminal = Terminal(tmp_path, ["sh", "-c", line])
+    terminal.until(b"size 101 33")
+    assert terminal.end() == 0
+
+
+def test_job_control(tmp_path: Path) -> None:
+    """Ctrl-Z stops command and recorder, `fg` lets both go on; no host is taken for lost meanwhile."""
+    silence = 3.0
+    main = f"from rollbook.cli import main; from rollbook.collect import stream; stream.SILENCE = {silence}; main()"
+    terminal = Terminal(tmp_path, ["bash", "--norc", "--noediting", "-i"])
+    script = "echo rea''dy; i=0; while [ $i -lt 40 ]; do sleep 0.1; i=$((i+1)); done; exit 7"
+    line = " ".join(
+        [
+            "PS1=; set -m;",
+            *(f"'{main if word == ROLLBOOK[2] else word}'" for word in RUN),
+            "--",
+            "sh",
+            "-c",
+            f'"{script}"'.replace("$", "\\$"),
+        ]
+    )
+    terminal.type(line.encode() + b"\n")
+    terminal.until(b"ready")
+    time.sleep(1.0)
+    terminal.type(CTRL_Z)
+    terminal.until(b"Stopped")
+    time.sleep(silence + 2)  # longer than an agent may be silent
+    terminal.type(b"fg\n")
+    terminal.until(b"record in")
+    terminal.type(b"echo co''de $?\n")
+    terminal.until(b"code 7")
+    terminal.type(b"exit\n")
+    terminal.end()
+    series = only_record(tmp_path).hosts.series[0]
+    assert len(series.boot_ids) == 1
+    assert not [gap for gap in series.gaps if "lost" in gap.why], series.gaps
+
+
+def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    """The command hears of it, and the record is finished though nobody reads on."""
+    terminal = Terminal(tmp_path, [*RUN, "--", *trapping("HUP")])
+    terminal.until(b"ready")
+    os.close(terminal.fd)
+    _, status = os.waitpid(terminal.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 5
+    assert only_record(tmp_path).hosts.end[0].status == "complete"
+
+
+def test_what_is_typed_is_the_commands(tmp_path: Path) -> None:
+    """Prompts, echo and its absence are as without us."""
+    terminal = Terminal(tmp_path, [*RUN, "--", "bash", "-c", "read -p name: x; read -s -p word: y; echo =$x=$y="])
+    terminal.until(b"name:")
+    terminal.type(b"ann\n")
+    terminal.until(b"word:")
+    terminal.type(b"secret\n")
+    terminal.until(b"=ann=secret=")
+    assert terminal.end() == 0
+    assert re.findall(rb"secret", terminal.text) == [b"secret"]
+
+
+def filled(pipe: IO[bytes], size: int) -> bool:
+    """Whether there are so many bytes to read."""
+    return bool(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] >= size)
+
+
+def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
+    """Output that waits in a pipe when the command ends is shown in full."""
+    argv = [*RUN, "--", "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        full = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ)
+        until(functools.partial(filled, process.stdout, full))
+        time.sleep(2 * command.QUIET)  # long enough for output that stays away to be given up
+        data = process.stdout.read()
+    assert process.returncode == 0
+    assert len(data) == 300_000
+    assert (only_record(tmp_path).path / "stdout.log").stat().st_size == 300_000
+
+
+def test_an_output_that_does_not_block_loses_nothing() -> None:
+    """Whoever shares our output may have made it so: a full pipe is waited for, as one that blocks is."""
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    with os.fdopen(theirs, "rb") as reader, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        written = threads.submit(command._written, ours, b"x" * 300_000)
+        written.add_done_callback(lambda _: os.close(ours))
+        time.sleep(0.2)  # until the pipe is full
+        assert len(reader.read()) == 300_000
+        assert written.result()
+
+
+def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path) -> None:
+    """As without us, where it would be told by a signal; the record is finished with the code of that."""
+    with subprocess.Popen([*RUN, "--", "yes"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(4) == b"y\ny\n"
+        process.stdout.close()
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGPIPE, told
+    run = only_record(tmp_path)
+    assert run.metadata["exit_code"] == 128 + signal.SIGPIPE
+    assert run.hosts.end[0].status == "complete"
+
+
+def test_a_child_left_behind_is_not_waited_for(tmp_path: Path) -> None:
+    """It holds our pipe open; the record is finished all the same."""
+    began = time.monotonic()
+    argv = [*RUN, "--", "sh", "-c", "sleep 300 & echo $!"]
+    done = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert time.monotonic() - began < 200
+    assert only_record(tmp_path).hosts.end[0].status == "complete"

@@ -1,0 +1,252 @@
+"""OpenMetrics text: taken by real Prometheus and VictoriaMetrics, and what they then hold is what DuckDB holds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rollbook.cli import cli
+from rollbook.exports.families import families
+from rollbook.records.layout import Leaf
+from rollbook.records.record import Record
+from rollbook.sql import connection as store
+from rollbook.tables.derive import derive
+from rollbook.testing.journals import Script, record_this_machine
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+ODD = 'n"1\\x01\x01\n\t<script>\u202e{},='
+HEAD = "Inter-|   Receive          |  Transmit\n face |bytes    packets errs drop fifo|bytes    packets\n"
+NAMES = ("loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev", "pressure")
+Series = dict[tuple[tuple[str, str], ...], list[tuple[int, float]]]
+Reader = Callable[[Path, Path], AbstractContextManager[Callable[[str], Series]]]
+# A metric, and the SQL of what it must hold: its labels, milliseconds, the value.
+HOLDS = {
+    "node_load1": "SELECT {'host': host}, epoch_ms(ts), load_1min FROM loadavg",
+    "node_memory_Active_anon_bytes": "SELECT {'host': host}, epoch_ms(ts), \"Active(anon)\" * 1024 FROM meminfo",
+    "node_memory_HugePages_Total": "SELECT {'host': host}, epoch_ms(ts), \"HugePages_Total\" FROM meminfo",
+    "node_vmstat_pgmajfault": "SELECT {'host': host}, epoch_ms(ts), pgmajfault FROM vmstat",
+    "node_disk_read_bytes_total": "SELECT {'host': host, 'device': device_name}, epoch_ms(ts), "
+    "sectors_read::HUGEINT * 512 FROM diskstats",
+    "node_disk_io_time_seconds_total": "SELECT {'host': host, 'device': device_name}, epoch_ms(ts), "
+    "time_doing_ios_ms / 1000 FROM diskstats",
+    "node_network_receive_bytes_total": "SELECT {'host': host, 'device': interface_name}, epoch_ms(ts), rx_bytes "
+    "FROM net_dev",
+    "node_cpu_seconds_total": "SELECT {'host': host, 'cpu': cpu[4:], 'mode': mode}, epoch_ms(ts), ticks / 100 "
+    'FROM (UNPIVOT (FROM stat SELECT host, ts, cpu, "user", nice, system, idle, iowait, irq, softirq, steal) '
+    "ON * EXCLUDE (host, ts, cpu) INTO NAME mode VALUE ticks) WHERE cpu <> 'cpu'",
+    "node_pressure_io_stalled_seconds_total": "SELECT {'host': host}, epoch_ms(ts), full_total_us / 1e6 "
+    "FROM pressure WHERE resource = 'io'",
+}
+
+
+def pages(beat: int, device: str) -> dict[str, dict[str, str]]:
+    """What a host's files hold at a beat; one counter is near its end, and one line there twice."""
+    rx = (1 << 64) - 1000 + 100 * beat
+    return {
+        "loadavg": {"/proc/loadavg": f"0.{beat} 0.2 0.3 1/100 7\n"},
+        "meminfo": {"/proc/meminfo": f"MemTotal: 100 kB\nActive(anon): {50 + beat} kB\nHugePages_Total: {beat}\n"},
+        "stat": {"/proc/stat": "".join(f"cpu{n} {beat} 2 3 {4 * beat} 5 6 7 8 9 10\n" for n in ("", 0, 1))},
+        "vmstat": {"/proc/vmstat": f"nr_free_pages 5\npgmajfault {1000 * beat}\n"},
+        "diskstats": {"/proc/diskstats": 2 * f"8 0 {device} 1 2 {8 * beat} 4 5 6 7 8 9 {125 * beat} 11\n"},
+        "net_dev": {"/proc/net/dev": f"{HEAD}eth0: {rx} 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n"},
+        "pressure": {
+            f"/proc/pressure/{name}": "".join(
+                f"{kind} avg10=0.50 avg60=0.00 avg300=0.00 total={beat * 1500}\n" for kind in ("some", "full")
+            )
+            for name in ("cpu", "io", "memory")
+        },
+    }
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """Two hosts, the name of one as bad as can be, with a sample 1 ms after another as the edge of a phase gives."""
+    script = Script(tmp_path / "record" / "raw", ["a", ODD], NAMES)
+    for host, device in enumerate(["sda", 'd"\\']):
+        script.connect(host)
+        for beat in range(6):
+            script.sample(START + beat * SECOND + 37_000_000, pages(beat, device), host=host)
+        script.sample(START + 5 * SECOND + 38_000_000, pages(6, device), host=host)
+    script.close()
+    derive(tmp_path / "record")
+    (tmp_path / "record" / "test_20261115_000000_metadata.json").write_text("{}")
+    Leaf(tmp_path / "record", "test", "20261115_000000").write_manifest()
+    return tmp_path / "record"
+
+
+def written(record: Path) -> Path:
+    """The record as OpenMetrics text."""
+    path = record.parent / "metrics.txt"
+    result = CliRunner().invoke(cli, ["export", str(record), "--format", "openmetrics", "-o", str(path)])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+@contextlib.contextmanager
+def in_prometheus(metrics: Path, scratch: Path) -> Iterator[Callable[[str], Series]]:
+    """What Prometheus' own tool makes of the text: gives what it dumps of a metric."""
+    blocks = scratch / "blocks"
+    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(metrics), str(blocks)]
+    subprocess.run(made, check=True, capture_output=True, text=True)
+    (blocks / "wal").mkdir()  # without it there is no dump
+
+    def dump(name: str) -> Series:
+        found: Series = {}
+        argv = ["promtool", "tsdb", "dump", f"--match={name}", str(blocks)]
+        for line in subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines():
+            labels, value, at = line.rsplit(" ", 2)
+            pairs = re.findall(r'(\w+)=("(?:\\.|[^"\\])*")', labels)
+            key = tuple(sorted((label, go_text(text)) for label, text in pairs if label != "__name__"))
+            found.setdefault(key, []).append((int(at), float(value)))
+        return found
+
+    yield dump
+
+
+def go_text(quoted: str) -> str:
+    """A text as Go's %q writes it; of its escapes JSON lacks only these."""
+    return str(json.loads(re.sub(r"(?<!\\)((?:\\\\)*)\\x(..)", r"\1\\u00\2", quoted)))
+
+
+@contextlib.contextmanager
+def in_victoria(metrics: Path, scratch: Path) -> Iterator[Callable[[str], Series]]:
+    """What VictoriaMetrics has of a metric after it imported the text."""
+    with victoria(scratch) as address:
+        ask(f"{address}/api/v1/import/prometheus", metrics.read_bytes())
+        ask(f"{address}/internal/force_flush")
+
+        def exported(name: str) -> Series:
+            found: Series = {}
+            for line in ask(f"{address}/api/v1/export?{urllib.parse.urlencode({'match[]': name})}").splitlines():
+                one = json.loads(line)
+                key = tuple(sorted((label, text) for label, text in one["metric"].items() if label != "__name__"))
+                found[key] = list(zip(one["timestamps"], one["values"], strict=True))
+            return found
+
+        yield exported
+
+
+@contextlib.contextmanager
+def victoria(scratch: Path) -> Iterator[str]:
+    """A VictoriaMetrics of our own on loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    argv = ["victoria-metrics", f"-httpListenAddr={address}", f"-storageDataPath={scratch / 'vm'}"]
+    with subprocess.Popen([*argv, "-retentionPeriod=100y"], stderr=subprocess.DEVNULL) as server:
+        try:
+            until = time.monotonic() + 30
+            while True:
+                try:
+                    ask(f"http://{address}/health")
+                    break
+                except (urllib.error.URLError, ConnectionError):
+                    assert time.monotonic() < until, "VictoriaMetrics does not come up"
+                    time.sleep(0.1)
+            yield f"http://{address}"
+        finally:
+            server.terminate()
+
+
+def ask(url: str, body: bytes | None = None) -> str:
+    """One request past any proxy."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, body, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def in_duckdb(record: Path, sql: str) -> Series:
+    """What the record holds, less the samples that came too close after another."""
+    found: Series = {}
+    with store.connect(Record.open(record)) as connection:
+        rows: list[Any] = connection.execute(f"{sql} ORDER BY ALL").fetchall()
+    for labels, at, value in sorted(rows, key=lambda row: row[1]):
+        key = tuple(sorted((name, carried(text)) for name, text in labels.items()))
+        series = found.setdefault(key, [])
+        if not series or at - series[-1][0] > 1:
+            series.append((at, float(value)))
+    return found
+
+
+def carried(text: str) -> str:
+    """A text as it comes through: what the format cannot carry, in its backslash form."""
+    return text.replace("\\", "\\\\").replace("\x01", "\\x01").replace("\t", "\\x09")
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        pytest.param(in_prometheus, marks=pytest.mark.needs("promtool")),
+        pytest.param(in_victoria, marks=pytest.mark.needs("victoria-metrics")),
+    ],
+)
+def test_others_hold_what_the_record_holds(record: Path, tmp_path: Path, reader: Reader) -> None:
+    """All series, labels and values of the metrics; times to the millisecond, which Prometheus cuts off."""
+    with reader(written(record), tmp_path) as held:
+        for name, sql in HOLDS.items():
+            expected, found = in_duckdb(record, sql), held(name)
+            assert found.keys() == expected.keys(), name
+            for key, samples in expected.items():
+                assert len(samples) == 6
+                assert [at for at, _ in found[key]] == pytest.approx([at for at, _ in samples], abs=1), name
+                values = [value for _, value in samples]
+                assert [value for _, value in found[key]] == pytest.approx(values, rel=1e-12), name
+
+
+@pytest.mark.needs("promtool")
+def test_this_machine_is_taken_whole(tmp_path: Path) -> None:
+    """Every sampled source of a real kernel: Prometheus takes all lines, and families lie together."""
+    record = tmp_path / "record"
+    record_this_machine(record / "raw")
+    derive(record)
+    (record / "test_20261115_000000_metadata.json").write_text("{}")
+    Leaf(record, "test", "20261115_000000").write_manifest()
+    metrics = written(record)
+    made = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(metrics), str(tmp_path / "blocks")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    lines = metrics.read_text().splitlines()
+    samples = [line for line in lines if not line.startswith("#")]
+    # Time is cut at two hours; what falls on the edge makes a block of its own.
+    assert sum(int(row.split()[4]) for row in made.stdout.splitlines()[1:]) == len(samples)
+    named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(named) == len(set(named))
+    assert lines[-1] == "# EOF"
+
+
+def test_names() -> None:
+    """Counterparts, base units, and names of hosts' making that come out alike."""
+    found = families(
+        {
+            "diskstats": {"device_name": ("key", ""), "sectors_written": ("counter", "sectors"), "extra": ("info", "")},
+            "meminfo": {"a-b": ("gauge", "KiB"), "a_b": ("gauge", "KiB"), "x\n# EOF": ("gauge", "pages")},
+            "rapl": {"energy_uj": ("counter", "µJ")},
+            "gpu": {"memory_used_mib": ("gauge", "MiB")},
+        }
+    )
+    assert {one.metric: (one.table, one.name) for columns in found.values() for one in columns} == {
+        "node_disk_written_bytes_total": ("diskstats", "sectors_written"),
+        "node_memory_a_b_bytes": ("meminfo", "a-b"),
+        "node_memory_a_b_bytes_2": ("meminfo", "a_b"),
+        "node_memory_x___EOF": ("meminfo", "x\n# EOF"),
+        "rollbook_rapl_energy_joules_total": ("rapl", "energy_uj"),
+        "rollbook_gpu_memory_used_bytes": ("gpu", "memory_used_mib"),
+    }

@@ -1,0 +1,60 @@
+"""Host lists as typed: users, slots, addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rollbook.errors import HostListError, UsageError
+from rollbook.hosts.lists import read_list
+
+Triple = tuple[str, str | None, int | None]
+
+
+class Read(msgspec.Struct, forbid_unknown_fields=True):
+    """A list and its hosts."""
+
+    text: str
+    hosts: list[Triple]
+
+
+class Wrong(msgspec.Struct, forbid_unknown_fields=True):
+    """A list that cannot be read, the character pointed at, and a part of the reason."""
+
+    text: str
+    position: int
+    why: str
+
+
+class Cases(msgspec.Struct, forbid_unknown_fields=True):
+    """The data file."""
+
+    about: str
+    hosts: list[Read]
+    errors: list[Wrong]
+
+
+CASES = msgspec.json.decode((Path(__file__).parents[1] / "data/hosts/lists.json").read_bytes(), type=Cases)
+
+
+@pytest.mark.parametrize("case", CASES.hosts, ids=lambda case: case.text)
+def test_hosts(case: Read) -> None:
+    """A list is the hosts of its case, in that order, and nothing is said of them that was not typed."""
+    assert [(host.name, host.user, host.slots) for host in read_list(case.text).values()] == case.hosts
+
+
+@pytest.mark.parametrize("case", CASES.errors, ids=lambda case: ascii(case.text))
+def test_error(case: Wrong) -> None:
+    """What cannot be read is pointed at."""
+    with pytest.raises(HostListError) as caught:
+        read_list(case.text)
+    assert (caught.value.position, caught.value.text) == (case.position, case.text)
+    assert case.why in caught.value.why
+
+
+def test_two_users_for_one_host() -> None:
+    """Nobody chooses between two users silently."""
+    with pytest.raises(UsageError, match="n2 is asked for as user ann and as user bob"):
+        read_list("ann@n[1-3],bob@n2")

@@ -1,0 +1,182 @@
+"""The journal: whatever is cut or damaged costs the entries it touches and no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollbook.errors import RecordError
+from rollbook.journal.log import HEADER, MAGIC, RUN, Journal, entry, read, recording, segments
+from rollbook.protocol.frames import Frame
+
+BEGIN = {"hosts": ["a", "b"], "sources": [], "interval_ns": 10**9}
+# Content that looks like entries: a host can send what it likes.
+CONTENT = st.binary(max_size=40) | st.just(MAGIC) | st.just(entry(7, 7, b"Jforged")) | st.just(MAGIC + bytes(20))
+PAYLOADS = st.lists(st.tuples(st.integers(0, 9), CONTENT), min_size=1, max_size=8)
+
+
+def found_in(directory: Path, data: bytes) -> list[tuple[int, bytes]]:
+    """What a reader gives of a segment with these bytes."""
+    directory.mkdir(exist_ok=True)
+    (directory / "000001.seg").write_bytes(data)
+    return [(one.host, one.payload) for one in read(directory)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that many examples share."""
+    return tmp_path_factory.mktemp("journal")
+
+
+@settings(deadline=None)
+@given(PAYLOADS)
+def test_cut_at_every_byte(place: Path, payloads: list[tuple[int, bytes]]) -> None:
+    """A journal that ends anywhere gives every entry that is whole, and nothing else."""
+    entries = [entry(host, 5, b"F" + content) for host, content in payloads]
+    whole = [(host, b"F" + content) for host, content in payloads]
+    data = b"".join(entries)
+    start = len(data) - len(entries[-1])
+    for end in range(start, len(data)):
+        assert found_in(place, data[:end]) == whole[:-1]
+    assert found_in(place, data) == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(PAYLOADS, st.data())
+def test_damaged_anywhere(place: Path, payloads: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    """Changed bytes cost the entries they lie in; no entry is ever made up or changed."""
+    entries = [entry(host, 5, b"F" + content) for host, content in payloads]
+    text = bytearray(b"".join(entries))
+    first = data.draw(st.integers(0, len(text) - 1))
+    last = min(len(text), first + data.draw(st.integers(1, 12)))
+    text[first:last] = data.draw(st.binary(min_size=last - first, max_size=last - first))
+    found = found_in(place, bytes(text))
+    at = 0
+    untouched = []
+    for (host, content), one in zip(payloads, entries, strict=True):
+        if at + len(one) <= first or at >= last:
+            untouched.append((host, b"F" + content))
+        at += len(one)
+    assert set(untouched) <= set(found)
+    # What a damaged entry held is searched too: whoever put a good entry into it finds that one believed.
+    written = {(7, b"Jforged"), *((host, b"F" + content) for host, content in payloads)}
+    assert set(found) <= written
+
+
+def test_damage_is_counted_and_does_not_grow_memory(tmp_path: Path) -> None:
+    """A header with a huge length, and megabytes of zeros, are passed over."""
+    good = entry(1, 5, b"Fgood")
+    (tmp_path / "000001.seg").write_bytes(good + HEADER.pack(MAGIC, 0xFFFFFFF0, 0, 1, 1) + bytes(5 << 20) + good)
+    reader = read(tmp_path)
+    assert [one.payload for one in reader] == [b"Fgood", b"Fgood"]
+    assert reader.damaged == 1
+    assert reader.passed_over == HEADER.size + (5 << 20)
+
+
+def test_frames_events_and_segments(tmp_path: Path) -> None:
+    """What is written comes back, over as many segments as it takes; each begins with the begin event."""
+    frames = [Frame("S", number, 10 + number, 20 + number, bytes(1000)) for number in range(300)]
+    with Journal(tmp_path, BEGIN, segment_bytes=100_000) as journal:
+        for frame in frames:
+            journal.frame(1, 99, frame)
+            journal.flush()
+        journal.event({"event": "clock", "offset_ns": 5}, host=0)
+        journal.event({"event": "end"})
+    assert len(segments(tmp_path)) == 4
+    entries = list(read(tmp_path))
+    assert [one.frame for one in entries if one.frame] == frames
+    firsts = {one.segment: one for one in reversed(entries)}
+    assert [(one.event or {}).get("event") for one in firsts.values()] == ["begin"] * 4
+    assert [(one.host, one.event) for one in entries[-2:]] == [
+        (0, {"event": "clock", "offset_ns": 5}),
+        (RUN, {"event": "end"}),
+    ]
+
+
+def test_a_later_journal_goes_on(tmp_path: Path) -> None:
+    """A second recording into the same directory adds segments and overwrites nothing."""
+    for number in range(2):
+        with Journal(tmp_path, BEGIN) as journal:
+            journal.frame(0, number, Frame("B", number, 0, 0, b""))
+    assert [one.arrived_ns for one in read(tmp_path) if one.frame] == [0, 1]
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    """While one writes, another cannot, and readers can tell."""
+    assert not recording(tmp_path)
+    with Journal(tmp_path, BEGIN):
+        assert recording(tmp_path)
+        with pytest.raises(RecordError, match="another process"):
+            Journal(tmp_path, BEGIN)
+    assert not recording(tmp_path)
+
+
+def test_added_to_while_it_is_synced(tmp_path: Path) -> None:
+    """Frames that are added while another thread syncs are neither lost nor doubled, and keep their order."""
+    with Journal(tmp_path, BEGIN, segment_bytes=20_000) as journal:
+        done = threading.Event()
+
+        def sync() -> None:
+            while not done.is_set():
+                journal.sync()
+
+        thread = threading.Thread(target=sync)
+        thread.start()
+        for number in range(5000):
+            journal.frame(0, number, Frame("S", number, 0, 0, b"x"))
+        done.set()
+        thread.join()
+    assert [one.arrived_ns for one in read(tmp_path) if one.frame] == list(range(5000))
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from rollbook.protocol.frames import Frame
+from rollbook.errors import RecordError
+from rollbook.journal.log import Journal
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+journal = Journal(Path(sys.argv[1]), {"hosts": ["a"]})
+for number in range(100):
+    journal.frame(0, number, Frame("S", number, 0, 0, bytes(1000)))
+    try:
+        journal.flush()
+    except RecordError as error:
+        print(error)
+        break
+try:
+    journal.frame(0, 1, Frame("S", 1, 0, 0, b""))
+except RecordError as error:
+    print(error)
+journal.close()
+"""
+
+
+def test_no_more_room(tmp_path: Path) -> None:
+    """A disk without room is said once clearly and at every later call, and what was written stays good."""
+    ended = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    first, again = ended.stdout.splitlines()
+    assert first == again
+    assert "recording ends here" in first
+    written = [one.arrived_ns for one in read(tmp_path) if one.frame]
+    assert written == list(range(47))
+
+
+def test_a_next_segment_that_cannot_be_made(tmp_path: Path) -> None:
+    """The journal ends there, and closing it closes nothing that is not its own."""
+    journal = Journal(tmp_path / "raw", BEGIN, segment_bytes=1)
+    (tmp_path / "raw" / "000002.seg").mkdir()
+    with pytest.raises(RecordError, match="recording ends here"):
+        journal.flush()
+    ours, theirs = os.pipe()  # gets the number that the first segment had
+    journal.close()
+    os.close(ours)
+    os.close(theirs)
+    assert not recording(tmp_path / "raw")

@@ -1,0 +1,132 @@
+"""A real run in which hosts fall ill: what happened is found from the record alone, and the record verifies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rollbook.checks import engine
+from rollbook.checks.subject import open_subject
+from rollbook.checks.verify import verify
+from rollbook.mlpstorage import BenchmarkResult, BenchmarkRun, export_mlpstorage
+from rollbook.records.document import encode, read
+from rollbook.records.record import Record, RecordHosts
+from rollbook.testing import Lab, LabHost
+from tests.support.launchers import back, heard
+from tests.support.waits import until
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+ERRORS = "/sys/devices/system/edac/mc/mc0/ce_count"
+DRIVE = {
+    "/sys/class/nvme/nvme0/transport": "pcie\n",
+    "/sys/class/nvme/nvme1/transport": "tcp\n",  # it does not answer
+    "/run/health": '{"critical_warning":0,"percent_used":3,"media_errors":4}\n',
+}
+NVME = """#!/bin/sh
+[ "$*" = "smart-log -o json /dev/nvme0" ] && cat /run/health
+"""
+WAIT = """import pathlib, sys, time
+pathlib.Path(sys.argv[1]).touch()
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.1)
+"""
+
+
+def recorded(lab: Lab, directory: Path, meanwhile: Callable[[], None]) -> Path:
+    """The record of a run of a command during which `meanwhile` happens."""
+    began, done = directory / "began", directory / "done"
+    argv = [*ROLLBOOK, "run", "--results-dir", str(directory / "results"), "--type", "training", "--no-report"]
+    argv += ["--timeseries-interval", "0.5", "--ssh-config", str(lab.ssh_config), "-w", ",".join(lab.names)]
+    argv += [
+        "--via",
+        "ssh",
+        "--timeout",
+        "20",
+        "--ssh-option",
+        "ServerAliveInterval=1",
+        "--",
+        sys.executable,
+        "-c",
+        WAIT,
+        str(began),
+        str(done),
+    ]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}) as run:
+        try:
+            until(began.exists)
+            meanwhile()
+        finally:
+            done.touch()
+        _, said = run.communicate(timeout=120)
+    assert run.returncode == 0, said
+    (path,) = (directory / "results" / "training").iterdir()
+    return path
+
+
+def found(document: dict[str, Any]) -> dict[str, list[str]]:
+    """Rule to hosts, of everything that was found."""
+    return {
+        result["id"]: sorted({host for finding in result["findings"] for host in finding.get("hosts", [])})
+        for result in document["rules"]
+        if result.get("findings")
+    }
+
+
+def plug(host: LabHost) -> None:
+    """Give a host a second card; its cable's other end is on the host too."""
+    host.run(["ip", "link", "add", "eth1", "type", "veth", "peer", "name", "cable"], check=True)
+    address = f"192.168.77.{int(host.name[-2:])}/24"
+    for command in (f"addr add {address} dev eth1", "link set eth1 up", "link set cable up"):
+        host.run(["ip", *command.split()], check=True)
+
+
+def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    """One loses a link, one boots, one counts memory errors, one those of a drive; a fifth is well and not named."""
+    lab = make_lab(5, kind="namespaces")
+    for host in lab:
+        host.overlay({ERRORS: "7\n", "/proc/loadavg": "0.01 0.01 0.01 1/100 4242\n"})
+        host.overlay(DRIVE)
+        host.programs({"nvme": NVME})
+        plug(host)
+
+    def fall_ill() -> None:
+        lab["node01"].run(["ip", "link", "set", "cable", "down"], check=True)
+        lab["node02"].reboot()
+        plug(lab["node02"])
+        lab["node03"].overlay({ERRORS: "19\n"})
+        lab["node04"].overlay({"/run/health": DRIVE["/run/health"].replace("4}", "6}")})
+        (raw,) = tmp_path.glob("results/*/*/raw")
+        until(lambda: back(heard(raw, lab.names), ["node02"], 0))
+
+    path = recorded(lab, tmp_path, fall_ill)
+    document = json.loads((path / "findings.json").read_bytes())
+    named = found(document)
+    assert named["link-changed"] == ["node01"]
+    assert named["host-rebooted"] == ["node02"]
+    assert named["memory-errors"] == ["node03"]
+    assert named["nvme-media-errors"] == ["node04"]
+    assert "node05" not in {host for hosts in named.values() for host in hosts}
+    findings = {result["id"]: result.get("findings", []) for result in document["rules"]}
+    assert findings["nvme-media-errors"][0]["message"] == "nvme0 media_errors: 2 more (node04)"
+    away, hosts = findings["host-rebooted"][0]["evidence"], Record.open(path).hosts
+    assert hosts.started_ns < away["start_ns"] < away["end_ns"] < hosts.ended_ns
+    again = json.loads(encode(engine.check(open_subject(path))))
+    assert found(again) == named
+
+    assert verify(path).problems == []
+    assert encode(read(path / "hosts.json", RecordHosts)) == (path / "hosts.json").read_bytes()
+    written = export_mlpstorage(Record.open(path), tmp_path / "leaf")
+    assert len(list((tmp_path / "leaf").glob("*_metadata.json"))) == 1
+    assert {file.name.partition("_")[0] for file in written} == {"training", "stdout.log", "stderr.log"}
+    metadata = json.loads(written[0].read_bytes())
+    assert {"benchmark_type", "run_datetime", "num_processes", "parameters"} <= set(metadata)
+    run = BenchmarkRun(BenchmarkResult(tmp_path / "leaf", None))
+    assert run.system_info is not None
+    assert [host.hostname for host in run.system_info.host_info_list] == lab.names
+    series = json.loads((tmp_path / "leaf" / metadata["timeseries_data"]["file"]).read_bytes())
+    assert set(series["hosts_collected"]) == set(lab.names)

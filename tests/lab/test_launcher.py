@@ -1,0 +1,708 @@
+"""What all launcher transports share: strangers get nowhere, shared lines stay apart, places are found."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollbook.agent.wire import text
+from rollbook.collect.recorder import Recorder
+from rollbook.collect.session import Session
+from rollbook.errors import AgentFailed
+from rollbook.hosts import Host
+from rollbook.protocol.frames import Decoder
+from rollbook.testing import conformance
+from rollbook.testing.lab.processes import living
+from rollbook.transports import launch, listener
+from rollbook.transports.base import Transport
+from rollbook.transports.launcher import Launcher
+from rollbook.transports.launcher_output import about, gist
+from rollbook.transports.listener import Who
+from rollbook.transports.local import Local
+from rollbook.transports.merged import Merged
+from rollbook.transports.mpi import Mpi
+from rollbook.transports.pipe import Pipe
+from rollbook.transports.program import ask
+from tests.support.launchers import AGENT, INTERVAL, PLAN, kill_children, lasting, record, snapshot
+from tests.support.waits import until
+
+pytestmark = pytest.mark.lab
+NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
+
+
+class Together(Launcher):
+    """The least launcher: a shell that starts an agent for each host and passes on what they print."""
+
+    name = "together"
+    program = "sh"
+
+    def __init__(self, before: str = ":", each: str = "", **options: object) -> None:
+        super().__init__(**{"patience": 15.0, **options})  # type: ignore[arg-type]
+        self._before, self._each = before, each
+
+    async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+        """Ranks in the order of the hosts; the shell ends when they do, and they with it."""
+        ranks = " ".join(str(rank) for rank in range(len(hosts)))
+        trap = "trap 'kill $pids 2>/dev/null' TERM; trap 'kill -USR1 $pids' USR1"
+        loop = f'for r in {ranks}; do {self._each} TOGETHER_RANK=$r "$@" & pids="$pids $!"; done'
+        return ["sh", "-c", f"{trap}; {self._before}; {loop}; while wait; [ $? -gt 128 ]; do :; done", "sh", *program]
+
+    def variables(self) -> tuple[str, str]:
+        """Its own."""
+        return "TOGETHER_RANK", "TOGETHER_NODE"
+
+
+def nobody_left() -> None:
+    """No agent of ours runs any more."""
+    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline], 20)
+
+
+@pytest.fixture(autouse=True)
+def marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is started here can be told from what others start."""
+    monkeypatch.setenv("TOGETHER", "1")
+
+
+@pytest.mark.parametrize("back", [None, "127.0.0.1", "none"])
+def test_every_host_has_its_own_agent(back: str | None) -> None:
+    """By connection or by lines: as many agents as hosts, all complete, with a clock where they can be asked."""
+    records = snapshot(Together(connect_back=back), ["a", "b", "c"])
+    assert [record.status for record in records.values()] == ["complete"] * 3, records
+    assert [record.clock is None for record in records.values()] == [back == "none"] * 3
+    assert {record.method for record in records.values()} == {"together"}
+    facts = [lasting(record.facts) for record in records.values()]
+    assert facts[0] == facts[1] == facts[2]
+    nobody_left()
+
+
+@pytest.mark.parametrize("back", [None, "none"])
+def test_a_series(back: str | None) -> None:
+    """No beat is lost, and start and end facts are there, also where agents cannot be told anything."""
+    hosts = record(Together(connect_back=back), ["a", "b"], 4)
+    for host in hosts.values():
+        assert len(host.beats) >= 3
+        assert host.gaps() == 0
+        assert host.facts == {"start": 1, "end": 1}
+        assert host.goodbye
+        assert not host.lost
+    nobody_left()
+
+
+def test_warnings_in_the_stream() -> None:
+    """What a launcher prints beside its agents, also without an end of line, is passed over."""
+    noisy = f"{NOISE}; (for n in $(seq 500); do {NOISE}; sleep 0.002; done) & true"
+    records = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
+    # A pipe takes each line of an agent as a whole: noise comes before it, never within.
+    assert {(found.status, found.reason) for found in records.values()} == {("complete", "")}
+    nobody_left()
+
+
+def test_an_agent_that_cannot_start() -> None:
+    """The launcher's words are the reason, for the host they are about; the others are complete."""
+    one = 'if [ $r = 1 ]; then echo "sh: error: b: no such interpreter" >&2; continue; fi;'
+    records = snapshot(Together(each=one), ["a", "b", "c"])
+    assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
+    assert "no such interpreter" in records["b"].reason
+    nobody_left()
+
+
+def test_a_launcher_that_fails() -> None:
+    """Nobody comes: every host says why, at once, and it is not tried for each of them again."""
+    began = time.monotonic()
+    records = snapshot(Together(before='echo "quota exceeded" >&2; exit 3'), [f"h{n}" for n in range(100)])
+    assert {(r.status, r.reason) for r in records.values()} == {
+        ("failed", "sh brought no agent from the host: quota exceeded")
+    }
+    assert time.monotonic() - began < 10
+
+
+def test_fallback() -> None:
+    """Hosts that the launcher gave nothing of come another way, and say what failed before."""
+    refusing = Together(before="echo no licence >&2; exit 1")
+    records = snapshot(refusing, ["a", "b"], fallback=lambda _: Local())
+    for found in records.values():
+        assert found.status == "complete"
+        assert found.attempts == ["together: sh brought no agent from the host: no licence"]
+
+
+def test_the_launcher_is_killed() -> None:
+    """Agents go with their launcher; a recording starts it again, and has both parts."""
+    hosts = record(Together(), ["a", "b"], 4, lambda: kill_children("sh"), again=["a", "b"])
+    for host in hosts.values():
+        assert host.lost[0] == "the agent is gone: sh ended with code -9"
+        assert host.gaps() * INTERVAL <= 8
+        assert host.facts == {"start": 1, "end": 1}
+    nobody_left()
+
+
+def test_the_token_is_in_no_command_line() -> None:
+    """It goes by the environment, which strangers cannot read, and children of the agent do not get it."""
+
+    async def main() -> None:
+        transport = Together()
+        try:
+            async with Session(Host("a"), transport, PLAN) as session:
+                await session.greet()
+                assert transport._launch is not None
+                token = transport._launch.token
+                lines = [one.cmdline for one in living()]
+                assert any(AGENT in line for line in lines)
+                assert not any(token in line for line in lines)
+        finally:
+            await transport.close()
+
+    asyncio.run(main())
+
+
+def prove(port: int, *said: bytes) -> bytes:
+    """Connect as a stranger, say something, and hear all that comes back."""
+    with socket.create_connection(("127.0.0.1", port), 5) as stranger:
+        answer = b""
+        with contextlib.suppress(OSError):  # it may have hung up by now
+            for line in said:
+                stranger.sendall(line)
+            stranger.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):
+            while piece := stranger.recv(4096):
+                answer += piece
+        return answer
+
+
+def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still come."""
+    monkeypatch.setattr(listener, "UNPROVEN", 20)
+    came, first = [], []
+
+    async def main() -> None:
+        async def greeting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            try:
+                return await reader.readexactly(4)
+            finally:
+                writer.transport.abort()
+
+        def welcome(who: Who, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.append(who)
+            first.append(asyncio.create_task(greeting(reader, writer)))
+
+        door = listener.Listener("the token", welcome)
+        await door.open()
+        silent = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(100)]
+        wrong = b"rollbook 0 - vm %s %s\n" % (b"0" * 32, b"f" * 64)
+        for said in (
+            (b"",),
+            (wrong,),
+            (b"GET / HTTP/1.1\r\n\r\n",),
+            (b"\xff" * 100_000,),
+            (b"rollbook\n",),
+            (wrong, wrong),
+        ):
+            answer = await asyncio.to_thread(prove, door.port, *said)
+            assert len(answer.strip()) in (0, 32), answer  # at most the challenge
+        environ = {**os.environ, "ROLLBOOK_TOKEN": "the token", "TOGETHER_RANK": "7"}
+        from rollbook import agent
+
+        for token in ("another", "the token"):
+            argv = agent.launched_argv(None, f"{door.port}/TOGETHER_RANK/X/2/127.0.0.1", b"stop\n")
+            started = await asyncio.create_subprocess_exec(
+                *argv, env={**environ, "ROLLBOOK_TOKEN": token}, stdout=asyncio.subprocess.DEVNULL
+            )
+            await asyncio.wait_for(started.wait(), 20)
+        door.close()
+        for one in silent:
+            one.close()
+        assert [await greeting for greeting in first] == [b"\xffRB1"]
+
+    asyncio.run(main())
+    assert [who[:2] for who in came] == [(7, "")]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_the_port_is_closed_while_connections_come(turns: int) -> None:
+    """However far they are, after so many turns of the loop: all are closed by us, not by the garbage collector."""
+    strangers: list[socket.socket] = []
+
+    async def main() -> None:
+        door = listener.Listener("the token", lambda *_: None)
+        await door.open()
+        strangers.extend(socket.create_connection(("127.0.0.1", door.port)) for _ in range(3))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        door.close()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+    for stranger in strangers:
+        with stranger, contextlib.suppress(ConnectionResetError):
+            assert not stranger.recv(100).strip(b"0123456789abcdef\n"), "a challenge at most, then the end"
+            assert stranger.recv(100) == b""
+
+
+def test_an_agent_that_left_unheard() -> None:
+    """It came, nobody opened its channel, and it closed: its connection is closed with the launch."""
+
+    async def main() -> None:
+        running = launch.Launch("sh", [Host("a")], b"")
+        running.places = {"a": asyncio.get_running_loop().create_future()}
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        running._welcome(Who(0, "", "a"), reader, writer)
+        theirs.close()
+        assert await reader.read() == b""
+        await running.close()
+        assert writer.transport.is_closing()
+
+    asyncio.run(main())
+
+
+def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be accepted now, as no descriptor is free, is accepted when there is room."""
+    monkeypatch.setattr(listener, "NO_ROOM", 0.05)
+    accept, refused = socket.socket.accept, 2
+
+    def full(self: socket.socket) -> object:
+        nonlocal refused
+        if refused:
+            refused -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(self)
+
+    async def main() -> bytes:
+        door = listener.Listener("the token", lambda *_: None)
+        await door.open()
+        monkeypatch.setattr(socket.socket, "accept", full)
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        try:
+            return await asyncio.wait_for(reader.readline(), 20)
+        finally:
+            writer.close()
+            door.close()
+
+    assert len(asyncio.run(main()).strip()) == 32
+    assert not refused
+
+
+def test_an_agent_takes_no_orders_from_strangers() -> None:
+    """Who answers at the collector's address without knowing the token is hung up on."""
+    heard: list[bytes] = []
+
+    async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"0" * 32 + b"\n" + b"f" * 64 + b"\nsource\t0\t0\t9\t9\nrun\ttouch\t/owned\ngo\tnow\n")
+        with contextlib.suppress(ConnectionError):
+            heard.append(await reader.readline())
+            heard.append(await reader.read())
+        writer.close()
+
+    async def main() -> bytes:
+        from rollbook import agent
+
+        server = await asyncio.start_server(impostor, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        started = await asyncio.create_subprocess_exec(
+            *agent.launched_argv(None, f"{port}/X/Y/2/127.0.0.1", b"stop\n"),
+            env={**os.environ, "ROLLBOOK_TOKEN": "the token"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await asyncio.wait_for(started.communicate(), 30)
+        server.close()
+        return out
+
+    out = asyncio.run(main())
+    assert b"the token" not in b"".join(heard)
+    assert {frame.kind for frame in Decoder().feed(out)} == {"H", "E"}
+    assert not Path("/owned").exists()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check for check in conformance.CHECKS if check is not conformance.keeps_channels_apart],
+    ids=lambda check: check.__name__,
+)
+def test_conformance(check: conformance.Check) -> None:
+    """A launcher keeps a transport's promises; it starts one agent for a host, never several."""
+
+    async def main() -> None:
+        transport = Together()
+        try:
+            await check(transport, Host("a"))
+        finally:
+            await transport.close()
+
+    asyncio.run(main())
+    nobody_left()
+
+
+def test_a_read_that_is_given_up_as_data_comes() -> None:
+    """Both in one turn of the loop: the program is ended all the same, and nothing is raised beside it."""
+    raised: list[dict[str, object]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        pipe = Pipe(["cat"])
+        reading = asyncio.create_task(pipe.read())
+        await asyncio.sleep(0.1)
+        await pipe.write(b"late")
+        time.sleep(0.2)  # noqa: ASYNC251 - so that the answer and we come in the same turn
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert (await pipe.close(1.0)).code == 0
+
+    asyncio.run(main())
+    assert not raised
+
+
+def test_two_that_write_at_once() -> None:
+    """More than the pipe takes, to a program that is slow to read: one after the other, and nobody waits for ever."""
+
+    async def main() -> bytes:
+        pipe = Pipe(["sh", "-c", "sleep 0.2; exec cat"])
+        writing = [asyncio.create_task(pipe.write(word * 200_000)) for word in (b"a", b"b")]
+        await asyncio.sleep(0.1)
+        writing.append(asyncio.create_task(pipe.write(b"c")))
+        heard = b""
+        async with asyncio.timeout(20):
+            while not heard.endswith(b"c"):
+                heard += await pipe.read()
+            await asyncio.gather(*writing)
+        await pipe.close()
+        return heard
+
+    assert asyncio.run(main()) == b"a" * 200_000 + b"b" * 200_000 + b"c"
+
+
+STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.', flush=True)\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("way", [Pipe.close, Pipe.read])
+def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None, None, object]]) -> None:
+    """Neither between SIGTERM and SIGKILL nor while a program of the site is asked; closing again is no error."""
+
+    async def main() -> None:
+        pipe = Pipe([sys.executable, "-c", STUBBORN])
+        assert await pipe.read() == b"."
+        cut = asyncio.create_task(way(pipe))
+        await asyncio.sleep(0.2)
+        cut.cancel()
+        await asyncio.wait([cut])
+        assert pipe.code == (-signal.SIGKILL if way is Pipe.close else None)
+        assert (await pipe.close()).code == (await pipe.close()).code == -signal.SIGKILL
+        asked = asyncio.create_task(ask(["sh", "-c", "exec sleep 61"], 60))
+        await asyncio.sleep(0.2)
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert not [one.cmdline for one in living() if one.has_environment("TOGETHER=1") and "sleep 61" in one.cmdline]
+
+    asyncio.run(main())
+
+
+def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are killed as a group whose number is still the program's, and nobody is later."""
+    ours: list[bool] = []
+    real = os.killpg
+
+    def killpg(group: int, number: int) -> None:
+        ours.append(Path(f"/proc/{group}").exists())
+        real(group, number)
+
+    async def main() -> None:
+        pipe = Pipe(["sh", "-c", "sleep 63 & exit 3"])
+        await pipe.gone(10.0)
+        assert pipe.code == 3
+        monkeypatch.setattr(os, "killpg", killpg)
+        assert (await pipe.close()).code == (await pipe.close()).code == pipe.code == 3
+        pipe.signal(signal.SIGTERM)
+
+    asyncio.run(main())
+    assert ours == [True]
+    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and "sleep 63" in one.cmdline])
+
+
+def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is stuck in the kernel, or another user's, is left behind after a moment, and the loop goes on."""
+    monkeypatch.setattr(Pipe, "_kill", lambda *_: None)
+
+    async def main() -> int:
+        pipe = Pipe(["sh", "-c", "exec sleep 62"])
+        began = time.monotonic()
+        ending = await pipe.close()
+        assert 1.5 < time.monotonic() - began < 20
+        pipe.signal(signal.SIGKILL)
+        await pipe.gone(10.0)
+        assert pipe.code == -signal.SIGKILL
+        return ending.code
+
+    assert asyncio.run(main()) == -signal.SIGKILL
+
+
+FRAME = st.tuples(st.sampled_from("RSZ"), st.binary(max_size=3000))
+
+
+@given(
+    st.lists(st.lists(FRAME, max_size=4), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 1500)), max_size=40),
+    st.lists(st.binary(max_size=30), max_size=3),
+)
+def test_cut_and_mixed_lines_never_lie(
+    sent: list[list[tuple[str, bytes]]], cuts: list[tuple[int, int]], noise: list[bytes]
+) -> None:
+    """However the agents' lines are cut, mixed and talked over: what comes out of a stream is what went in."""
+    streams = []
+    for tag, frames in enumerate(sent):
+        carry = text(str(tag))
+        hello = carry(b"H", 0, 1, 2, f"rank={tag}\nhostname=h{tag}\nnode=-\n".encode())
+        lines = [carry(kind.encode(), seq, seq, seq, data) for seq, (kind, data) in enumerate(frames, 1)]
+        streams.append(bytearray(hello + b"".join(lines)))
+    out: dict[int, Decoder] = {}
+    got: dict[int, list[tuple[str, bytes]]] = {}
+
+    def came(tag: str, who: Who) -> object:
+        assert who.rank == int(tag)
+        out[who.rank], got[who.rank] = Decoder(), []
+
+        def take(lines: bytes) -> None:
+            got[int(tag)] += [(f.kind, f.payload) for f in out[int(tag)].feed(lines) if f.kind != "H"]
+
+        return take
+
+    merged = Merged(came)  # type: ignore[arg-type]
+    whole = not cuts and not noise
+    for (which, size), said in zip(cuts, [*noise, *[b""] * 40], strict=False):
+        stream = streams[which % len(streams)]
+        merged.feed(bytes(stream[:size]) + said)
+        del stream[:size]
+    for stream in streams:
+        merged.feed(bytes(stream))
+    for tag, frames in enumerate(sent):
+        if whole:
+            assert got[tag] == frames
+        left = list(frames)
+        for frame in got.get(tag, []):
+            assert frame in left
+            del left[: left.index(frame) + 1]
+
+
+def test_agents_that_say_nonsense_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank of thousands of digits is none, and of agents that never say who they are not too much is kept."""
+    monkeypatch.setattr("rollbook.transports.merged.MOST_KEPT", 100_000)
+    came: list[Who] = []
+
+    def taker(_: str, who: Who) -> Callable[[bytes], None]:
+        came.append(who)
+        return lambda _: None
+
+    merged = Merged(taker)
+    merged.feed(text("1")(b"H", 0, 1, 1, b"rank=%s\nnode=n1\n" % (b"9" * 200)))
+    merged.feed(text("2")(b"H", 0, 1, 1, b"rank=%s\nnode=n2\n" % (b"9" * 5000)))
+    merged.feed(text("3")(b"H", 0, 1, 1, b"rank=3\nnode=n3\n"))
+    assert [(who.rank, who.node) for who in came] == [(None, "n1"), (None, "n2"), (3, "n3")]
+    for tag in range(10, 1000):
+        merged.feed(b"@rb1 %d 0 %s\n" % (tag, b"x" * 900))
+    kept = sum(len(kept) for _, kept in merged._early.values())
+    assert 50_000 < kept == merged._kept <= 100_000
+
+
+def test_lines_after_the_end() -> None:
+    """What a dead launcher's agent printed and comes too late is of no use, and no error."""
+
+    async def main() -> None:
+        running = launch.Launch("sh", [Host("a")], b"")
+        running.places = {"a": asyncio.get_running_loop().create_future()}
+        back = running._place(Who(0, "", "a"), asyncio.StreamReader())
+        assert back is not None
+        running._finish()
+        back.take(b"@rb1 0 0 late\n")
+        assert await back.read() == b""
+
+    asyncio.run(main())
+
+
+def test_a_launcher_that_cannot_be_started_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by one host after the other, but not never again either; one started for others says so."""
+    monkeypatch.setattr("rollbook.transports.launcher.AGAIN", 0.3)
+    tries = 0
+
+    class Failing(Together):
+        async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+            nonlocal tries
+            tries += 1
+            return await super().argv(hosts, program) if tries > 1 else ["/no/such/program"]
+
+    async def main() -> None:
+        transport = Failing()
+        transport.expect([Host("a"), Host("b")], b"")
+        for name in ("a", "b"):
+            with pytest.raises(AgentFailed, match="cannot run"):
+                await transport.open(Host(name))
+        assert tries == 1
+        await asyncio.sleep(0.3)
+        try:
+            await transport.open(Host("a"))
+            with pytest.raises(AgentFailed, match="for other hosts"):
+                await transport.open(Host("c"))
+        finally:
+            await transport.close()
+
+    asyncio.run(main())
+    nobody_left()
+
+
+SAID = """\
+srun: error: node03: task 2: Killed
+srun: error: n[10-12,14]: tasks 9-12: Exited with exit code 127
+--------------------------------------------------------------------------
+ORTE was unable to reliably start one or more daemons
+since the host is down.
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "rank", "line"),
+    [
+        ("node03", None, "srun: error: node03: task 2: Killed"),
+        ("node0", None, ""),
+        ("n12", None, "srun: error: n[10-12,14]: tasks 9-12: Exited with exit code 127"),
+        ("n13", None, ""),
+        ("x", 2, "srun: error: node03: task 2: Killed"),
+    ],
+)
+def test_words_about_a_host(host: str, rank: int | None, line: str) -> None:
+    """A line is about a host if it names it, whole, alone or in a folded list, or its rank."""
+    assert about(SAID, host, rank) == line
+
+
+def test_gist() -> None:
+    """The first words that a person can use."""
+    box = SAID.partition("127\n")[2]
+    assert gist(box) == "ORTE was unable to reliably start one or more daemons since the host is down."
+    assert gist("---\n***\n") == ""
+
+
+RACE = "[vm:139] plm:ssh: Warning: setpgid(14,14) failed in parent with errno=Permission denied(13)\n"
+REFUSED = "ssh: connect to host 10.0.0.2 port 22: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "statuses"),
+    [
+        (f"{RACE}/usr/bin/env: 'python3': No such file or directory\n", ["failed"] * 3),
+        (f"{REFUSED}A daemon failed to report back:\n  Remote host:   b\n", ["failed", "refused", "failed"]),
+        ("ssh: connect to host b port 22: No route to host\n", ["failed", "unreachable", "failed"]),
+        ("[b:7] PMIX ERROR: BAD-PARAM in file event.c at line 1033\n", ["failed"] * 3),
+        (REFUSED, ["failed"] * 3),  # whose address that is, nobody knows
+    ],
+)
+def test_what_an_mpi_launcher_says(said: str, statuses: list[str]) -> None:
+    """A host is what is said of it; what is said of others, or in warnings, makes it no more than failed."""
+    transport = Mpi()
+    transport.expect([Host(name) for name in "abc"], b"")
+    assert [transport._missing(Host(name), said, 1).status for name in "abc"] == statuses
+
+
+def test_one_host_ends_the_launch_for_all() -> None:
+    """The launcher names it and gives up: it is left out, the others are tried without it."""
+    two = """case $ROLLBOOK_TRY in *b*) echo "sh: error: b: cannot be reached" >&2; exit 1;; esac"""
+    tried: list[list[str]] = []
+
+    class Fussy(Together):
+        async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+            tried.append([host.name for host in hosts])
+            return ["env", f"ROLLBOOK_TRY={' '.join(tried[-1])}", *await super().argv(hosts, program)]
+
+    records = snapshot(Fussy(before=two), ["a", "b", "c"])
+    assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
+    assert records["b"].reason == "sh: sh: error: b: cannot be reached"
+    assert tried == [["a", "b", "c"], ["a", "c"]]
+    nobody_left()
+
+
+def test_a_launch_that_fails_is_tried_again() -> None:
+    """A recording goes on trying, and once it can be, every host is there."""
+    with tempfile.NamedTemporaryFile() as file:
+        failing = Together(before=f"[ -s {file.name} ] || {{ echo 1 > {file.name}; exit 1; }}")
+        hosts = record(failing, ["a", "b"], 0, again=["a", "b"])
+    for host in hosts.values():
+        assert host.lost == ["sh brought no agent from the host: it ended with code 1 and said nothing"]
+        assert len(host.beats) >= 3
+
+
+def place(names: Sequence[str], *agents: Who) -> list[str | None]:
+    """Which hosts the agents are taken for, in the order they come."""
+
+    async def main() -> list[str | None]:
+        running = launch.Launch("x", [Host(name) for name in names], b"")
+        running.places = {name: asyncio.get_running_loop().create_future() for name in names}
+        found = []
+        for who in agents:
+            back = running._place(who, asyncio.StreamReader())
+            found.append(back.host.name if back else None)
+        return found
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("names", "agents", "hosts"),
+    [
+        (["n1", "n2"], [Who(1, "n1", "vm"), Who(0, "n2", "vm")], ["n1", "n2"]),
+        (["n1", "n2"], [Who(0, "n3", "vm")], [None]),
+        (["a.site", "b.site"], [Who(0, "", "b"), Who(1, "", "a.site")], ["b.site", "a.site"]),
+        (
+            ["10.0.0.1", "10.0.0.2"],
+            [Who(0, "", "x", "10.0.0.2"), Who(1, "", "y", "10.0.0.1")],
+            ["10.0.0.2", "10.0.0.1"],
+        ),
+        (["alias1", "alias2"], [Who(1, "", "real"), Who(0, "", "real")], ["alias2", "alias1"]),
+        (["a"], [Who(0, "", "a"), Who(0, "", "a")], ["a", None]),
+        (["a"], [Who(5, "", "b"), Who(None, "", "c")], [None, None]),
+    ],
+)
+def test_places(names: list[str], agents: list[Who], hosts: list[str | None]) -> None:
+    """By the launcher's name for the node, the host's own, its address, or its rank; never a guess."""
+    assert place(names, *agents) == hosts
+
+
+def test_a_recording_by_another_way(tmp_path: Path) -> None:
+    """`run` over a launcher that brings nobody: with a fallback the data comes that way, and each host says so."""
+    from rollbook.api.finish import finish
+
+    async def main(fallback: Callable[[Host], Transport] | None, raw: Path) -> None:
+        about = {"type": "record", "stamp": "x", "argv": [], "args": {"client_host_memory_in_gb": 8}}
+        refusing = Together(before="echo no licence >&2; exit 1")
+        hosts = [Host("a"), Host("b")]
+        options = {"interval": 1.0, "about": about, "timeout": 20.0, "fallback": fallback}
+        async with Recorder(raw, hosts, lambda _: refusing, PLAN, **options) as recorder:  # type: ignore[arg-type]
+            await recorder.ready()
+            await asyncio.sleep(2)
+            await recorder.end(facts=True)
+
+    said = "together: sh brought no agent from the host: no licence"
+    asyncio.run(main(lambda _: Local(), tmp_path / "one" / "raw"))
+    run = finish(tmp_path / "one", report=False)
+    assert [(h.status, h.method, h.attempts) for h in run.hosts.start] == [("complete", "local", [said])] * 2
+    assert run.metadata["system_info"]["collection_method"] == "local"
+
+    asyncio.run(main(None, tmp_path / "two" / "raw"))
+    cluster = finish(tmp_path / "two", report=False).metadata["system_info"]
+    assert cluster["collection_method"] == "args"
+    assert [(h["memory"]["origin"], h["collection_method"], h["status"]) for h in cluster["hosts"]] == [
+        ("declared", "args", "failed")
+    ] * 2
+    assert [host["name"] for host in cluster["missing_hosts"]] == ["a", "b"]

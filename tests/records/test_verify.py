@@ -1,0 +1,304 @@
+"""A record that was touched is found out, file by file; signatures say by whom it was made."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from rollbook.checks import engine
+from rollbook.checks.subject import open_subject
+from rollbook.checks.verify import Problem, verify
+from rollbook.cli.report import command as report
+from rollbook.cli.snapshot import command as snapshot
+from rollbook.cli.verify import command
+from rollbook.errors import RecordError, UsageError
+from rollbook.files import write_file
+from rollbook.records import layout
+from rollbook.records.document import Snapshot, encode, read
+from rollbook.records.findings import Findings
+from rollbook.records.layout import Leaf, files_of
+from rollbook.records.record import RecordHosts
+from rollbook.records.signing import check_signature, sign
+from rollbook.testing.journals import Script
+from tests.support.records import host_records
+
+HOSTS = {"n[1-2]": {"thp": {"enabled": "always"}, "meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """A finished record with findings."""
+    leaf = Leaf.make(tmp_path / "results", "training", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    about = {"benchmark_type": "training", "run_datetime": leaf.stamp, "num_processes": 2, "parameters": {}}
+    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", host_records(HOSTS)), about)
+    write_file(leaf.path / "findings.json", encode(engine.check(open_subject(leaf.path))))
+    (leaf.path / "raw").mkdir()
+    (leaf.path / "raw" / "000001.seg").write_bytes(b"RBJ1" + bytes(100))
+    leaf.write_manifest()
+    return leaf.path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A fresh private key."""
+    path = tmp_path / "id_test"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
+    return path
+
+
+def allowed(key: Path, name: str) -> Path:
+    """A file that allows this key to sign as that name."""
+    path = key.with_name("allowed_signers")
+    path.write_text(f"{name} {key.with_suffix('.pub').read_text()}")
+    return path
+
+
+def told(record: Path, signers: Path | None = None) -> list[tuple[str, str]]:
+    """Kind and path of each problem."""
+    return [(problem.kind, problem.path) for problem in verify(record, signers).problems]
+
+
+def test_untouched_is_whole(record: Path) -> None:
+    """Nothing to say; and writing what was read gives the same bytes."""
+    found = verify(record)
+    assert (found.problems, found.files, found.signature) == ([], 5, None)
+    kinds: dict[str, type] = {"hosts.json": RecordHosts, "findings.json": Findings}
+    for name, kind in kinds.items():
+        assert encode(read(record / name, kind)) == (record / name).read_bytes()
+
+
+def test_one_flipped_byte_is_found_and_named(record: Path) -> None:
+    """In every file, at its start, middle and end."""
+    names = [entry["path"] for entry in json.loads((record / "manifest.json").read_bytes())["files"]]
+    for name in names:
+        path = record / name
+        data = path.read_bytes()
+        for place in (0, len(data) // 2, len(data) - 1):
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            assert ("changed", name) in told(record), (name, place)
+        path.write_bytes(data)
+    assert told(record) == []
+
+
+def test_missing_added_and_longer_files(record: Path) -> None:
+    """Each under its own name; a link is an added file too, also one to a directory."""
+    (record / "raw" / "000001.seg").unlink()
+    (record / "raw" / "000002.seg").write_bytes(b"")
+    (record / "link").symlink_to("hosts.json")
+    (record / "elsewhere").symlink_to("/etc")
+    with (record / "findings.json").open("ab") as file:
+        file.write(b" ")
+    assert sorted(told(record)) == [
+        ("added", "elsewhere"),
+        ("added", "link"),
+        ("added", "raw/000002.seg"),
+        ("changed", "findings.json"),
+        ("missing", "raw/000001.seg"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("hosts.json", '{"schema": "rollbook.run/1"}', "started_ns"),
+        ("findings.json", "[]", "Expected `object`"),
+        ("training_20260801_000000_metadata.json", '{"benchmark_type": "training"}', "lacks run_datetime"),
+        ("training_20260801_000000_metadata.json", "{", "not JSON"),
+        ("training_20260801_000000_metadata.json", "[" * 100_000, "not JSON"),
+        ("hosts.json", "[" * 100_000, "not the document"),
+        ("training_20260801_000000_cluster_info.json", "{}", "total_memory_bytes"),
+        ("training_20260801_000000_timeseries.json", '{"num_samples": 1}', "collection_interval_seconds"),
+    ],
+)
+def test_documents_must_be_what_they_are_called(record: Path, name: str, text: str, why: str) -> None:
+    """A file that fits its hash but not its schema was written wrongly."""
+    (record / name).write_text(text)
+    Leaf(record, "training", "20260801_000000").write_manifest()
+    (problem,) = verify(record).problems
+    assert (problem.kind, problem.path) == ("unreadable", name)
+    assert why in problem.why
+
+
+def test_a_manifest_cannot_lead_out_of_the_record(record: Path) -> None:
+    """It may come from anywhere."""
+    manifest = json.loads((record / "manifest.json").read_bytes())
+    manifest["files"].append({"path": "../../../etc/passwd", "size": 1, "sha256": "0"})
+    (record / "manifest.json").write_text(json.dumps(manifest))
+    assert verify(record).problems == [Problem("missing", "../../../etc/passwd", "listed in the manifest")]
+
+
+def test_what_a_command_left_in_a_record(record: Path) -> None:
+    """Names that are no text, links and pipes: the record is whole, and verifying it neither follows nor waits."""
+    (record / os.fsdecode(b"caf\xe9")).write_text("x")
+    (record / "zero").symlink_to("/dev/zero")
+    (record / "hosts_timeseries.json").symlink_to("/dev/zero")
+    (record / "etc").symlink_to("/etc")
+    (record / "ghosts.json").write_text("[]")
+    (record / "build_manifest.json").write_text("[]")
+    os.mkfifo(record / "pipe")
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == []
+    listed = {entry["path"]: entry["size"] for entry in json.loads((record / "manifest.json").read_bytes())["files"]}
+    assert (listed["caf\\xe9"], listed["zero"], "pipe" in listed) == (1, len("/dev/zero"), False)
+    (record / "zero").unlink()
+    (record / "zero").symlink_to("/dev/null")
+    (record / "ghosts.json").unlink()
+    os.mkfifo(record / "ghosts.json")
+    assert told(record) == [("missing", "ghosts.json"), ("changed", "zero")]
+    (record / "manifest.json").unlink()
+    os.mkfifo(record / "manifest.json")
+    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+        verify(record)
+
+
+def test_a_file_that_goes_while_it_is_listed(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command's child that outlives it costs the record nothing."""
+    monkeypatch.setattr(layout, "files_of", lambda path: {"gone": path / "gone", **files_of(path)})
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == []
+
+
+def test_no_manifest(tmp_path: Path) -> None:
+    """There is nothing to go by, and it says so; also why, where the record is not over or was never finished."""
+    with pytest.raises(RecordError, match="is not a record"):
+        verify(tmp_path)
+    (tmp_path / "x_metadata.json").write_text("{}")
+    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+        verify(tmp_path)
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"])
+    with pytest.raises(RecordError, match="is still being recorded"):
+        verify(tmp_path)
+    script.close()
+    with pytest.raises(RecordError, match="was never finished; `rollbook recover` does that"):
+        verify(tmp_path)
+
+
+def test_signature(record: Path, key: Path) -> None:
+    """Good from an allowed signer; not from another, not after a change, and missing where one is asked for."""
+    assert told(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
+    sign(record / "manifest.json", key)
+    found = verify(record, allowed(key, "ada@example.org"))
+    assert found.problems == []
+    assert found.signature is not None
+    assert (found.signature.good, found.signature.signer) == (True, "ada@example.org")
+    unknown = check_signature(record / "manifest.json", None)
+    assert unknown.good
+    assert "anybody" in unknown.note
+
+    other = key.with_name("other")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    assert told(record, allowed(other, "eve@example.org")) == [("signature", "manifest.json")]
+
+    data = (record / "manifest.json").read_bytes()
+    (record / "manifest.json").write_bytes(data.replace(b'"rollbook"', b'"rollBook"', 1))
+    assert ("signature", "manifest.json") in told(record, allowed(key, "ada@example.org"))
+    assert not check_signature(record / "manifest.json", None).good
+
+
+def test_a_key_for_other_things_is_told_once(record: Path, key: Path) -> None:
+    """What ssh-keygen says is the reason, as it said it."""
+    sign(record / "manifest.json", key)
+    key.with_name("signers").write_text(f'ada namespaces="file" {key.with_suffix(".pub").read_text()}')
+    judged = check_signature(record / "manifest.json", key.with_name("signers"))
+    assert not judged.good
+    assert 10 < len(judged.note) < 200
+
+
+@pytest.mark.parametrize(
+    ("columns", "problems"),
+    [
+        ("'n1' AS host, TIMESTAMP_NS '2026-08-01' AS ts, 1::BIGINT AS mono, 2 AS more", []),
+        ("'n1' AS host, TIMESTAMP '2026-08-01' AS ts, 1::BIGINT AS mono", [("unreadable", "series/stat.parquet")]),
+        ("2 AS more", [("unreadable", "series/stat.parquet")]),
+        ("", [("unreadable", "series/stat.parquet")]),
+    ],
+)
+def test_tables_of_the_series(record: Path, columns: str, problems: list[tuple[str, str]]) -> None:
+    """A table that is none, or no table of a series, is named although its hash is right."""
+    (record / "series").mkdir()
+    table = record / "series" / "stat.parquet"
+    table.write_bytes(b"PAR1")
+    if columns:
+        duckdb.sql(f"COPY (SELECT {columns}) TO '{table}' (FORMAT parquet)")
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == problems
+
+
+def test_a_new_manifest_lists_what_is_there_but_no_signature(record: Path, key: Path) -> None:
+    """A record that is finished again can be signed again; a manifest of somebody else below is a file like others."""
+    sign(record / "manifest.json", key)
+    (record / "raw" / "manifest.json").write_text("{}")
+    Leaf(record, "training", record.name).write_manifest()
+    assert told(record) == []
+    assert told(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
+    sign(record / "manifest.json", key)
+    assert told(record, allowed(key, "ada@example.org")) == []
+
+
+def test_a_snapshot_is_signed_like_a_run(key: Path, tmp_path: Path) -> None:
+    """`snapshot --sign` makes a signed record; a single file or none at all cannot be signed."""
+    options = ["-w", "localhost", "--source", "uptime", "--sign", str(key)]
+    done = CliRunner().invoke(snapshot, [*options, "-o", str(tmp_path / "results")])
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "results" / "snapshot").iterdir()
+    assert told(path, allowed(key, "ada@example.org")) == []
+    for output in ([], ["-o", str(tmp_path / "one.json")]):
+        refused = CliRunner().invoke(snapshot, [*options, *output])
+        assert isinstance(refused.exception, UsageError)
+    key.write_text("nothing")
+    refused = CliRunner().invoke(snapshot, [*options, "-o", str(tmp_path / "never")])
+    assert isinstance(refused.exception, RecordError)
+    assert not (tmp_path / "never").exists()
+
+
+def test_signing_needs_a_key_that_works(record: Path, key: Path, tmp_path: Path) -> None:
+    """What ssh-keygen says is passed on, and a signature that was there stays."""
+    sign(record / "manifest.json", key)
+    (tmp_path / "nokey").write_text("nothing")
+    with pytest.raises(RecordError, match="cannot sign"):
+        sign(record / "manifest.json", tmp_path / "nokey")
+    assert told(record, allowed(key, "ada@example.org")) == []
+
+
+def test_a_new_page_is_listed(record: Path, key: Path, tmp_path: Path) -> None:
+    """What else was changed is still found, and a signed record keeps its page."""
+    run = CliRunner().invoke
+    for _ in range(2):
+        assert run(report, [str(record)]).exit_code == 0
+        assert told(record) == []
+    with (record / "findings.json").open("ab") as file:
+        file.write(b" ")
+    assert run(report, [str(record)]).exit_code == 0
+    assert told(record) == [("changed", "findings.json")]
+    Leaf(record, "training", record.name).write_manifest()
+    sign(record / "manifest.json", key)
+    page = (record / "report.html").read_bytes()
+    for output in ([], ["-o", str(record / "report.html")]):
+        refused = run(report, [str(record), *output])
+        assert isinstance(refused.exception, UsageError)
+    assert (record / "report.html").read_bytes() == page
+    assert run(report, [str(record), "-o", str(tmp_path / "other.html")]).exit_code == 0
+    assert told(record, allowed(key, "ada@example.org")) == []
+
+
+def test_command(record: Path, key: Path) -> None:
+    """0 for a whole record, 1 for one that is not; --sign signs only what is whole."""
+    signers = str(allowed(key, "ada@example.org"))
+    run = CliRunner().invoke
+    assert run(command, [str(record)]).exit_code == 0
+    assert run(command, [str(record), "--sign", str(key), "--allowed-signers", signers]).exit_code == 0
+    result = run(command, [str(record), "--json", "--allowed-signers", signers])
+    assert json.loads(result.stdout)["signature"]["signer"] == "ada@example.org"
+    (record / "hosts.json").write_text("x")
+    (record / "manifest.json.sig").unlink()
+    result = run(command, [str(record), "--sign", str(key)])
+    assert result.exit_code == 1
+    assert "changed    hosts.json" in result.stdout
+    assert not (record / "manifest.json.sig").exists()

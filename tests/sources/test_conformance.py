@@ -1,0 +1,125 @@
+"""What every source of the catalogue promises, whoever wrote it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import typing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rollbook.errors import ParseError
+from rollbook.sources import catalogue
+from rollbook.sources.base import Ask, Compare, Source, compare_of
+
+ROOTS = ("/proc/", "/sys/", "/etc/", "/run/")
+MOST_LINES = 120
+CASES = sorted((Path(__file__).parents[1] / "data" / "sources").glob("*/*.json"))
+DAMAGE = (
+    "",
+    "\0",
+    "-1",
+    "9" * 40,
+    f"-{2**64 - 1}",
+    f"{2**64 - 1}",
+    "٣",
+    "a:b",
+    "[",
+    "0-9999999999",
+    "1_0 nan inf 1e400",
+    "\ud7ff\x85x",
+)
+
+every_source = pytest.mark.parametrize("source", catalogue.load(), ids=lambda source: source.name)
+
+
+def test_names_are_identifiers_and_unique() -> None:
+    """A name is used as a module, a table and a file."""
+    assert len(set(catalogue.NAMES)) == len(catalogue.NAMES)
+    assert [name for name in catalogue.NAMES if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
+
+
+@every_source
+def test_summary_names_what_is_read(source: Source) -> None:
+    """The first line is one sentence, and begins with the path or the program it reads, where there is one."""
+    assert source.summary.endswith(".")
+    assert ". " not in source.summary
+    if any(ask.op in ("read", "link", "run") for ask in source.asks):
+        what, colon, _ = source.summary.partition(": ")
+        programs = [ask.args[0] for ask in source.asks if ask.op == "run"]
+        assert colon
+        assert what.startswith(ROOTS) or what.split()[0] in programs
+
+
+@every_source
+def test_every_field_says_how_it_compares(source: Source) -> None:
+    """No field is `info` by default: its author decided."""
+    hints = typing.get_type_hints(source.row_type, include_extras=True)
+    notes = {
+        name: [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Compare)]
+        for name, hint in hints.items()
+    }
+    assert {name: found for name, found in notes.items() if len(found) != 1} == {}
+    assert tuple(hints) == source.row_type.__struct_fields__
+
+
+@every_source
+def test_rows_have_keys_and_columns_have_names(source: Source) -> None:
+    """A table's rows can be told apart; open columns are dicts by name."""
+    compared = compare_of(source.row_type)
+    assert any(how.mode == "key" for how in compared.values()) == source.table
+    hints = typing.get_type_hints(source.row_type)
+    for name, how in compared.items():
+        if how.columns:
+            assert typing.get_origin(hints[name]) is dict, name
+
+
+@every_source
+def test_asks_stay_in_bounds(source: Source) -> None:
+    """Known operations only, on the kernel's and the system's own files, within limits."""
+    assert source.asks
+    for ask in source.asks:
+        assert ask.op in typing.get_args(typing.get_type_hints(Ask)["op"])
+        if ask.op in ("read", "link"):
+            (path,) = ask.args
+            assert re.sub(r"^{(cgroup|own)}", "/sys/fs/cgroup", path).startswith(ROOTS), path
+            assert ".." not in path
+    assert len(set(source.asks)) == len(source.asks)
+    assert source.every >= 0
+    assert source.limit > 0
+    assert source.seconds > 0
+
+
+@every_source
+def test_schema(source: Source) -> None:
+    """What it gives can be described to others."""
+    assert msgspec.json.schema(source.produces)
+
+
+@every_source
+def test_module_is_a_page(source: Source) -> None:
+    """A source is read in a breath."""
+    lines = inspect.getsource(importlib.import_module(f"rollbook.sources.{source.name}")).count("\n")
+    assert lines < MOST_LINES
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_damaged_text_is_a_parse_error_at_worst(path: Path) -> None:
+    """Any page may be cut or replaced: the source gives what can be stored, of its type, or raises `ParseError`."""
+    source = catalogue.source(path.parent.name)
+    pages: dict[str, str] = msgspec.json.decode(path.read_bytes())["pages"]
+    for page, text in pages.items():
+        for damaged in (*DAMAGE, text[: len(text) // 2], text * 2, text.replace("0", "-99999999999999999999")):
+            try:
+                record = source.parse({**pages, page: damaged})
+            except ParseError:
+                continue
+            assert msgspec.json.decode(msgspec.json.encode(record), type=source.produces) == record
+    for page in pages:
+        try:
+            source.parse({other: text for other, text in pages.items() if other != page})
+        except ParseError:
+            continue

@@ -1,0 +1,698 @@
+"""SQL over a record: rates against known truth, totals without doubles, and no way to other files."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import itertools
+import json
+import shutil
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+import rollbook
+from rollbook.cli import cli
+from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.exports.timeseries import write_timeseries
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import survey
+from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
+from rollbook.records.document import Snapshot
+from rollbook.records.hosts import HostResult
+from rollbook.records.layout import Leaf, files_of
+from rollbook.records.record import Record, RecordHosts
+from rollbook.sources.block import Block
+from rollbook.sources.mountinfo import MountInfo
+from rollbook.sources.net_class import Interface
+from rollbook.sql import connection as store
+from rollbook.sql import record_tables as known_tables
+from rollbook.tables import seal
+from rollbook.tables.derive import derive
+from rollbook.tables.parquet import in_order
+from rollbook.testing.journals import Script, record_this_machine, synthesise
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+HEAD = "Inter-|   Receive          |  Transmit\n face |bytes    packets errs drop fifo|bytes    packets\n"
+Samples = list[tuple[float, dict[str, dict[str, str]]]]
+
+
+def net(**received: int) -> dict[str, dict[str, str]]:
+    """A sample of net_dev with these received bytes, and half as many sent."""
+    lines = [f"{name}: {value} 1 0 0 0 0 0 0 {value // 2} 1 0 0 0 0 0 0\n" for name, value in received.items()]
+    return {"net_dev": {"/proc/net/dev": HEAD + "".join(lines)}}
+
+
+def stat(*ticks: int) -> dict[str, dict[str, str]]:
+    """A sample of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
+    return {"stat": {"/proc/stat": f"cpu  {' '.join(map(str, ticks))} 0 0\n"}}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., Record]:
+    """Makes a record of one host from samples at seconds after its start, and opens it."""
+
+    def make(names: list[str], samples: Samples, *, monos: list[float] | None = None, **more: Any) -> Record:
+        path = tmp_path / "record"
+        script = Script(path / "raw", ["a"], names, **more)
+        script.connect()
+        for number, (second, texts) in enumerate(samples):
+            mono = monos[number] if monos else second + 5000
+            script.sample(START + round(second * SECOND), texts, mono=round(mono * SECOND))
+        script.close()
+        derive(path)
+        (path / "test_20261115_000000_metadata.json").write_text("{}")
+        Leaf(path, "test", "20261115_000000").write_manifest()
+        return Record.open(path)
+
+    return make
+
+
+def rows(run: Record, sql: str) -> list[tuple[Any, ...]]:
+    """What a query gives; the same, whether rates are made for some hosts or for all at once."""
+    found = []
+    for whole in (False, True):
+        with store.connect(run, whole=whole) as connection:
+            found.append(store.query(connection, sql).fetchall())
+    assert found[0] == found[1]
+    return found[0]
+
+
+WRAP32, WRAP64 = 1 << 32, 1 << 64
+# What a counter read at each second, and the rates that must come of it.
+TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
+    "steady": ([(0, 10), (1, 110), (2, 310)], [None, 100, 200]),
+    "uneven beats": ([(0, 0), (1.5, 150), (2, 250)], [None, 100, 200]),
+    "wraps at 32 bits": ([(0, WRAP32 - 50), (1, 50), (2, 150)], [None, 100, 100]),
+    "wraps at 64 bits": ([(0, WRAP64 - 50), (1, 50), (2, 150)], [None, 100, 100]),
+    "crosses 63 bits": ([(0, (1 << 63) - 50), (1, (1 << 63) + 50)], [None, 100]),
+    "crosses 32 bits": ([(0, WRAP32 - 50), (1, WRAP32 + 50)], [None, 100]),
+    "was reset": ([(0, 10_000), (1, 40), (2, 140)], [None, None, 100]),
+    "gap": ([(0, 0), (1, 100), (4, 400), (5, 500)], [None, 100, None, 100]),
+    "two missed beats are no gap yet": ([(0, 0), (1, 100), (3, 300)], [None, 100, 100]),
+}
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_rates(record: Callable[..., Record], name: str) -> None:
+    """Counters become rates where both ends are known to belong together, and nothing where they are not."""
+    reads, expected = TRUTH[name]
+    run = record(["net_dev"], [(second, net(eth0=value)) for second, value in reads])
+    assert [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")] == expected
+
+
+def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
+    """The stand-in takes whole seconds, however often samples are asked for; the others keep to their own step."""
+    script = Script(tmp_path / "raw", ["a", "b"], ["net_dev"], interval_ns=SECOND // 5)
+    for host, kind in enumerate(("sh", "python")):
+        script.connect(host, kind=kind)
+        for second in (0, 1, 2, 5):
+            script.sample(START + second * SECOND, net(eth0=100 * second), host=host)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    found = rows(Record(tmp_path, {}, hosts), "SELECT host, rx_bytes FROM net_dev_rates ORDER BY host, ts")
+    assert found == [*(("a", rate) for rate in (None, 100, 100, None)), *[("b", None)] * 4]
+
+
+@pytest.mark.parametrize(
+    ("top", "expected"),
+    [("1000", [None, 30.0, 20.0, 40.0]), (None, [None, 30.0, None, 40.0])],
+    ids=["told", "not told"],
+)
+def test_energy_wraps_where_its_zone_says(
+    record: Callable[..., Record], top: str | None, expected: list[float | None]
+) -> None:
+    """The counter of a RAPL zone begins anew at its own range; where that was not read, there is no rate."""
+    place = "/sys/class/powercap/intel-rapl:0"
+    more = {f"{place}/max_energy_range_uj": f"{top}\n"} if top else {}
+    reads = [(0, 600), (10, 900), (20, 100), (30, 500)]
+    samples: Samples = [
+        (second, {"rapl": {f"{place}/name": "package-0\n", f"{place}/energy_uj": f"{value}\n", **more}})
+        for second, value in reads
+    ]
+    run = record(["rapl"], samples)
+    assert [row[0] for row in rows(run, "SELECT energy_uj FROM rapl_rates ORDER BY ts")] == expected
+
+
+def test_a_reboot_gives_no_rate(record: Callable[..., Record]) -> None:
+    """Counters that rise over a reboot are not taken for traffic; nor is what passed while the host slept."""
+    samples = [(second, net(eth0=100 * second)) for second in range(1, 7)]
+    run = record(["net_dev"], samples, monos=[1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
+    assert [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")] == [
+        None,
+        100,
+        100,
+        None,
+        100,
+        100,
+    ]
+
+
+def test_hot_plug(record: Callable[..., Record]) -> None:
+    """A device that appears has no rate at first, and none over its absence."""
+    there = {0: {"lo": 1}, 1: {"lo": 1, "eth1": 900}, 2: {"lo": 1, "eth1": 1000}, 3: {"lo": 1}}
+    there |= {4: {"lo": 1}, 5: {"lo": 1, "eth1": 5000}}
+    run = record(["net_dev"], [(second, net(**links)) for second, links in there.items()])
+    found = rows(run, "SELECT rx_bytes FROM net_dev_rates WHERE interface_name = 'eth1' ORDER BY ts")
+    assert [row[0] for row in found] == [None, 100, None]
+
+
+def test_time_that_steps_back(record: Callable[..., Record]) -> None:
+    """Waiting for I/O may fall by a tick (proc_stat(5)): no time has passed then, and the rest still counts."""
+    run = record(["stat"], [(0, stat(0, 0, 0, 0, 10, 0, 0, 0)), (1, stat(30, 0, 20, 50, 9, 0, 0, 0))])
+    assert rows(run, "SELECT cpu_busy, cpu_iowait FROM rates ORDER BY ts") == [(None, None), (50.0, 0.0)]
+
+
+def test_rates_of_merged_samples(record: Callable[..., Record]) -> None:
+    """Merged samples give the mean rate over their step; the limit of a gap grows with the step."""
+    samples = [(second, net(eth0=second * second)) for second in range(100)]
+    run = record(["net_dev"], samples, max_samples=10)
+    found = [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")]
+    assert found[0] is None
+    kept = [0, *range(11, 99, 12), 99]
+    assert found[1:] == [pytest.approx((b * b - a * a) / (b - a)) for a, b in itertools.pairwise(kept)]
+
+
+DISKS = "{} 0 {} 100 0 {} 50 0 0 0 0 0 25 50\n"
+
+
+def test_one_row_per_host_and_beat(record: Callable[..., Record]) -> None:
+    """`rates` and `samples` have one row per beat; each byte is counted once; what is not there is NULL."""
+    texts = [
+        {
+            "diskstats": "".join(DISKS.format(8, name, 8 * second) for name in ("sda", "sda1", "dm-0", "loop0")),
+            "meminfo": "MemTotal: 100 kB\nMemAvailable: 50 kB\n",
+            "loadavg": "0.5 0.4 0.3 2/100 7\n",
+        }
+        for second in range(3)
+    ]
+    paths = {"diskstats": "/proc/diskstats", "meminfo": "/proc/meminfo", "loadavg": "/proc/loadavg"}
+    samples = [
+        (second, {name: {paths[name]: text} for name, text in beat.items()}) for second, beat in enumerate(texts)
+    ]
+    run = record(["loadavg", "meminfo", "diskstats"], samples)
+    assert rows(
+        run, "SELECT disk_read, disk_read_latency, mem_available, load_1min, net_rx FROM rates ORDER BY ts"
+    ) == [
+        (None, None, 51200, 0.5, None),
+        (4096.0, None, 51200, 0.5, None),
+        (4096.0, None, 51200, 0.5, None),
+    ]
+    assert rows(run, "SELECT DISTINCT device FROM disks") == [("sda",)]
+    assert rows(run, "SELECT count(*), max(mem_total) FROM samples") == [(3, 102400)]
+    assert rows(run, "SELECT count(*) FROM nfs") == [(0,)]
+
+
+def test_phases(record: Callable[..., Record], tmp_path: Path) -> None:
+    """Each phase has its own statistics; the slowest host is the one with the least flow or the longest wait."""
+    del record
+    script = Script(tmp_path / "raw", ["a", "b"], ["net_dev", "loadavg"])
+    for host in (0, 1):
+        script.connect(host)
+        for second in range(21):
+            texts = {**net(eth0=second * 100 * (host + 1)), "loadavg": {"/proc/loadavg": f"{host}.5 0 0 1/2 3\n"}}
+            script.sample(START + second * SECOND, texts, host=host)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    hosts.phases = [_phase("one", 0, 10), _phase("two", 10, 21)]
+    run = Record(tmp_path, {}, hosts)
+    columns = "phase, samples, mean, p95, max, hosts_min, hosts_max, slowest_host"
+    found = rows(run, f"SELECT {columns} FROM phase_stats WHERE metric = 'net_rx'")
+    assert found == [
+        ("one", 20, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
+        ("two", 20, 150.0, 200.0, 200.0, 100.0, 200.0, "a"),
+    ]
+
+
+@pytest.mark.parametrize("most", [0, 8])
+def test_phases_end_at_their_marks(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done in a phase is told of it and of no other, whatever the interval, and where samples are merged."""
+    script = Script(tmp_path / "raw", ["a"], ["net_dev", "loadavg"], interval_ns=10 * SECOND, max_samples=most)
+    script.connect()
+    marks = {0: "before", 35: "work", 65: "after"}
+    for second in sorted({*range(0, 121, 10), *marks}):
+        # The mark is noted, then every host is asked for a sample.
+        edge = 0.002 if second in marks else 0.0
+        if second in marks:
+            with monkeypatch.context() as context:
+                context.setattr(time, "time_ns", lambda at=second: START + at * SECOND)
+                script.journal.event({"event": "phase", "name": marks[second]})
+        moved = 1000 * round(min(max(second - 35, 0), 30))
+        texts = {**net(eth0=moved), "loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
+        script.sample(START + round((second + edge) * SECOND), texts)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    assert (hosts.merged > 1) == bool(most)
+    statistics = "SELECT phase, round(mean), round(max) FROM phase_stats WHERE metric = 'net_rx'"
+    found = rows(Record(tmp_path, {}, hosts), statistics)
+    assert found == [("before", 0, 0), ("work", 1000, 1000), ("after", 0, 0)]
+
+
+def test_a_host_in_windows_has_every_rate(record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with more values than are held at once: its tables are not in order as a whole, and say so."""
+    monkeypatch.setattr(seal, "WINDOW", 500)
+    monkeypatch.setattr(seal, "TURN", 16)
+    run = record(["net_dev"], [(second, net(eth0=second, eth1=second)) for second in range(200)])
+    with store.connect(run) as connection:
+        order = connection.execute("SELECT interface_name FROM net_dev").fetchall()
+        assert not in_order(connection, run.series_files()["net_dev"])
+    assert sum(one != other for one, other in itertools.pairwise(order)) > 2
+    assert rows(run, "SELECT count(*), count(rx_bytes) FROM net_dev_rates") == [(400, 398)]
+
+
+def test_merged_gpus_that_missed_a_beat(record: Callable[..., Record]) -> None:
+    """What they gave in a group is that of the group, though it was not at its last beat."""
+    samples: Samples = []
+    for second in range(50):
+        texts = {"loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
+        if second % 5 != 4:
+            texts["amdgpu"] = {"/sys/class/drm/card0/device/gpu_busy_percent": "50\n"}
+        samples.append((second, texts))
+    run = record(["loadavg", "amdgpu"], samples, max_samples=11)
+    assert run.hosts.merged == 5
+    assert rows(run, "SELECT count(*), count(gpu_util), max(gpu_util) FROM rates") == [(11, 11, 50.0)]
+
+
+def _phase(name: str, first: int, last: int) -> Any:
+    from rollbook.records.record import Phase
+
+    return Phase(name, START + first * SECOND, START + last * SECOND)
+
+
+def known(*facts: Block | Interface) -> list[HostResult]:
+    """A host with these facts."""
+    name = "block" if isinstance(facts[0], Block) else "net_class"
+    return [HostResult(name="a", status="complete", facts={name: list(facts)})]
+
+
+def test_counted_disks() -> None:
+    """Each byte once, at the lowest device: by what the host says of its devices, else by their names."""
+    names = [
+        "sda",
+        "sda1",
+        "nvme0n1",
+        "nvme0n1p2",
+        "dm-0",
+        "md127",
+        "loop3",
+        "ram0",
+        "zram1",
+        "sr0",
+        "vdb",
+        "mmcblk0p1",
+    ]
+    assert counted_disks(names, []) == ["sda", "nvme0n1", "vdb", "mmcblk0p1"]
+    facts = known(
+        Block("sda", "disk", partitions=["sda1"]),
+        Block("nvme0n1", "disk", partitions=["nvme0n1p2"]),
+        Block("dm-0", "dm", parents=["sda1"]),
+        Block("md127", "md", parents=["nvme0n1p2"]),
+        Block("vdb", "virtual"),
+    )
+    assert counted_disks([*names, "sdz"], facts) == ["sda", "nvme0n1", "vdb", "mmcblk0p1", "sdz"]
+
+
+def test_counted_interfaces() -> None:
+    """Legs and not their bond; no loopback; inside a container, where all are virtual, those without legs."""
+    facts = known(
+        Interface("eth0", "physical", master="bond0"),
+        Interface("eth1", "physical", master="bond0"),
+        Interface("bond0", "bond", lower=["eth0", "eth1"]),
+        Interface("bond0.7", "vlan", lower=["bond0"]),
+        Interface("lo", "loopback"),
+        Interface("veth9", "virtual"),
+    )
+    names = ["bond0", "bond0.7", "eth0", "eth1", "lo", "veth9", "ib0"]
+    assert counted_interfaces(names, facts) == ["eth0", "eth1", "ib0"]
+    assert counted_interfaces(names, []) == ["eth0", "eth1", "ib0"]
+    inside = known(
+        Interface("eth0", "virtual"), Interface("lo", "loopback"), Interface("br0", "bridge", lower=["eth0"])
+    )
+    assert counted_interfaces(["br0", "eth0", "lo"], inside) == ["eth0"]
+
+
+def mounted(**devices: str) -> HostResult:
+    """A host with NFS mounts of these device numbers."""
+    mounts = [MountInfo(f"/{name}", "nfs4", f"srv:/{name}", "/", True, [], [], at) for name, at in devices.items()]
+    return HostResult(name="a", status="complete", facts={"mountinfo": mounts})
+
+
+def test_counted_mounts() -> None:
+    """One mount of each file system; what the facts do not have counts, and a device number may have a second life."""
+    names = ["/a", "/b", "/c", "/d"]
+    assert counted_mounts(names, []) == names
+    assert counted_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]) == ["/a", "/b", "/d"]
+    assert counted_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]) == ["/b", "/c"]
+    assert counted_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]) == names
+    joined = [mounted(a="0:50", c="0:50"), mounted(b="0:50", c="0:50")]
+    assert same_mounts(names, joined) == {"/a": "/a", "/b": "/a", "/c": "/a", "/d": "/d"}
+
+
+MOUNT = """device srv:/x mounted on /{} with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2\n\tage:\t100\n\tbytes:\t0 0 0 0 {} 0 0 0
+\tper-op statistics\n\t        READ: {} 0 0 0 0 0 0 {} 0\n"""
+
+
+def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
+    """A file system mounted at two places moves its bytes once, also while only one of them is there."""
+    samples: Samples = []
+    for second in range(0, 50, 10):
+        there = {"home1": (100, 1, 4), "home2": (100, 1, 4), "data": (7, 1, 2)}  # per second: bytes, requests, ms
+        if second > 20:
+            del there["home1"]
+        page = "".join(
+            MOUNT.format(name, *(value * second for value in (moved, ops, ms)))
+            for name, (moved, ops, ms) in there.items()
+        )
+        samples.append(
+            (
+                second,
+                {
+                    "nfs": {"/proc/self/mountstats": page},
+                    "nfs_ops": {"/proc/self/mountstats": page},
+                    "loadavg": {"/proc/loadavg": "1.5 0.5 0.25 1/2 3\n"},
+                },
+            )
+        )
+    run = record(["nfs", "nfs_ops", "loadavg"], samples, interval_ns=SECOND)
+    asked = "SELECT nfs_read, nfs_read_latency FROM slow_total ORDER BY ts"
+    assert rows(run, asked)[1:3] == [(207, 10 / 3)] * 2, "nothing is known of them"
+    run.hosts.start = [mounted(home1="0:50", home2="0:50", data="0:51")]
+    assert rows(run, asked) == [(None, None)] + [(107, 3)] * 4
+    assert rows(run, "SELECT count(DISTINCT device) FROM nfs_mounts") == [(3,)]
+
+
+@pytest.fixture
+def small(record: Callable[..., Record]) -> Record:
+    """A record with names that a spreadsheet would run."""
+    return record(
+        ["net_dev", "loadavg"],
+        [
+            (second, {**net(**{"eth0": 5 * second, "=cmd()": 1}), "loadavg": {"/proc/loadavg": "1.5 0.5 0.25 1/2 3\n"}})
+            for second in range(4)
+        ],
+    )
+
+
+OUTSIDE = [
+    "SELECT * FROM read_text('/etc/hostname')",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM read_parquet('{path}/../*.parquet')",
+    "COPY (SELECT 1) TO '{path}/out.csv'",
+    "COPY (SELECT 1) TO '{path}/series/net_dev.parquet'",
+    "ATTACH '{path}/other.db'",
+    "SET enable_external_access = true",
+    "INSTALL httpfs",
+    "CREATE TABLE x AS SELECT 1",
+    "EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{path}/series/net_dev.parquet' (FORMAT csv, USE_TMP_FILE false)",
+    "SELECT 1; SELECT 2",
+    "",
+]
+
+
+@pytest.mark.parametrize("sql", OUTSIDE)
+def test_no_way_out(small: Record, sql: str) -> None:
+    """What somebody types can read the record and nothing else, and write nothing."""
+    before = (small.path / "series" / "net_dev.parquet").read_bytes()
+    with store.connect(small) as connection, pytest.raises(UsageError):
+        store.query(connection, sql.format(path=small.path)).fetchall()
+    assert (small.path / "series" / "net_dev.parquet").read_bytes() == before
+    assert not (small.path / "out.csv").exists()
+
+
+def test_the_lock_holds_without_the_guard(small: Record) -> None:
+    """Also where SQL does not go through `query`, other files stay closed and the lock stays shut."""
+    with store.connect(small) as connection:
+        for sql in ("SELECT * FROM read_text('/etc/hostname')", "SET enable_external_access = true", "LOAD httpfs"):
+            with pytest.raises(duckdb.Error):
+                connection.execute(sql).fetchall()
+
+
+def invoke(*args: str) -> str:
+    """Run a command; gives what it printed."""
+    result = CliRunner().invoke(cli, args, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_query_command(small: Record) -> None:
+    """The same rows as a table, as CSV without formulas, and as JSON lines."""
+    sql = "SELECT interface_name, max(rx_bytes) AS most FROM net_dev GROUP BY ALL ORDER BY 1"
+    assert invoke("query", str(small.path), sql).split() == ["interface_name", "most", "=cmd()", "1", "eth0", "15"]
+    lines = list(csv.reader(invoke("query", str(small.path), sql, "--format", "csv").splitlines()))
+    assert lines == [["interface_name", "most"], ["'=cmd()", "1"], ["eth0", "15"]]
+    objects = [json.loads(line) for line in invoke("query", str(small.path), sql, "--format", "json").splitlines()]
+    assert objects == [{"interface_name": "=cmd()", "most": 1}, {"interface_name": "eth0", "most": 15}]
+
+
+def test_rows_wider_than_the_terminal(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is printed as lines of name and value, all of it; a narrow table, and one in a pipe, stays a table."""
+    wide = "SELECT 'x' AS first, repeat('y', 90) AS second, NULL AS third UNION ALL SELECT 'z', '', 1.5"
+    lines = ["first   x", f"second  {'y' * 90}", "third", "", "first   z", "second", "third   1.5"]
+    assert invoke("query", str(small.path), wide).splitlines()[1].split() == ["x", "y" * 90]
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    assert invoke("query", str(small.path), wide).splitlines() == lines
+    assert len(invoke("query", str(small.path), "SELECT 1 AS a, 2 AS b").splitlines()) == 2
+    done = CliRunner().invoke(cli, ["query", str(small.path), "SELECT * FROM rates WHERE false"])
+    assert (done.stdout, done.stderr) == ("", "no rows\n")
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("SELECT nothing FROM rates", "nothing"),
+        ("SELECT * FROM nowhere", "nowhere"),
+        ("SELECT CAST(interface_name AS INTEGER) FROM net_dev", "Could not convert"),
+        ("SELECT ts::TIMESTAMPTZ FROM net_dev", "cast it to TIMESTAMP"),
+        ("DROP VIEW rates", "one SELECT is asked for"),
+    ],
+)
+def test_query_that_is_wrong(small: Record, sql: str, says: str, form: str) -> None:
+    """What is wrong with it is said, be it found while it is read or while it runs."""
+    with pytest.raises(UsageError, match=says):
+        CliRunner().invoke(cli, ["query", str(small.path), sql, "--format", form], catch_exceptions=False)
+
+
+def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand hosts they take long: who does not name them does not wait, and nobody takes them for empty."""
+    small.hosts.start = [HostResult(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
+    sql = "SELECT host, phase, source, key, value FROM Facts WHERE field = 'kind'"
+    assert rollbook.query(small, sql) == [
+        {"host": "a", "phase": "start", "source": "block", "key": "sda", "value": "disk"}
+    ]
+    monkeypatch.setattr(known_tables, "_facts", None)
+    assert {row["name"] for row in rollbook.query(small, "SHOW TABLES")} > {"facts", "hosts", "rates"}
+    with store.connect(small) as connection:
+        assert store.query(connection, "DESCRIBE facts").fetchall()[5][:2] == ("value", "VARCHAR")
+        for sql in ("SELECT count(*) FROM facts", "FROM query_table('fac' || 'ts')"):
+            with pytest.raises(UsageError, match="facts were not asked for"):
+                store.query(connection, sql).fetchall()
+
+
+def test_findings(small: Record) -> None:
+    """What the rules found is a table; without them it is empty."""
+    sql = "SELECT rule, severity, hosts, message, silenced FROM findings ORDER BY rule"
+    assert rows(small, sql) == []
+    silenced = {"reason": "known", "until": "2030-01-01"}
+    found = [
+        {"id": "b", "outcome": "warn", "findings": [{"message": "m", "hosts": ["a"], "severity": "warn"}]},
+        {"id": "c", "outcome": "pass"},
+        {"id": "d", "outcome": "pass", "findings": [{"message": "n", "severity": "fail", "silenced": silenced}]},
+    ]
+    (small.path / "findings.json").write_text(json.dumps({"schema": "rollbook.findings/1", "rules": found}))
+    assert rows(small, sql) == [("b", "warn", ["a"], "m", None), ("d", "fail", [], "n", "known")]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+def test_export_round_trip(small: Record, tmp_path: Path, form: str) -> None:
+    """What is exported reads back to the same values; names that look like formulas are made harmless in CSV."""
+    output = tmp_path / "out"
+    invoke("export", str(small.path), "--format", form, "-o", str(output))
+    assert {path.stem for path in output.iterdir()} >= {"net_dev", "loadavg", "rates", "hosts", "facts", "phases"}
+    wanted = "interface_name, epoch_us(ts::TIMESTAMP) AS at, rx_bytes, tx_bytes"
+    expected = rows(small, f"SELECT {wanted} FROM net_dev ORDER BY ALL")
+    found = duckdb.execute(f"SELECT {wanted} FROM '{output}/net_dev.{form}' ORDER BY ALL").fetchall()
+    if form == "csv":
+        expected = sorted((f"'{name}" if name.startswith("=") else name, *rest) for name, *rest in expected)
+    assert found == expected
+
+
+def test_a_table_whose_source_is_not_installed(small: Record, tmp_path: Path) -> None:
+    """It is asked and exported like any other, with the rates that its file tells of; so is what others put there."""
+    series = small.path / "series"
+    shutil.copy(series / "net_dev.parquet", series / "site_links.parquet")
+    for name in ("hosts", "facts"):
+        shutil.copy(series / "loadavg.parquet", series / f"{name}.parquet")
+    duckdb.execute(f"COPY (SELECT 5 AS x) TO '{series}/other.parquet'")
+    asked = "SELECT * FROM {} WHERE interface_name = 'eth0' ORDER BY ts"
+    assert rows(small, asked.format("site_links")) == rows(small, asked.format("net_dev"))
+    assert rows(small, asked.format("site_links_rates")) == rows(small, asked.format("net_dev_rates"))
+    assert rows(small, "SELECT x FROM other") == [(5,)]
+    assert rows(small, "SELECT status FROM hosts") == [("failed",)], "our own names stay ours"
+    invoke("export", str(small.path), "-o", str(tmp_path / "out"))
+    assert {path.stem for path in (tmp_path / "out").iterdir()} >= {"net_dev", "site_links", "other", "rates", "hosts"}
+
+
+HOSTILE = '=n<script>alert("1")</script>\x1b[31m\x07\u202e\u2066\u200b'
+HARMLESS = '\'=n<script>alert("1")</script>?[31m????'
+
+
+def test_hostile_text_in_csv(record: Callable[..., Record], tmp_path: Path) -> None:
+    """Names with markup, quotes, terminal escapes and marks of direction are text in a spreadsheet and a terminal."""
+    run = record(["net_dev"], [(second, net(**{HOSTILE: second})) for second in range(2)])
+    invoke("export", str(run.path), "--format", "csv", "-o", str(tmp_path / "out"), "--table", "net_dev")
+    with (tmp_path / "out" / "net_dev.csv").open(newline="", encoding="utf-8") as file:
+        assert {row["interface_name"] for row in csv.DictReader(file)} == {HARMLESS}
+    asked = invoke("query", str(run.path), "SELECT interface_name FROM net_dev", "--format", "csv")
+    assert {row["interface_name"] for row in csv.DictReader(asked.splitlines())} == {HARMLESS}
+    shown = invoke("query", str(run.path), "SELECT interface_name FROM net_dev")
+    assert HARMLESS[1:] in shown
+    invoke("export", str(run.path), "--format", "json", "-o", str(tmp_path / "out"), "--table", "net_dev")
+    kept = json.loads((tmp_path / "out" / "net_dev.json").read_text())
+    assert {row["interface_name"] for row in kept} == {HOSTILE}, "whoever wants it as it was has it"
+
+
+def test_export_of_chosen_tables(small: Record, tmp_path: Path) -> None:
+    """Only what was asked for; a name that is not there is an error that says what is."""
+    invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "rates")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["rates.parquet"]
+    with pytest.raises(UsageError, match="no table called 'loadavgs'; did you mean loadavg"):
+        invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "loadavgs")
+    with pytest.raises(UsageError, match=r"no table called 'zzz' .*SHOW TABLES"):
+        invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "zzz")
+
+
+@pytest.mark.parametrize("form", ["csv", "openmetrics", "timeseries", "mlpstorage"])
+def test_an_export_that_cannot_be_written(small: Record, tmp_path: Path, form: str) -> None:
+    """What the system says of it, and the path once."""
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "out"
+    with pytest.raises(RollbookError) as raised:
+        invoke("export", str(small.path), "--format", form, "-o", str(path))
+    assert str(raised.value).startswith("cannot ")
+    assert str(raised.value).endswith(f"{path}: Not a directory")
+
+
+@pytest.mark.parametrize("form", ["openmetrics", "timeseries"])
+def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
+    """A snapshot has none: that is said, and no empty file is left."""
+    leaf = Leaf.make(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
+    with pytest.raises(RecordError, match="has no samples to write"):
+        invoke("export", str(leaf.path), "--format", form, "-o", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [
+        ("json", ""),
+        ("csv", "."),
+        ("parquet", "series"),
+        ("timeseries", "hosts.json"),
+        ("openmetrics", "new.txt"),
+        ("mlpstorage", "new"),
+    ],
+)
+def test_an_export_leaves_its_record_alone(small: Record, form: str, place: str) -> None:
+    """A place inside the record is refused before anything is written there."""
+    before = {path: path.read_bytes() for path in files_of(small.path).values()}
+    with pytest.raises(UsageError, match="lies inside the record; write elsewhere"):
+        invoke("export", str(small.path), "--format", form, "-o", str(small.path / place))
+    assert {path: path.read_bytes() for path in files_of(small.path).values()} == before
+
+
+def test_timeseries_json(record: Callable[..., Record], tmp_path: Path) -> None:
+    """MLPerf Storage's TimeSeriesData, with exactly its keys."""
+    names = {"diskstats": "/proc/diskstats", "vmstat": "/proc/vmstat", "meminfo": "/proc/meminfo"}
+    names |= {"loadavg": "/proc/loadavg", "net_dev": "/proc/net/dev"}
+    texts = {
+        "diskstats": "8 0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n8 1 sda1 1 2 3 4 5 6 7 8 9 10 11\n",
+        "vmstat": "nr_dirty 5\npgfault 6\n",
+        "meminfo": "MemTotal: 100 kB\nHugePages_Total: 3\n",
+        "loadavg": "0.5 0.25 0.125 1/50 99\n",
+        "net_dev": net(eth0=7)["net_dev"]["/proc/net/dev"],
+    }
+    samples: Samples = [
+        (10 * second, {name: {names[name]: text} for name, text in texts.items()}) for second in range(3)
+    ]
+    run = record(list(names), samples, interval_ns=10 * SECOND)
+    invoke("export", str(run.path), "--format", "timeseries", "-o", str(tmp_path / "timeseries.json"))
+    found = json.loads((tmp_path / "timeseries.json").read_text())
+    by_host = found.pop("samples_by_host")
+    assert found == {
+        "collection_interval_seconds": 10.0,
+        "start_time": "2023-11-14T22:13:20Z",
+        "end_time": "2023-11-14T22:13:40Z",
+        "num_samples": 3,
+        "collection_method": "local",
+        "hosts_requested": ["a"],
+        "hosts_collected": ["a"],
+    }
+    assert list(by_host) == ["a"]
+    sample = by_host["a"][1]
+    assert sample["timestamp"] == "2023-11-14T22:13:30Z"
+    assert sample["hostname"] == "h0"
+    assert sample["vmstat"] == {"nr_dirty": 5, "pgfault": 6}
+    assert sample["meminfo"] == {"MemTotal": 100, "HugePages_Total": 3}
+    assert sample["loadavg"] == {
+        "load_1min": 0.5,
+        "load_5min": 0.25,
+        "load_15min": 0.125,
+        "running_processes": 1,
+        "total_processes": 50,
+    }
+    disk, part = sample["diskstats"]
+    assert (disk["device_name"], disk["reads_completed"], disk["time_flushing_ms"]) == ("sda", 1, 17)
+    assert len(disk) == 18
+    assert len(part) == 12
+    assert sample["netdev"][0]["rx_bytes"] == 7
+    assert len(sample["netdev"][0]) == 17
+    assert set(sample) == {"timestamp", "hostname", "diskstats", "vmstat", "meminfo", "loadavg", "netdev"}
+
+
+def test_timeseries_json_is_streamed(tmp_path: Path) -> None:
+    """Four times as many hosts make a file four times as large, and need no more memory of ours."""
+    names = ("loadavg", "meminfo", "vmstat", "diskstats", "net_dev")
+    record_this_machine(tmp_path / "here" / "raw", 3, 0.1, names)
+    found = survey(tmp_path / "here" / "raw")
+    files = Segments(found)
+    bodies = {one.source: one.body for one in HostSamples(found, found.hosts[0], files) if one.body}
+    files.close()
+    sizes, peaks = [], []
+    for hosts in (2, 8):
+        path = tmp_path / str(hosts)
+        synthesise(path / "raw", found.plan, bodies, hosts=hosts, beats=100, distinct=2)
+        derive(path)
+        (path / "test_metadata.json").write_text("{}")
+        run = Record.open(path)
+        tracemalloc.start()
+        assert write_timeseries(run, path / "out.json") == 100 * hosts
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        sizes.append((path / "out.json").stat().st_size)
+    assert sizes[1] > 3.9 * sizes[0]
+    assert peaks[1] < 1.5 * peaks[0], (sizes, peaks)
+
+
+def test_a_record_without_series(tmp_path: Path) -> None:
+    """A snapshot can be asked too: hosts and facts are there, the series is empty."""
+    hosts = RecordHosts(
+        started_ns=START, ended_ns=START, start=[HostResult(name="a", status="refused", reason="no key")]
+    )
+    run = Record(tmp_path, {}, hosts)
+    assert rows(run, "SELECT host, status, reason FROM hosts") == [("a", "refused", "no key")]
+    assert rows(run, "SELECT count(*) FROM rates") == [(0,)]

@@ -1,0 +1,83 @@
+"""Run a real agent by hand, for tests that look at the protocol itself."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from rollbook import agent
+from rollbook.protocol.frames import Decoder, Frame
+
+__all__ = ["HandAgent"]
+
+PYTHON = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload()]
+
+
+class HandAgent:
+    """An agent process with its orders written and its frames read by the test."""
+
+    def __init__(self, argv: Sequence[str] = (*PYTHON, "binary")) -> None:
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self.frames: list[Frame] = []
+        self.decoder = Decoder()
+
+    @classmethod
+    def under(cls, shell: str) -> Self:
+        """The stand-in under this shell; the agent itself where none is named."""
+        if not shell:
+            return cls()
+        hand = cls([*shell.split(), "-c", agent.remote_command("none")])
+        assert hand.process.stdin is not None
+        hand.process.stdin.write(agent.stand_in())
+        return hand
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def order(self, *lines: str) -> None:
+        """Send order lines; blanks stand for the tabs between fields."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(line.replace(" ", "\t") + "\n" for line in lines).encode())
+
+    def until(self, wanted: Callable[[Frame], bool], seconds: float = 10.0) -> Frame:
+        """Read frames until one is wanted; they are all kept in `frames`."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not select.select([self.process.stdout], [], [], 0.1)[0]:
+                continue
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            got = self.decoder.feed(data, end=not data)
+            self.frames += got
+            if found := next(filter(wanted, got), None):
+                return found
+            assert data, f"the agent ended; it sent {[frame.kind for frame in self.frames]}"
+        raise AssertionError(f"not within {seconds} s; got {[frame.kind for frame in self.frames]}")
+
+    def kind(self, letter: str, seconds: float = 10.0) -> Frame:
+        """The next frame of that type."""
+        return self.until(lambda frame: frame.kind == letter, seconds)
+
+    def readings(self) -> dict[str, bytes]:
+        """What was read so far: source id to header line and pages."""
+        bodies = [
+            zlib.decompress(frame.payload) if frame.kind == "Z" else frame.payload
+            for frame in self.frames
+            if frame.kind in "RZ"
+        ]
+        return {body.split(b" ", 1)[0].decode(): body for body in bodies}

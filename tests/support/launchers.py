@@ -1,0 +1,179 @@
+"""What the tests of launcher transports share: a snapshot, a recording with something happening, the hosts' facts."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.collect.gather import gather
+from rollbook.collect.recorder import Recorder
+from rollbook.hosts import Host
+from rollbook.journal.log import read
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import said
+from rollbook.records.hosts import HostResult
+from rollbook.sources import catalogue
+from rollbook.testing import LabHost
+from rollbook.testing.lab.processes import living
+from rollbook.transports.base import Transport
+from tests.support.waits import until
+
+PLAN = Plan.of(catalogue.load())
+INTERVAL = 0.5
+EARLY = 0.05
+AGENT = "binascii"  # in the command line of every agent
+PROGRAM = Path(__file__).parents[1] / "data" / "mpi" / "allreduce.c"
+OPEN_MPI_5 = Path(sys.prefix) / "bin"  # from PyPI, compiler and all
+# Of the session or of the moment, not of the host; by source, or by field of a source.
+VOLATILE = {
+    "environment", "limits", "cgroup_stat", "cgroup_limits", "loadavg", "uptime", "stat", "stat_totals", "vmstat",
+    "diskstats", "net_dev", "net_snmp", "softirqs", "softnet", "pressure", "meminfo", "space", "net_class",
+    "time_sync", "cpufreq", "cpuidle", "rapl", "thermal", "ksm", "cgroups", "services", "modules",
+    "infiniband_counters", "nfs", "nfs_ops", "lustre_stats", "thermal_throttle", "mountinfo", "mounts",
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Heard:
+    """One host's part in a recording."""
+
+    beats: list[int] = dataclasses.field(default_factory=list)
+    facts: dict[str, int] = dataclasses.field(default_factory=dict)
+    lost: list[str] = dataclasses.field(default_factory=list)
+    lost_ns: int = 0
+    goodbye: bool = False
+    missed: int = 0
+
+    def gaps(self) -> int:
+        """How many beats are missing between the first and the last, but those that the busy host missed by itself.
+
+        A beat may come late, and by as much as clocks are not known a little early.
+        """
+        numbers = {int((beat / 1e9 + EARLY) // INTERVAL) for beat in self.beats}
+        return max(0, max(numbers) - min(numbers) + 1 - len(numbers) - self.missed)
+
+
+def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostResult]:
+    """The records of the hosts, read through the transport."""
+    records = asyncio.run(gather([Host(name) for name in names], lambda _: transport, PLAN, **options))
+    return {record.name: record for record in records}
+
+
+def record(
+    transport: Transport,
+    names: Sequence[str],
+    seconds: float,
+    during: Callable[[], object] | None = None,
+    again: Sequence[str] = (),
+) -> dict[str, Heard]:
+    """Record a series for so long after all hosts are ready; halfway, something happens.
+
+    The other half lasts until these hosts are back with a few beats, where some are named, but half a minute at most.
+    """
+
+    async def main(raw: Path) -> None:
+        hosts = [Host(name) for name in names]
+        about = {"type": "record", "stamp": "", "argv": [], "args": {}}
+        recording = Recorder(raw, hosts, lambda _: transport, PLAN, interval=INTERVAL, about=about, timeout=60)
+        async with recording as recorder:
+            await recorder.ready()
+            await asyncio.sleep(seconds / 2)
+            happened = 0
+            if during is not None:
+                happened = time.time_ns()
+                during()
+            await asyncio.sleep(0 if again else seconds / 2)
+            for _ in range(60 if again else 0):
+                if back(heard(raw, names), again, happened):
+                    break
+                await asyncio.sleep(0.5)
+            await recorder.end(facts=True)
+
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(main(Path(directory) / "raw"))
+        return heard(Path(directory) / "raw", names)
+
+
+def back(found: dict[str, Heard], again: Sequence[str], happened: int) -> bool:
+    """Whether these have been away since then, and have given beats after that, without being lost once more."""
+    hosts = [found[name] for name in again]
+    return all(host.lost_ns > happened and sum(beat > host.lost_ns for beat in host.beats) >= 4 for host in hosts)
+
+
+def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
+    """What a journal has of each host."""
+    found = {name: Heard() for name in names}
+    for entry in read(raw):
+        if not entry.host < len(names):
+            continue
+        host = found[names[entry.host]]
+        if (event := entry.event) and event["event"] == "lost":
+            host.lost.append(event["reason"])
+            host.lost_ns = entry.arrived_ns
+        if frame := entry.frame:
+            if frame.kind == "S":
+                host.beats.append(frame.wall)
+            elif frame.kind == "D":
+                phase = frame.payload.decode()
+                host.facts[phase] = host.facts.get(phase, 0) + 1
+            elif frame.kind == "E":
+                host.goodbye, host.missed = True, host.missed + int(said(frame.payload)["missed"])
+    return found
+
+
+def built(directory: Path) -> Path:
+    """A real MPI program, for Open MPI 5."""
+    program = directory / "allreduce"
+    subprocess.run([OPEN_MPI_5 / "mpicc", "-O2", "-o", program, PROGRAM], check=True)
+    return program
+
+
+def lasting(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts that are the same whenever and however the host is asked."""
+    return {name: msgspec.to_builtins(fact) for name, fact in facts.items() if name not in VOLATILE}
+
+
+def agents(host: LabHost) -> list[int]:
+    """The agents that run on a lab host."""
+    return [pid for pid, command in host.processes() if AGENT in command]
+
+
+def kill_agents(host: LabHost) -> None:
+    """Kill them, and not what may stay behind to outlive them."""
+    found = agents(host)
+    behind = {one.parent for one in living() if one.pid in found}
+    for pid in set(found) - behind:
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill(host: LabHost, *programs: str) -> None:
+    """Kill what runs on a lab host by one of these names."""
+    found = [pid for pid, command in host.processes() if command.split()[0].rpartition("/")[2] in programs]
+    assert found
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_children(name: str) -> None:
+    """Kill our own children of that name, and no other."""
+    mine = [one.pid for one in living() if one.parent == os.getpid() and one.name == name[:15]]
+    assert mine
+    for pid in mine:
+        os.kill(pid, signal.SIGKILL)
+
+
+def nothing_left(hosts: Sequence[LabHost]) -> None:
+    """No agent and no launcher's daemon is left on a host."""
+    words = (AGENT, "orted", "prted", "hydra_pmi_proxy")
+    until(lambda: not [c for host in hosts for _, c in host.processes() if any(word in c for word in words)], 30)

@@ -1,0 +1,495 @@
+"""From a journal to tables: every value of every sample, whatever the windows, the processes or the damage."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from array import array
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+
+from rollbook.errors import ParseError, RecordError
+from rollbook.journal.log import Journal, unfinished
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import Survey, survey
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.readings import READABLE, split_pages
+from rollbook.records.document import read
+from rollbook.records.layout import Leaf
+from rollbook.records.record import Record, RecordHosts
+from rollbook.sources import catalogue
+from rollbook.sql import connection as store
+from rollbook.tables import seal as sealing
+from rollbook.tables.columns import Column
+from rollbook.tables.derive import derive
+from rollbook.tables.seal import Sealed, seal
+from rollbook.testing.journals import Beats, Script, begin_of, body_of, record_this_machine, synthesise
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record of this machine made by the real agent: a dozen beats, facts before and after."""
+    path = tmp_path_factory.mktemp("recorded")
+    record_this_machine(path / "raw", beats=12, interval=0.1)
+    return path
+
+
+@pytest.fixture(scope="session")
+def bodies(recorded: Path) -> dict[int, bytes]:
+    """What each sampled source said on this machine, by its place in the plan."""
+    found = survey(recorded / "raw")
+    files = Segments(found)
+    samples = list(HostSamples(found, found.hosts[0], files))
+    files.close()
+    return {sample.source: sample.body for sample in samples if sample.body}
+
+
+def parsed(found: Survey) -> dict[str, Rows]:
+    """What the tables must hold: every sample parsed in full by its source, by host, time and key."""
+    tables: dict[str, Rows] = {}
+    files = Segments(found)
+    for host in found.hosts:
+        before: dict[int, bytes] = {}
+        for sample in HostSamples(found, host, files):
+            source, body = found.plan.sources[sample.source], sample.body
+            body = before[sample.source] = before[sample.source] if body is None else body
+            pages = {path: data.decode() for path, status, data in split_pages(body) if status in READABLE}
+            try:
+                records = source.parse(pages) if pages else []
+            except ParseError:
+                continue
+            for record in records if isinstance(records, list) else [records]:
+                row = msgspec.structs.asdict(record)
+                flat = {name: value for name, value in row.items() if value is not None and type(value) is not dict}
+                for value in row.values():
+                    flat |= value if isinstance(value, dict) else {}
+                key = tuple(row[name] for name in _keys(source.name))
+                tables.setdefault(source.name, {})[host.name, sample.ts, *key] = {"mono": sample.mono, **flat}
+    files.close()
+    return tables
+
+
+def _keys(name: str) -> list[str]:
+    from rollbook.sources.base import compare_of
+
+    return [field for field, how in compare_of(catalogue.source(name).row_type).items() if how.mode == "key"]
+
+
+def sealed_rows(path: Path) -> dict[str, Rows]:
+    """What the tables hold; absent values left out. They must be sorted by host, key and time."""
+    tables: dict[str, Rows] = {}
+    for file in sorted(path.glob("*.parquet")):
+        found = duckdb.execute(f"SELECT * REPLACE (epoch_ns(ts) AS ts) FROM '{file}'")
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        keys = _keys(file.stem)
+        order = [(row["host"], *(row[name] for name in keys), row["ts"]) for row in rows]
+        assert order == sorted(order), f"{file.stem} is not sorted"
+        table = tables[file.stem] = {}
+        for row in rows:
+            key = (row.pop("host"), row.pop("ts"), *(row[name] for name in keys))
+            table[key] = {name: value for name, value in row.items() if value is not None}
+        assert len(table) == len(rows)
+    return tables
+
+
+def check(path: Path, **options: Any) -> Sealed:
+    """Seal and compare with what the parsers give."""
+    found = survey(path / "raw")
+    result = seal(found, path / "series", **options)
+    expected, got = parsed(found), sealed_rows(path / "series")
+    assert got.keys() == expected.keys()
+    for name, rows in expected.items():
+        assert got[name] == rows, name
+    assert not (path / "series" / ".parts").exists()
+    return result
+
+
+def test_real_record(recorded: Path) -> None:
+    """Every value that the real agent sampled on this machine is in the tables."""
+    result = check(recorded)
+    assert result.lost.total() == 0
+    assert {"loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev"} <= set(result.tables)
+
+
+@pytest.mark.parametrize("limit", [0, 40])
+def test_many_hosts_in_processes_and_windows(
+    tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """The same values whether one process does it in one go or several in small pieces."""
+    synthesise(tmp_path / "raw", Plan.of(catalogue.load()), bodies, hosts=5, beats=150)
+    check(tmp_path, processes=2)
+    seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
+    monkeypatch.setattr(sealing, "WINDOW", 20_000)
+    monkeypatch.setattr(sealing, "TURN", 100)
+    monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 50_000)
+    found = survey(tmp_path / "raw")
+    whole = sealed_rows(tmp_path / "series")
+    seal(found, tmp_path / "pieces", max_samples=limit, processes=1)
+    for name, rows in whole.items():
+        pieces = duckdb.execute(f"SELECT count(*), count(DISTINCT host) FROM '{tmp_path}/pieces/{name}.parquet'")
+        assert pieces.fetchone() == (len(rows), 5)
+        files = [f"FROM '{tmp_path}/{where}/{name}.parquet'" for where in ("pieces", "series")]
+        assert duckdb.execute(" EXCEPT ".join(files)).fetchall() == []
+
+
+DISK = "{0} {1} {2} 10 0 80 5 20 0 {3} 7 0 9 12\n"
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one part", "a part for each host"])
+def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    """Hot-plug, columns that appear, numbers that need all 64 bits, absent files: all as the parsers say."""
+    if not together:
+        monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 1)
+    script = Script(tmp_path / "raw", ["b", "a"], ["diskstats", "net_snmp", "amdgpu", "infiniband_counters"])
+    for host in (0, 1):
+        script.connect(host)
+        for number in range(40):
+            counter = (1 << 63) + number if number > 20 else number
+            disks = DISK.format(8, 0, "sda", number if host else counter)
+            disks += DISK.format(8, 16, "sdb", number) if 10 < number < 30 else ""
+            disks += DISK.format(8, 32, "sdc", number).replace("\n", f" 1 2 3 4 5 6 7 {number}\n")  # two yet unknown
+            samples: dict[str, dict[str, str]] = {
+                "diskstats": {"/proc/diskstats": disks},
+                "net_snmp": {"/proc/net/snmp": f"Tcp: InSegs Retrans{host}\nTcp: {number} {counter}\n"},
+                "amdgpu": {"/sys/class/drm/card0/device/gpu_busy_percent": f"{number}\n"} if number % 3 else {},
+                "infiniband_counters": {"/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data": f"{number}\n"},
+            }
+            script.sample(START + number * SECOND, samples, host=host)
+    script.close()
+    check(tmp_path)
+    types = duckdb.execute(f"DESCRIBE FROM '{tmp_path}/series/net_snmp.parquet'").fetchall()
+    assert {row[0]: row[1] for row in types}["Tcp.Retrans0"] == "DECIMAL(20,0)"
+    extra = duckdb.execute(f"SELECT DISTINCT extra[1] FROM '{tmp_path}/series/diskstats.parquet'").fetchall()
+    assert set(extra) == {(None,), (7,)}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hosts_that_have_little_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Other counters on each host, new ones on the way, numbers of any width, samples left out, parts of any size."""
+    random_ = random.Random(seed)
+    monkeypatch.setattr("rollbook.tables.parquet.BUDGET", random_.choice([1, 50, 500]))
+    hosts = [f"h{number}" for number in range(random_.randrange(2, 5))]
+    script = Script(tmp_path / "raw", hosts, ["vmstat", "meminfo", "diskstats"])
+    for host in range(len(hosts)):
+        counters = {f"k{number}_x{number % 3}": 0 for number in random_.sample(range(30), random_.randrange(1, 20))}
+        script.connect(host)
+        for beat in range(random_.randrange(3, 40)):
+            for name in counters:
+                counters[name] += random_.choice([0, 0, 1, 10**6, 10**17])
+            if random_.random() < 0.1:
+                counters[random_.choice(list(counters))] = random_.choice([0, 10**18, 1 << 63, (1 << 64) - 1])
+            if random_.random() < 0.1:
+                script.connect(host)
+                counters[f"new{beat}"] = beat
+            counts = "".join(f"{name} {min(value, (1 << 64) - 1)}\n" for name, value in counters.items())
+            levels = "".join(f"{name}: {value % 10**beat:8} kB\n" for name, value in counters.items())
+            disks = "".join(DISK.format(8, number, f"sd{number}", beat * number) for number in range(host + 1))
+            texts = {
+                "vmstat": {"/proc/vmstat": counts},
+                "meminfo": {"/proc/meminfo": f"MemTotal: 1000 kB\n{levels}"},
+                "diskstats": {"/proc/diskstats": disks},
+            }
+            if random_.random() < 0.2:
+                del texts[random_.choice(list(texts))]
+            script.sample(START + beat * SECOND, texts, host=host)
+    script.close()
+    check(tmp_path)
+
+
+def test_absent_values_beside_one_of_64_bits(tmp_path: Path) -> None:
+    """A column that must be widened keeps what is absent apart from zero."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"])
+    for number, text in enumerate(("pgfault 1\n", "nr_dirty 0\n", f"pgfault {1 << 63}\n")):
+        script.connect()  # what one connection brought is one piece of a column
+        script.sample(START + number * SECOND, {"vmstat": {"/proc/vmstat": text}})
+    script.close()
+    check(tmp_path)
+
+
+@pytest.mark.parametrize("cells", [[(1 << 64) - 1, None], [None, "text"], [None, 7], [None, 0.5], [None]])
+def test_a_column_that_is_widened_by_values_with_gaps(cells: list[Any]) -> None:
+    """What was there, and the gaps that come with it, stay where they are."""
+    column = Column()
+    column.add(array("q", [51]))
+    column.add(list(cells))
+    column.become("o")
+    assert column.data == [51, *cells]
+    column.add(list(cells))
+    assert column.data == [51, *cells, *cells]
+
+
+def test_invented_names_push_out_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that makes up thousands of names costs the others none of theirs."""
+    monkeypatch.setattr("rollbook.tables.parquet.MOST_COLUMNS", 10)
+    script = Script(tmp_path / "raw", ["a", "b", "c"], ["vmstat"])
+    for host in range(3):
+        script.connect(host)
+        invented = "".join(f"made_up_{number} 1\n" for number in range(50)) if host == 0 else ""
+        for number in range(3):
+            text = {"/proc/vmstat": f"{invented}nr_dirty {number}\npgfault {number}\n"}
+            script.sample(START + number * SECOND, {"vmstat": text}, host=host)
+    script.close()
+    seal(survey(tmp_path / "raw"), tmp_path / "series")
+    rows = sealed_rows(tmp_path / "series")["vmstat"]
+    assert all({"nr_dirty", "pgfault"} <= row.keys() for row in rows.values())
+
+
+def test_more_segments_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal of many segments is read with a few descriptors."""
+    monkeypatch.setattr("rollbook.journal.samples.MOST_OPEN", 3)
+    plan, beats, count = Plan((catalogue.source("loadavg"),)), Beats(), 50
+    with Journal(tmp_path / "raw", begin_of(["a"], plan, SECOND), segment_bytes=600) as journal:
+        journal.event({"event": "connected", "hello": {"boot_id": "1"}, "method": "local"}, host=0)
+        for number in range(count):
+            payload = beats.payload({0: body_of({"/proc/loadavg": f"{number}.00 0.00 0.00 1/2 3\n"})})
+            wall = START + number * SECOND
+            journal.frame(0, wall, Frame("S", number + 1, number * SECOND, wall, payload))
+            journal.flush()
+        journal.event({"event": "end"})
+    assert len(list((tmp_path / "raw").iterdir())) > 3
+    before = set(Path("/proc/self/fd").iterdir())
+    found = survey(tmp_path / "raw")
+    files = Segments(found)
+    assert len(list(HostSamples(found, found.hosts[0], files))) == count
+    assert len(set(Path("/proc/self/fd").iterdir()) - before) <= 3
+    files.close()
+
+
+def test_refused_texts_are_counted(tmp_path: Path) -> None:
+    """A text that the parser refuses makes no row, is counted, and costs no later sample."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"])
+    script.connect()
+    for number in range(9):
+        text = "nonsense\n" if number in (3, 4) else f"{number}.5 0.1 0.2 1/2 3\n"
+        script.sample(START + number * SECOND, {"loadavg": {"/proc/loadavg": text}})
+    script.close()
+    result = check(tmp_path)
+    assert result.refused["loadavg"] == 2
+    assert result.tables["loadavg"] == 7
+
+
+def test_names_that_sql_does_not_tell_apart(tmp_path: Path) -> None:
+    """Of two columns that differ in case only one is kept; the table can be read."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"])
+    script.connect()
+    script.sample(START, {"vmstat": {"/proc/vmstat": 'pgfault 1\nPGFAULT 2\nhost 3\nodd"name 4\nno\0thing 5\n'}})
+    script.close()
+    seal(survey(tmp_path / "raw"), tmp_path / "series")
+    (row,) = sealed_rows(tmp_path / "series")["vmstat"].values()
+    assert {name: value for name, value in row.items() if name != "mono"} == {
+        "pgfault": 1,
+        "counters.host": 3,
+        'odd"name': 4,
+        "no\\0thing": 5,
+    }
+
+
+@pytest.mark.parametrize(("limit", "merged"), [(0, 1), (100, 1), (99, 2), (34, 4), (10, 12), (7, 17), (2, 100)])
+def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
+    """No host has more samples than asked for; counters keep their totals, gauges mean, least and greatest."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"], max_samples=limit)
+    script.connect()
+    random_ = random.Random(limit)
+    levels = [random_.randrange(1000) for _ in range(100)]
+    for number, level in enumerate(levels):
+        jitter = random_.randrange(-200, 200) * 1_000_000
+        text = f"nr_dirty {level}\npgfault {number * number}\n"
+        script.sample(START + number * SECOND + jitter, {"vmstat": {"/proc/vmstat": text}})
+    script.close()
+    result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
+    assert result.merged == merged
+    rows = list(sealed_rows(tmp_path / "series")["vmstat"].values())
+    starts = sorted({0, 1, *range(0, 100, merged)}) if merged > 1 else range(100)
+    groups = [levels[first:last] for first, last in itertools.pairwise([*starts, 100])]
+    assert len(rows) == len(groups) <= (limit or 100)
+    assert [row["pgfault"] for row in rows] == [(last - 1) ** 2 for last in [*starts, 100][1:]]
+    assert rows[-1]["pgfault"] - rows[0]["pgfault"] == 99**2, "nothing of the run's total is missing"
+    assert [row["nr_dirty"] for row in rows] == [pytest.approx(sum(group) / len(group)) for group in groups]
+    if merged > 1:
+        assert [row["nr_dirty_min"] for row in rows] == [min(group) for group in groups]
+        assert [row["nr_dirty_max"] for row in rows] == [max(group) for group in groups]
+        assert "pgfault_min" not in rows[0]
+
+
+def test_merging_beside_a_clock_of_1970(tmp_path: Path) -> None:
+    """A host whose clock nobody measured does not make the run of the others look fifty years long."""
+    script = Script(tmp_path / "raw", ["a", "old"], ["vmstat"], started_ns=START)
+    for host, begin in enumerate((START, 5 * SECOND)):
+        script.connect(host)
+        for number in range(20):
+            text = {"/proc/vmstat": f"pgfault {number}\n"}
+            script.sample(begin + number * SECOND, {"vmstat": text}, mono=number * SECOND, host=host)
+    script.close()
+    result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=11)
+    assert (result.merged, result.tables["vmstat"]) == (2, 2 * 11)
+
+
+def test_merging_goes_by_beats(tmp_path: Path) -> None:
+    """Where a run began between two beats, jitter moves no beat of any host into another group."""
+    script = Script(tmp_path / "raw", ["a", "b"], ["vmstat"], started_ns=START)
+    for host, late in enumerate((0.1, -0.1)):
+        script.connect(host)
+        times = [0.5, *(beat + late * (-1) ** beat for beat in range(1, 20))]
+        for number, second in enumerate(times):
+            text = {"/proc/vmstat": f"pgfault {number}\n"}
+            script.sample(START + round(second * SECOND), {"vmstat": text}, host=host)
+    script.close()
+    result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=11)
+    assert result.merged == 2
+    kept: dict[str, list[int]] = {"a": [], "b": []}
+    for key, row in sealed_rows(tmp_path / "series")["vmstat"].items():
+        kept[key[0]].append(row["pgfault"])
+    assert kept["a"] == kept["b"] == [0, *range(2, 20, 2), 19]
+
+
+def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
+    """Samples before and after a reboot are never merged: the counters began anew."""
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"])
+    for boot in range(2):
+        script.connect(boot=f"boot-{boot}")
+        for number in range(10):
+            ts = START + (10 * boot + number) * SECOND
+            text = {"/proc/vmstat": f"pgfault {1000 * (1 - boot) + number}\n"}
+            script.sample(ts, {"vmstat": text}, mono=number * SECOND)
+    script.close()
+    seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=3)
+    rows = sealed_rows(tmp_path / "series")["vmstat"].values()
+    assert [row["pgfault"] for row in rows] == [1000, 1009, 9]
+
+
+def test_derive(recorded: Path, tmp_path: Path) -> None:
+    """A journal alone gives tables and hosts with their facts; the record is finished with its manifest."""
+    shutil.copytree(recorded / "raw", tmp_path / "raw")
+    assert unfinished(tmp_path)
+    _, sealed, hosts = derive(tmp_path)
+    assert unfinished(tmp_path)
+    Leaf(tmp_path, "test", "20261115_000000").write_manifest()
+    assert not unfinished(tmp_path)
+    (start,), (end,), (series,) = hosts.start, hosts.end, hosts.series
+    assert start.status == end.status == series.status == "complete"
+    assert start.facts.keys() >= {"meminfo", "cpuinfo", "block"}
+    assert start.boot_id
+    assert end.cost is not None
+    assert series.samples == sealed.tables["loadavg"] >= 12
+    off = [min(ts % (SECOND // 10), -ts % (SECOND // 10)) for ts in survey(tmp_path / "raw").hosts[0].times()]
+    assert series.late == sum(distance > SECOND // 100 for distance in off)
+    assert (series.missed, series.gaps) == (0, [])
+    again = read(tmp_path / "hosts.json", RecordHosts)
+    assert msgspec.to_builtins(again) == msgspec.to_builtins(hosts)
+
+
+@pytest.mark.parametrize("name", ["host=other/cpu=16", "ts=1", "run[1]", "run?*"])
+def test_a_directory_is_no_column_and_no_pattern(recorded: Path, tmp_path: Path, name: str) -> None:
+    """Directories called by a parameter sweep, or like a pattern that also fits the record beside."""
+    for path in (tmp_path / name, tmp_path / "run1"):
+        shutil.copytree(recorded / "raw", path / "raw")
+        derive(path)
+    record = Record(tmp_path / name, {}, read(tmp_path / name / "hosts.json", RecordHosts))
+    for path in (tmp_path / name / "series").iterdir():
+        assert path.read_bytes() == (tmp_path / "run1" / "series" / path.name).read_bytes()
+    with store.connect(record) as connection:
+        (found,) = connection.execute("SELECT count(DISTINCT host), count(cpu_busy) > 3 FROM rates").fetchall()
+        assert found == (1, True)
+        assert connection.execute("DESCRIBE stat").fetchall()[3][0] == "cpu"
+
+
+def test_a_running_record_is_left_alone(tmp_path: Path) -> None:
+    """While the recorder still writes, nobody finishes the record."""
+    with Journal(tmp_path / "raw", begin_of(["a"], Plan(()), SECOND)), pytest.raises(RecordError, match="still being"):
+        derive(tmp_path)
+
+
+def test_killed_at_any_moment(recorded: Path, tmp_path: Path) -> None:
+    """A collector that died anywhere leaves a record with every sample that was written."""
+    data = (recorded / "raw" / "000001.seg").read_bytes()
+    random_ = random.Random(4)
+    ends = sorted(random_.sample(range(2000, len(data)), 6))
+    counts = []
+    for number, end in enumerate(ends):
+        path = tmp_path / str(number)
+        (path / "raw").mkdir(parents=True)
+        (path / "raw" / "000001.seg").write_bytes(data[:end])
+        whole = survey(path / "raw").hosts[0]
+        _, sealed, hosts = derive(path)
+        assert sealed.tables.get("loadavg", 0) == len(whole.places) == hosts.series[0].samples
+        counts.append(len(whole.places))
+    assert counts == sorted(counts)
+    assert counts[-1] >= 12
+
+
+def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
+    """Who was lost, when and why is in the hosts' own words; a reboot is told from a cut, and a pause from both."""
+    script = Script(
+        tmp_path / "raw",
+        ["steady", "cut", "rebooted", "stopped", "late", "dead", "never"],
+        ["loadavg"],
+        started_ns=START,
+    )
+    text = {"loadavg": {"/proc/loadavg": "1.5 0.1 0.2 1/2 3\n"}}
+    present = {
+        0: [(0, 60)],
+        1: [(0, 20), (40, 60)],
+        2: [(0, 20), (40, 60)],
+        3: [(0, 20), (40, 60)],
+        4: [(30, 60)],
+        5: [(0, 20)],
+    }
+    for second in range(60):
+        for host, spans in present.items():
+            for number, (first, last) in enumerate(spans):
+                if second == first and (number == 0 or host != 3):
+                    script.connect(host, boot=f"boot-{number}" if host == 2 else "boot")
+                if first <= second < last:
+                    script.sample(START + second * SECOND, text, host=host)
+    script.journal.event({"event": "lost", "reason": "the host does not answer", "status": "timed-out"}, host=5)
+    script.journal.event({"event": "lost", "reason": "no route", "status": "unreachable"}, host=6)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    said = {host.name: (host.status, [gap.why.partition(":")[0] for gap in host.gaps]) for host in hosts.series}
+    assert said == {
+        "steady": ("complete", []),
+        "cut": ("partial", ["connection lost"]),
+        "rebooted": ("partial", ["rebooted"]),
+        "stopped": ("partial", ["no samples"]),
+        "late": ("partial", ["not connected yet"]),
+        "dead": ("partial", ["connection lost"]),
+        "never": ("unreachable", []),
+    }
+    assert [host.missed for host in hosts.series] == [0, 20, 20, 20, 0, 0, 0]
+    assert hosts.series[6].reason == hosts.start[6].reason == "no route"
+    assert hosts.start[6].status == "unreachable"
+    assert hosts.series[2].boot_ids == ["boot-0", "boot-1"]
+    assert hosts.end == []
+
+
+@pytest.mark.parametrize("visits", [["new"], ["new", "new"], ["", "new"], ["new", "", "new"]])
+def test_a_reboot_is_told_whatever_was_lost_on_the_way(tmp_path: Path, visits: list[str]) -> None:
+    """The boot before a gap counts and the one after it, not those of connections that brought no sample.
+
+    Of a connection called "" there is no more than a hello that was not understood.
+    """
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
+    script.connect(boot="old")
+    text = {"loadavg": {"/proc/loadavg": "1.5 0.1 0.2 1/2 3\n"}}
+    for first, boots in ((0, []), (20, visits), (40, ["new"])):
+        for boot in boots:
+            script.frame("H", b"", START + first * SECOND, first * SECOND)
+            if boot:
+                script.connect(boot=boot)
+        for second in range(first, first + 10):
+            script.sample(START + second * SECOND, text, mono=second * SECOND)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    assert [gap.why for gap in hosts.series[0].gaps] == ["rebooted", "connection lost"]
+    assert hosts.series[0].boot_ids == ["old", "new"]

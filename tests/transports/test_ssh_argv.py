@@ -1,0 +1,206 @@
+"""The command line that ssh is given, and what its last words are taken for, with a stub in the place of `ssh`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rollbook.collect.gather import gather
+from rollbook.errors import HostListError, UsageError
+from rollbook.hosts import Host, parse_hosts
+from rollbook.protocol.plan import Plan
+from rollbook.records.hosts import HostResult
+from rollbook.transports import Options, fallback, reason, route
+from rollbook.transports.ssh import MEANINGS
+
+CASES = sorted((Path(__file__).parents[1] / "data" / "ssh").glob("*.json"))
+STUB = """\
+    #!/usr/bin/python3
+    import json, os, sys
+    json.dump(sys.argv, open(os.environ["STUB"] + "/argv", "w"))
+    said = json.load(open(os.environ["STUB"] + "/said"))
+    sys.stdout.write(said["stdout"])
+    sys.stderr.write(said["stderr"])
+    sys.exit(said["code"])
+"""
+
+
+class Said(msgspec.Struct, forbid_unknown_fields=True):
+    """What one version of ssh wrote, and its exit code."""
+
+    by: str
+    stderr: str
+    stdout: str = ""
+    code: int = 255
+
+
+class Case(msgspec.Struct, forbid_unknown_fields=True):
+    """One thing that goes wrong: what it is called, and how versions of ssh say it."""
+
+    status: str
+    reason: str
+    said: list[Said]
+
+
+def cases() -> list[tuple[Case, Said]]:
+    """Every wording of every case."""
+    found = [msgspec.json.decode(path.read_bytes(), type=Case) for path in CASES]
+    return [(case, said) for case in found for said in case.said]
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is first in PATH and has an `ssh`, which writes its argv there."""
+    program = tmp_path / "ssh"
+    program.write_text(textwrap.dedent(STUB))
+    program.chmod(0o755)
+    (tmp_path / "said").write_bytes(msgspec.json.encode(Said("nobody", "ssh: connect: Connection refused\r\n")))
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def reach(host: Host, options: Options, timeout: float = 5.0) -> HostResult:
+    """Try to look at one host."""
+    return asyncio.run(gather([host], route(options), Plan(()), timeout=timeout))[0]
+
+
+def argv_of(stub: Path, host: Host, **options: object) -> list[str]:
+    """The arguments that the stub was given."""
+    reach(host, Options(via="ssh", **options))  # type: ignore[arg-type]
+    return msgspec.json.decode((stub / "argv").read_bytes(), type=list[str])
+
+
+def test_no_prompt_no_forwarding_no_terminal(stub: Path) -> None:
+    """What every connection has, whatever the user's configuration says."""
+    argv = argv_of(stub, Host("node1"))
+    options = {argv[at + 1] for at, word in enumerate(argv) if word == "-o"}
+    assert {
+        "BatchMode=yes",
+        "StrictHostKeyChecking=accept-new",
+        "ClearAllForwardings=yes",
+        "RemoteCommand=none",
+        "PermitLocalCommand=no",
+    } <= options
+    assert {"-T", "-x", "-a"} <= set(argv)
+    assert argv[-3:-1] == ["--", "node1"]
+    assert argv[-1].startswith("exec sh -c '")
+    assert not any(re.match("(Ciphers|MACs|KexAlgorithms|HostKeyAlgorithms)=", option) for option in options)
+
+
+def test_users_options_come_first(stub: Path) -> None:
+    """OpenSSH takes the first value it meets: the user's must stand before ours."""
+    argv = argv_of(stub, Host("node1"), ssh_options=("StrictHostKeyChecking=no", "Port=2222"), ssh_config="/dev/null")
+    assert argv[1:3] == ["-F", "/dev/null"]
+    assert argv[3:7] == ["-o", "StrictHostKeyChecking=no", "-o", "Port=2222"]
+    assert argv.index("StrictHostKeyChecking=no") < argv.index("StrictHostKeyChecking=accept-new")
+
+
+@pytest.mark.parametrize(
+    ("host", "ssh_user", "user"),
+    [
+        (Host("node1"), None, None),
+        (Host("node1"), "ann", "ann"),
+        (Host("node1", user="bob"), "ann", "bob"),
+        (Host("2001:db8::1"), "ann", "ann"),
+    ],
+)
+def test_user(stub: Path, host: Host, ssh_user: str | None, user: str | None) -> None:
+    """A host's own user wins over the general one; without either, ssh's configuration decides."""
+    argv = argv_of(stub, host, ssh_user=ssh_user)
+    assert (argv[argv.index("-l") + 1] if "-l" in argv else None) == user
+    assert argv[-2] == host.name
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError])
+def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    """In a container our number may have none: this machine is reached all the same, and nobody named is us."""
+
+    def getuser() -> str:
+        raise error("uid not found")
+
+    monkeypatch.setattr("getpass.getuser", getuser)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert route(Options())(Host("here", local=True)).name == "local"
+    assert route(Options())(Host("here", local=True, user="ann")).name == "ssh"
+    assert route(Options(ssh_user="ann"))(Host("here", local=True)).name == "ssh"
+
+
+def test_ssh_gives_up_before_the_host_is(stub: Path) -> None:
+    """The reason shall be ssh's own: its limit lies below ours."""
+    assert "ConnectTimeout=10" in argv_of(stub, Host("node1"), timeout=60.0)
+    assert "ConnectTimeout=4" in argv_of(stub, Host("node1"), timeout=6.0)
+    assert "ConnectTimeout=1" in argv_of(stub, Host("node1"), timeout=0.5)
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=id", "a;id", "$(id)", "a'b", "a\x1bb"])
+def test_names_that_are_no_hosts(name: str) -> None:
+    """Nothing that could be an option or shell text gets as far as ssh."""
+    with pytest.raises(HostListError):
+        parse_hosts([name])
+
+
+@pytest.mark.parametrize(("case", "said"), cases(), ids=lambda part: getattr(part, "by", None) or part.status)
+def test_last_words(stub: Path, case: Case, said: Said) -> None:
+    """Every wording gives the host its status and a reason to act on; only a busy sshd is tried again."""
+    (stub / "said").write_bytes(msgspec.json.encode(said))
+    record = reach(Host("node1"), Options(via="ssh"), timeout=0.8 if "MaxStartups" in case.reason else 5)
+    assert record.status == case.status
+    assert re.search(case.reason, record.reason), record.reason
+    assert "\n" not in record.reason
+    assert "\r" not in record.reason
+    assert bool(record.attempts) == ("MaxStartups" in case.reason)
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern, _, _ in MEANINGS])
+def test_every_row_is_met(pattern: str) -> None:
+    """No row without a wording that it, and none before it, knows."""
+    firsts = [next((row for row, _, _ in MEANINGS if re.search(row, said.stderr)), None) for _, said in cases()]
+    assert pattern in firsts
+
+
+def test_ssh_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an ssh program the host says so."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    record = reach(Host("node1"), Options(via="ssh"))
+    assert (record.status, record.reason) == ("failed", "cannot run ssh: No such file or directory")
+
+
+@pytest.mark.parametrize("code", [1, 255])
+def test_long_last_words_are_cut(stub: Path, code: int) -> None:
+    """A reason is for people: of a line that does not end it has the beginning."""
+    (stub / "said").write_bytes(
+        msgspec.json.encode(Said("a shell", "sh: syntax error near " + "x" * 10_000, code=code))
+    )
+    reason = reach(Host("node1"), Options(via="ssh")).reason
+    assert "syntax error near xxx" in reason
+    assert reason.endswith("…")
+    assert len(reason) < 400
+
+
+@pytest.mark.parametrize("via", ["ssh", "local", "auto"])
+@pytest.mark.parametrize("python", ["py'thon", "python3; id", "/opt/my python", "$(id)", "a\nb", ""])
+def test_a_python_that_a_shell_would_change(via: str, python: str) -> None:
+    """It is refused before anything is started."""
+    with pytest.raises(UsageError, match="--python"):
+        route(Options(via=via, python=python))
+
+
+def test_the_way_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One host is a host."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert "ssh for 1 host (" in reason(Options(), [Host("node1")])
+    assert "ssh for 2 hosts (" in reason(Options(), [Host("node1"), Host("node2")])
+
+
+@pytest.mark.parametrize("way", ["slurm", "mpi"])
+def test_a_fallback_is_for_single_hosts(way: str) -> None:
+    """A launcher starts all of its hosts at once."""
+    with pytest.raises(UsageError, match="fallback"):
+        fallback(Options(fallback=way))
