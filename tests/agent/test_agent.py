@@ -21,6 +21,7 @@ from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.sources import catalogue
 from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
 
 SOURCE = agent.text()
 SHELLS = ["dash", "bash", "busybox sh"]
@@ -33,6 +34,11 @@ def hand() -> Iterator[HandAgent]:
     """An agent under this Python, binary carrier."""
     with HandAgent() as running:
         yield running
+
+
+def running(command: str) -> bool:
+    """Whether a process with this in its command line exists."""
+    return not subprocess.run(["pgrep", "-f", command], capture_output=True, check=False).returncode
 
 
 def test_packed_size() -> None:
@@ -120,11 +126,11 @@ def test_hello_and_goodbye(hand: HandAgent) -> None:
 
 def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
     """Pings are answered while sources are still being read."""
-    hand.order("source 0 0 4096 5000", "run sleep 3", "go now", "ping 1")
-    began = time.monotonic()
-    pong = hand.kind("P", 2)
-    assert time.monotonic() - began < 2
-    assert abs(pong.wall - time.time_ns()) < 2e9
+    hand.order("source 0 0 4096 60000", "run sleep 60", "go now")
+    before = time.time_ns()
+    hand.order("ping 1")
+    assert before < hand.kind("P").wall < time.time_ns()
+    assert not hand.readings()
 
 
 def test_a_program_that_ignores_sigterm_costs_only_itself(hand: HandAgent, tmp_path: Path) -> None:
@@ -133,19 +139,17 @@ def test_a_program_that_ignores_sigterm_costs_only_itself(hand: HandAgent, tmp_p
     stubborn.write_text("#!/bin/sh\ntrap '' TERM HUP INT\nsleep 1000 &\necho started\nwait\nsleep 1000\n")
     stubborn.chmod(0o755)
     hand.order("source 0 0 4096 700", f"run {stubborn}", "source 1 0 4096 2000", "read /proc/version", "go now")
-    began = time.monotonic()
     hand.kind("D")
-    assert time.monotonic() - began < 3
     readings = hand.readings()
     assert readings["0"].startswith(b"0 now timed-out")
     assert b"Linux version" in readings["1"]
-    assert not subprocess.run(["pgrep", "-f", str(stubborn)], capture_output=True, check=False).stdout
+    assert not running(str(stubborn))
 
 
 def test_output_without_end_is_truncated(hand: HandAgent) -> None:
     """A program that never stops writing is cut at its limit and ended."""
-    hand.order("source 0 0 1000 5000", "run yes", "go now")
-    hand.kind("D", 4)
+    hand.order("source 0 0 1000 60000", "run yes", "go now")
+    hand.kind("D")
     assert b"truncated 1000 yes\n" in hand.readings()["0"]
 
 
@@ -235,10 +239,11 @@ def test_secrets_do_not_leave_the_host() -> None:
 
 
 @pytest.mark.parametrize("how", ["stdin", signal.SIGTERM, signal.SIGHUP, "stdout"])
-def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> None:
+def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
     """When its orders end, when it is told to, and when nobody listens; its children end with it."""
+    endless = f"sleep 61.{os.getpid()}"
     hand.kind("H")
-    hand.order("source 0 1 4096 60000", "run sleep 61.25", "go now", "sample 100000000")
+    hand.order("source 0 1 4096 60000", f"run {endless}", "go now", "sample 100000000")
     hand.kind("S")
     assert hand.process.stdin is not None
     assert hand.process.stdout is not None
@@ -248,9 +253,8 @@ def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> 
         hand.process.stdout.close()
     elif isinstance(how, signal.Signals):
         hand.process.send_signal(how)
-    hand.process.wait(1.5)
-    time.sleep(0.1)
-    assert not subprocess.run(["pgrep", "-f", "sleep 61.25"], capture_output=True, check=False).stdout
+    hand.process.wait(10)
+    until(lambda: not running(endless), 10)
 
 
 def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
@@ -270,13 +274,13 @@ def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
 
 def test_a_slow_reader_costs_samples_never_time(hand: HandAgent) -> None:
     """When nobody reads, samples are thinned and the gap is told; the agent's memory stays bounded."""
-    hand.order("source 0 1 262144 2000", "read /proc/kallsyms", "sample 100000000")
+    hand.order("source 0 1 262144 2000", "read /dev/urandom", "sample 100000000")
     hand.kind("S")
     time.sleep(3)
     hand.order("stop")
     end = hand.kind("E")
     cost = dict(line.split("=") for line in end.payload.decode().split())
-    assert int(cost["samples"]) + int(cost["thinned"]) >= 25
+    assert int(cost["thinned"]) > 0
     assert int(cost["peak_kib"]) < 60_000
 
 
@@ -338,9 +342,8 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
             texts.append(streams.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
     ticks = [int(line.split()[1]) for text in texts for line in text.decode().splitlines() if line.startswith("tick")]
     assert ticks == list(range(1, len(ticks) + 1))
-    assert len(ticks) >= 10
+    assert len(ticks) >= 5
     assert b"every 100" in texts[-1]
     hand.order("stop")
     hand.kind("E")
-    time.sleep(0.2)
-    assert not subprocess.run(["pgrep", "-f", str(program)], capture_output=True, check=False).stdout
+    until(lambda: not running(str(program)), 10)

@@ -36,6 +36,7 @@ from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing.journals import Script, body_of
 from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
 
 SHELLS = ["dash", "bash", "busybox"]
 SOURCES = Plan((catalogue.source("loadavg"),) * 4)  # as many as any test here samples
@@ -85,10 +86,10 @@ def test_a_kept_program_that_hangs_or_dies_is_started_anew(hand: HandAgent, tmp_
     program.write_text(f"#!/bin/sh\necho process $$\n{fate}\n")
     program.chmod(0o755)
     hand.order("source 0 1 4096 200", f"loop {program}", "sample 100000000")
-    until = time.monotonic() + 8
+    deadline = time.monotonic() + 30
     said: list[str] = []
     while len(set(said)) < 2:
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         hand.kind("S")
         pages = [page for sample in samples(hand) for page in sample.get(0, {}).values()]
         said = [text for status, text in pages if status == "ok" and text]
@@ -113,15 +114,25 @@ def test_what_takes_a_moment_to_leave_is_not_stuck(
     monkeypatch.setattr(loop, "LEAVING", leaving)
     child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     try:
-        own.dying, until = [child.pid], time.monotonic() + 20
-        while stuck and not blocked(child.pid):
-            assert time.monotonic() < until
+        own.dying = [child.pid]
+        until(lambda: not stuck or blocked(child.pid))
         own.goodbye()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     assert b"stuck=%d\n" % stuck in own.out.waiting
+
+
+def test_a_child_is_killed_before_it_has_a_group_of_its_own() -> None:
+    """The agent may end between its fork and its first step."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        child = Loop.__new__(Loop)
+        child.pid = process.pid
+        child.kill(reaped=True)
+        assert process.poll() is None, "a number that may be another's by now is left alone"
+        child.kill()
+        assert process.wait(10) == -signal.SIGKILL
 
 
 def test_a_flood_is_cut_between_lines() -> None:
@@ -387,14 +398,12 @@ def test_who_started_it_ignores_the_end_of_children() -> None:
 
 def test_phases_end_at_once_and_once(hand: HandAgent) -> None:
     """Two of them do not wait for each other, and an order to wait is met when there is nothing to wait for."""
-    hand.order("source 0 0 4096 2000", "run no-such-program", "go one", "go two")
-    began = time.monotonic()
+    hand.order("source 0 0 4096 60000", "run no-such-program", "go one", "go two")
     hand.until(lambda frame: frame.kind == "D" and frame.payload == b"two")
-    assert time.monotonic() - began < 3
     assert sum(frame.kind in "RZ" for frame in hand.frames) == 2
     hand.order("then", "then")
     hand.order("ping 1")
-    hand.kind("P", 2)
+    hand.kind("P")
 
 
 def test_a_full_queue_is_told_once(own: Agent) -> None:
@@ -410,11 +419,11 @@ def test_a_full_queue_is_told_once(own: Agent) -> None:
 def test_nobody_listens_to_children_while_the_queue_is_full(own: Agent) -> None:
     """That time is not theirs: they are not timed out for it."""
     child = Loop.__new__(Loop)
-    child.fds, child.deadline = {}, time.monotonic() + 0.1
+    child.fds, child.deadline = {}, (deadline := time.monotonic() + 0.1)
     own.children = [child]
     own.out.waiting, own.out.due, own.out.pace = bytearray(RING), float("inf"), 1.0
-    own.wait()
-    assert child.deadline > time.monotonic() + 0.05
+    own.wait()  # until the deadline
+    assert child.deadline > deadline + 0.05
 
 
 def test_a_connection_may_break_in_any_way(own: Agent) -> None:
@@ -443,33 +452,28 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
 @pytest.mark.parametrize("how", ["stop", "stdin", signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_stand_in_leaves_nothing(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
-    """It ends within a second, and its sampler and the sampler's pause with it."""
+    """It ends at once, not with its pause of ten minutes, and its sampler and the sampler's pause with it."""
     with stand_in(shell, tmp_path) as hand:
-        until = time.monotonic() + 5
-        while not any("sleep" in line for line in left_of(hand.process.pid)):
-            assert time.monotonic() < until
+        until(lambda: any("sleep" in line for line in left_of(hand.process.pid)), 10)
         assert hand.process.stdin is not None
         if how == "stop":
             hand.order("stop")
-            hand.kind("E", 1)
+            hand.kind("E")
         elif how == "stdin":
             hand.process.stdin.close()
         elif isinstance(how, signal.Signals):
             hand.process.send_signal(how)
-        hand.process.wait(1)
-        until = time.monotonic() + 0.5
-        while left_of(hand.process.pid) and time.monotonic() < until:
-            time.sleep(0.02)
-        assert not left_of(hand.process.pid)
+        hand.process.wait(10)
+        until(lambda: not left_of(hand.process.pid), 10)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
-    """A mark cuts the pause between two samples short, at any time."""
+    """At any time, not only when the next beat is due."""
     with stand_in(shell, tmp_path) as hand:
-        for _ in range(3):
+        for _ in range(20):
             hand.order("mark here")
-            assert hand.kind("R", 3).payload.startswith(b"0 sample ")
+            assert hand.kind("R").payload.startswith(b"0 sample ")
 
 
 @pytest.mark.parametrize("said", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])

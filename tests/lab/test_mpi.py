@@ -161,7 +161,7 @@ def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
     lab["node02"].close_port()
     asked = names(lab)[:3]
     ssh = Ssh(config=str(lab.ssh_config))
-    records = snapshot(make(patience=15.0), asked, fallback=lambda _: ssh, timeout=30)
+    records = snapshot(make(patience=15.0), asked, fallback=lambda _: ssh, timeout=60)
     assert records["node02"].status == "refused"
     for name in ("node01", "node03"):
         assert records[name].status == "complete", records[name].reason

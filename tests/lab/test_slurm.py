@@ -132,7 +132,7 @@ def test_beside_the_jobs_own_steps(job: SlurmLab) -> None:
 
     def benchmark() -> None:
         argv = ["srun", "-N8", "--ntasks-per-node=2", "--exact", "--mem=1000", "hostname"]
-        done.append(subprocess.run(argv, capture_output=True, text=True, check=False, timeout=15))
+        done.append(subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60))
 
     hosts = record(Slurm(), job.nodes, 6, benchmark)
     assert done[0].returncode == 0, done[0].stderr
@@ -238,7 +238,7 @@ def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     running = subprocess.Popen([*ROLLBOOK, "snapshot", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: "sleep 30" in [command for _, command in lab["node01"].processes()])
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=20)
+    out, _ = running.communicate(timeout=60)
     assert running.returncode == 130
     assert len(json.loads(out)["hosts"]) == 8
     nothing_left(lab.hosts)

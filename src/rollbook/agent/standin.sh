@@ -278,18 +278,18 @@ ${plan}end
 PLAN
 }
 
-# sample SECONDS: now, on multiples of them, and when a mark cuts the pause short; ends with us, and its pause with it
+# sample SECONDS: now and on multiples of them; ends with us, and its pause with it
 sample() {
-    tag=b seq=0 pause= marked=1
+    tag=b seq=0 pause=
     trap '[ -z "$pause" ] || kill $pause 2>/dev/null' EXIT
     trap exit TERM HUP INT
-    trap 'marked=1; [ -z "$pause" ] || kill $pause 2>/dev/null' USR1
     fine=$(sleep 0.001 2>/dev/null && echo 1)
     while kill -0 $$ 2>/dev/null; do
+        go sample sampled
         clocks
         left=$(($1 * 1000000000 - wall % ($1 * 1000000000)))
         # Long pauses are slept in pieces: should we be killed outright, this is soon noticed.
-        while [ -z "$marked" ] && [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
+        while [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
             nap=$((left < 5000000000 ? left : 5000000000))
             left=$((left - nap))
             part=$((1000000000 + nap % 1000000000))
@@ -297,18 +297,14 @@ sample() {
             if [ -n "$fine" ]; then nap=$nap.${part#1}; else nap=$((nap + 1)); fi
             sleep $nap >/dev/null 2>&1 &
             pause=$!
-            [ -z "$marked" ] || kill $pause 2>/dev/null # a mark came before it was known whom to wake
             wait $pause
             pause=
         done
-        marked=
-        go sample sampled
     done
 }
 
 trap '[ -z "$sampler" ] || kill "$sampler" 2>/dev/null' EXIT
 trap exit TERM HUP INT
-trap '' USR1 # inherited by the sampler, which a mark would otherwise end before its own trap is there
 clocks
 frame H "agent=1${nl}kind=sh${nl}python=${nl}pid=$$${nl}uid=$(id -u)${nl}hostname=$(uname -n)${nl}release=$(uname -r)
 machine=$(uname -m)${nl}machine_id=$(cat /etc/machine-id 2>/dev/null)
@@ -332,7 +328,8 @@ while IFS= read -r order; do
         sample "$whole" </dev/null &
         sampler=$!
         ;;
-    mark*) [ -z "$sampler" ] || kill -USR1 "$sampler" 2>/dev/null ;;
+    # Not by a signal to the sampler: shells run a trap late or never if it comes just before they wait.
+    mark*) [ -z "$sampler" ] || go sample sampled ;;
     clock*) ;;
     stop)
         [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
