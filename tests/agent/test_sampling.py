@@ -399,7 +399,8 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
     assert program
     (tmp_path / "sh").symlink_to(program)
     path = f"PATH={tmp_path}:{os.environ['PATH']}"
-    hand = HandAgent(["setsid", "env", path, "sh", "-c", agent.remote_command("none")])
+    # A shell cannot trap a signal that is ignored when it starts, as SIGHUP is under nohup.
+    hand = HandAgent(["setsid", "env", "--default-signal=HUP", path, "sh", "-c", agent.remote_command("none")])
     assert hand.process.stdin is not None
     hand.process.stdin.write(agent.stand_in())
     hand.order("source 0 10 4096 300", "read /proc/loadavg", f"sample {interval * 1e9:.0f}")

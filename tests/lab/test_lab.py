@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import rollbook
 from rollbook.testing import Lab, LabCannot, LabHost
 from rollbook.testing.lab.processes import process
 
@@ -69,6 +72,25 @@ def test_every_host_is_one_of_its_own(make_lab: Callable[..., Lab]) -> None:
     assert list(names) == ["login", "gpu-a", "gpu-b"]
     assert len(set(machines)) == len(set(boots)) == 3
     assert [address.strip() for address in addresses] == [host.address for host in lab]
+
+
+HIDDEN = """
+import sys
+from rollbook.testing import Lab
+with Lab(1, kind="namespaces") as lab:
+    print(lab.hosts[0].run([sys.executable, "-c", "import rollbook; print(rollbook.__file__)"]).stdout)
+"""
+
+
+def test_a_checkout_below_tmp(lab: Lab) -> None:
+    """Hosts have an empty /tmp of their own and see, all the same, the package that lies there."""
+    del lab  # what that needs is here
+    with tempfile.TemporaryDirectory(dir="/tmp") as checkout:
+        shutil.copytree(Path(rollbook.__file__).parent, f"{checkout}/src/rollbook")
+        environ = {**os.environ, "PYTHONPATH": f"{checkout}/src"}
+        argv = [sys.executable, "-c", HIDDEN]
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == f"{checkout}/src/rollbook/__init__.py", done.stderr
 
 
 def test_run_is_inside(lab: Lab) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import gc
 import os
 import signal
 import socket
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
@@ -187,13 +190,18 @@ def prove(port: int, *said: bytes) -> bytes:
 def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still come."""
     monkeypatch.setattr(listener, "UNPROVEN", 20)
-    came = []
+    came, first = [], []
 
     async def main() -> None:
-        async def welcome(who: Who, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def greeting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            try:
+                return await reader.readexactly(4)
+            finally:
+                writer.transport.abort()
+
+        def welcome(who: Who, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             came.append(who)
-            assert await reader.read(4) == b"\xffRB1"
-            writer.transport.abort()
+            first.append(asyncio.create_task(greeting(reader, writer)))
 
         door = listener.Listener("the token", welcome)
         await door.open()
@@ -221,9 +229,78 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         door.close()
         for one in silent:
             one.close()
+        assert [await greeting for greeting in first] == [b"\xffRB1"]
 
     asyncio.run(main())
     assert [who[:2] for who in came] == [(7, "")]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_the_port_is_closed_while_connections_come(turns: int) -> None:
+    """However far they are, after so many turns of the loop: all are closed by us, not by the garbage collector."""
+    strangers: list[socket.socket] = []
+
+    async def main() -> None:
+        door = listener.Listener("the token", lambda *_: None)
+        await door.open()
+        strangers.extend(socket.create_connection(("127.0.0.1", door.port)) for _ in range(3))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        door.close()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+    for stranger in strangers:
+        with stranger, contextlib.suppress(ConnectionResetError):
+            assert not stranger.recv(100).strip(b"0123456789abcdef\n"), "a challenge at most, then the end"
+            assert stranger.recv(100) == b""
+
+
+def test_an_agent_that_left_unheard() -> None:
+    """It came, nobody opened its channel, and it closed: its connection is closed with the launch."""
+
+    async def main() -> None:
+        running = launch.Launch("sh", [Host("a")], b"")
+        running.places = {"a": asyncio.get_running_loop().create_future()}
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        running._welcome(Who(0, "", "a"), reader, writer)
+        theirs.close()
+        assert await reader.read() == b""
+        await running.close()
+        assert writer.transport.is_closing()
+
+    asyncio.run(main())
+
+
+def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be accepted now, as no descriptor is free, is accepted when there is room."""
+    monkeypatch.setattr(listener, "NO_ROOM", 0.05)
+    accept, refused = socket.socket.accept, 2
+
+    def full(self: socket.socket) -> object:
+        nonlocal refused
+        if refused:
+            refused -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(self)
+
+    async def main() -> bytes:
+        door = listener.Listener("the token", lambda *_: None)
+        await door.open()
+        monkeypatch.setattr(socket.socket, "accept", full)
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        try:
+            return await asyncio.wait_for(reader.readline(), 20)
+        finally:
+            writer.close()
+            door.close()
+
+    assert len(asyncio.run(main()).strip()) == 32
+    assert not refused
 
 
 def test_an_agent_takes_no_orders_from_strangers() -> None:

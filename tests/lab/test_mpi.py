@@ -175,9 +175,10 @@ def test_a_dead_host_among_many(lab: Lab, make: Make, family: str) -> None:
     """One host does not let the launcher in, which says so: it alone is left out. Hydra never gives up on it."""
     dead = lab["node02"]
     dead.close_port()
-    records = snapshot(make(patience=10.0), [host.address for host in lab.hosts[:3]], timeout=30)
+    endless = family == "MPICH Hydra"
+    records = snapshot(make(patience=15.0 if endless else 90.0), [host.address for host in lab.hosts[:3]], timeout=120)
     lost = records.pop(dead.address)
-    assert lost.status == ("timed-out" if family == "MPICH Hydra" else "refused")
+    assert lost.status == ("timed-out" if endless else "refused")
     assert "Connection refused" in lost.reason
     assert [record.status for record in records.values()] == ["complete"] * 2
     nothing_left(lab.hosts)
@@ -209,10 +210,10 @@ def test_a_host_falls_out_of_the_job(lab: Lab, family: str, make: Make, fault: C
 
 
 def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails alone."""
+    """It fails alone. Launchers tell of it when they end, after all other agents: until then we must be patient."""
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
     lab["node02"].hide("python3")
-    records = snapshot(make(patience=10.0), names(lab)[:3], timeout=60)
+    records = snapshot(make(patience=90.0), names(lab)[:3], timeout=120)
     assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
     assert records["node02"].status == "failed"
     assert "python3" in records["node02"].reason

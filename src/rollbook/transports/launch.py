@@ -177,10 +177,10 @@ class Launch:
         self._listener.close()
         lines = False
         for place in self.places.values():
-            if place.done() and (back := place.result()) is not None and not back.gone:
-                lines |= back.writer is None
+            if place.done() and (back := place.result()) is not None:
+                lines |= back.writer is None and not back.gone
                 if back.writer is not None:
-                    back.writer.transport.abort()
+                    back.writer.transport.abort()  # also where the agent has closed: that half-closes a connection
                 back.closed = True
         if self._pipe is not None:
             # Agents end with their connections and the launcher after them; those without need its help.
@@ -210,7 +210,7 @@ class Launch:
         await asyncio.wait([self._watching[0]], timeout=LAST_LINES)
         self._finish()
 
-    async def _welcome(self, who: Who, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _welcome(self, who: Who, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back = self._place(who, reader)
         if back is None:
             writer.transport.abort()

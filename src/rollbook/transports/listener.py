@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rollbook.hosts.local import read_machine
@@ -23,7 +24,8 @@ __all__ = ["ADDRESSES", "Listener", "Who", "own_addresses"]
 PROOF_SECONDS = 20.0
 UNPROVEN = 256  # connections at once, beside those expected, that have not proved themselves; above, the oldest goes
 BUFFER = 16 * 1024  # what a connection may send before it is read
-BACKLOG = 512  # asyncio takes so many in one go, and complains once for each that it has no room for
+BACKLOG = 512  # connections that may wait to be accepted, and that are accepted in one turn of the loop
+NO_ROOM = 1.0  # seconds to wait when no connection can be accepted, for example because no descriptor is free
 ADDRESSES = 16
 
 
@@ -39,61 +41,86 @@ class Who(NamedTuple):
     address: str = ""
 
 
-Welcome = Callable[[Who, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Welcome = Callable[[Who, asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 class Listener:
     """Accepts connections until closed, and hands those that know the token to `welcome`.
 
     `expected` is how many honest ones may come at the same moment: agents try all addresses at once.
+
+    It accepts by itself because `asyncio.Server` leaks a connection that it has accepted but not yet set up when it is
+    closed (https://github.com/python/cpython/issues/109564). That is common here: an agent connects to every address,
+    and the first connection that proves itself closes the port.
     """
 
     def __init__(self, token: str, welcome: Welcome, expected: int = 0) -> None:
         self._token, self._welcome, self._room = token.encode(), welcome, UNPROVEN + expected
-        self._unproven: dict[asyncio.StreamWriter, None] = {}
-        self._meetings: set[asyncio.Task[None]] = set()
-        self._servers: list[asyncio.Server] = []
+        self._unproven: dict[socket.socket, asyncio.Task[None]] = {}
+        self._listening: list[socket.socket] = []
         self.port = 0
 
     async def open(self) -> None:
         """Listen on a free port, on every address of this machine."""
         for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - agents come from anywhere
             with contextlib.suppress(OSError):  # a machine may be without IPv6, or without IPv4
-                server = await asyncio.start_server(
-                    self._connected, everywhere, self.port, family=family, backlog=BACKLOG, limit=BUFFER
-                )
-                self._servers.append(server)
-                self.port = self.port or server.sockets[0].getsockname()[1]
+                listening = socket.create_server((everywhere, self.port), family=family, backlog=BACKLOG)
+                listening.setblocking(False)
+                self._listening.append(listening)
+                self.port = self.port or listening.getsockname()[1]
+                self._listen(listening)
 
     def close(self) -> None:
-        """Stop listening and drop who has not proved anything; agents that were welcomed stay."""
-        for server in self._servers:
-            server.close()
-        for writer in self._unproven:
-            writer.transport.abort()
-        self._servers.clear()
-        self._unproven.clear()
+        """Stop listening and drop connections that have proved nothing; agents that were welcomed stay."""
+        for listening in self._listening:
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
+        self._listening.clear()
+        for meeting in self._unproven.values():
+            meeting.cancel()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        meeting = asyncio.create_task(self._meet(reader, writer))
-        self._meetings.add(meeting)
-        meeting.add_done_callback(self._meetings.discard)
+    def _listen(self, listening: socket.socket) -> None:
+        if listening in self._listening:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._unproven[writer] = None
-        if len(self._unproven) > self._room:
-            oldest = next(iter(self._unproven))
-            del self._unproven[oldest]
-            oldest.transport.abort()
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(BACKLOG):
+            try:
+                connection, _ = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)  # it stays readable, and the loop would spin
+                loop.call_later(NO_ROOM, self._listen, listening)
+                return
+            connection.setblocking(False)
+            meeting = self._unproven[connection] = asyncio.create_task(self._meet(connection))
+            meeting.add_done_callback(functools.partial(self._met, connection))
+            if len(self._unproven) > self._room:
+                next(meeting for meeting in self._unproven.values() if not meeting.cancelling()).cancel()
+
+    async def _meet(self, connection: socket.socket) -> None:
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=BUFFER)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         who = None
-        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(PROOF_SECONDS):
-                who = await self._proven(reader, writer)
-        self._unproven.pop(writer, None)
-        if who is None:
-            writer.transport.abort()
-        else:
-            await self._welcome(who, reader, writer)
+        try:
+            with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(PROOF_SECONDS):
+                    who = await self._proven(reader, writer)
+        finally:
+            if who is None:
+                transport.abort()
+        if who is not None:
+            del self._unproven[connection]
+            self._welcome(who, reader, writer)
+
+    def _met(self, connection: socket.socket, _: asyncio.Task[None]) -> None:
+        """Close a connection that was not welcomed; a task that is cancelled before its first step cannot."""
+        if self._unproven.pop(connection, None):
+            connection.close()
 
     async def _proven(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Who | None:
         ours = secrets.token_hex(16).encode()
