@@ -24,7 +24,7 @@ from rollbook.records.document import encode
 from rollbook.records.record import Record, SeriesHost
 from rollbook.testing import Lab
 from rollbook.testing.lab import LabHost
-from rollbook.transports import Options
+from rollbook.transports.routing import Options
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 During = Callable[[Lab], Awaitable[None]]
@@ -42,7 +42,7 @@ exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambd
 
 def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, stop: float = 60.0) -> Record:
     """Record all hosts of a lab while something happens to them; the end must come within `stop` seconds."""
-    options = Options(via="ssh", ssh_config=str(lab.ssh_config), timeout=20)
+    options = Options.of(via="ssh", ssh_config=str(lab.ssh_config), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
     settings = Settings(hosts=hosts, options=options, results=results, interval=interval, report=False)
 
