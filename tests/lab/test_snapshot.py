@@ -103,7 +103,7 @@ def test_every_transport_gives_the_same_fields(lab: Lab) -> None:
     """One host asked locally, through ssh and through the stand-in: the same sources with the same fields."""
     host = lab.hosts[0]
     config = str(lab.ssh_config)
-    ways = {"local": Inside(host), "ssh": Ssh(config=config), "stand-in": Ssh(config=config, python="none")}
+    ways = {"local": Inside(host), "ssh": Ssh(ssh_config=config), "stand-in": Ssh(ssh_config=config, python="none")}
     plan = Plan.of(catalogue.load())
     shapes = {}
     for way, transport in ways.items():

@@ -70,7 +70,7 @@ def test_local(check: Check, python: str | None) -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=each)
 def test_ssh(check: Check, lab: Lab) -> None:
     """Through real sshd; nothing runs on the host afterwards."""
-    run_check(check, Ssh(config=str(lab.ssh_config)), NODE)
+    run_check(check, Ssh(ssh_config=str(lab.ssh_config)), NODE)
     until = time.monotonic() + 5
     while (left := lab["node01"].processes()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -81,7 +81,7 @@ def test_what_cannot_be_reached(lab: Lab) -> None:
     """Each transport says why."""
     run_check(explains_what_it_cannot_reach, Fake(SCRIPT), Host("shut"))
     run_check(explains_what_it_cannot_reach, Fake(SCRIPT), Host("unheard-of"))
-    run_check(explains_what_it_cannot_reach, Ssh(config=str(lab.ssh_config)), Host("unheard-of.invalid"))
+    run_check(explains_what_it_cannot_reach, Ssh(ssh_config=str(lab.ssh_config)), Host("unheard-of.invalid"))
     check_transport(Fake(SCRIPT), NODE, broken=Host("shut"))
 
 

@@ -6,17 +6,18 @@ import sys
 
 import click
 
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.options import OUTPUT, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 
 __all__ = ["command"]
 
 
-@click.command("hosts")
+@click.command("hosts", cls=ReachCommand)
 @click.option("--check", is_flag=True, help="Log in to every host, in parallel, and say whether it can be used.")
-@click.option("--fold", "folded", is_flag=True, help="Print the hosts as one folded nodeset.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--fold", "folded", heading=OUTPUT, is_flag=True, help="Print the hosts as one folded nodeset.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
 @reach_options
 def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
     """Show the hosts that the host options name, one a line; with --check, whether each can be used.
@@ -36,7 +37,7 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
         click.echo(fold([host.name for host in reach.hosts]))
     else:
         for host in reach.hosts:
-            click.echo(host.name)
+            click.echo(f"{host.user}@{host.name}" if host.user else host.name)
 
 
 def _check(reach: Reach, *, as_json: bool) -> int:
