@@ -109,7 +109,7 @@ def test_warnings_in_the_stream() -> None:
     # The noise has no end of line, so that it cuts into the agents' lines.
     for found in records.values():
         assert found.status in ("complete", "partial"), found.reason
-        assert found.status == "complete" or "lost on the way" in found.reason
+        assert found.status == "complete" or "lost in transit" in found.reason
     nobody_left()
 
 

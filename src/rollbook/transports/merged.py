@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 from rollbook.protocol.frames import Decoder
-from rollbook.protocol.visit import said, whole
+from rollbook.protocol.visit import parse_fields, to_int
 from rollbook.transports.listener import Who
 
 __all__ = ["Merged"]
@@ -72,8 +72,8 @@ class Merged:
         self._kept += len(line)
         for frame in decoder.feed(line):
             if frame.kind == "H":
-                hello = said(frame.payload)
-                rank, node = whole(hello.get("rank")), hello.get("node", "-")
+                hello = parse_fields(frame.payload)
+                rank, node = to_int(hello.get("rank")), hello.get("node", "-")
                 who = Who(rank, node.strip("-"), hello.get("hostname", ""))
                 self._takers[tag] = self._came(tag.decode(), who)
                 self._takers[tag](bytes(kept))
