@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from rollbook.collect.budget import Budget
 from rollbook.collect.gather import Progress
 from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
@@ -27,7 +28,7 @@ class Recorder:
 
     The journal is flushed every half second and synced every two. If it cannot be written, for example because the disk
     is full, the recording ends, `broken` holds the reason, and the wrapped command continues; what was written stays
-    valid. `progress` is called for each host's start facts.
+    valid. `progress` is called for each host's start facts; `budget` limits what each host may send.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Recorder:
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
         progress: Progress | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.broken = ""
         begin = {
@@ -65,6 +67,7 @@ class Recorder:
             fanout=fanout,
             fallback=fallback,
             progress=progress,
+            budget=budget,
         )
         self._writer: asyncio.Task[None] | None = None
         self._ended = False

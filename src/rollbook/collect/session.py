@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Self
 
 from rollbook import agent
+from rollbook.collect.budget import Budget, Meter
 from rollbook.errors import AgentFailed, ProtocolError, RollbookError
 from rollbook.hosts import Host
 from rollbook.protocol.frames import Decoder, Frame
@@ -22,6 +23,7 @@ __all__ = ["Listener", "Session"]
 
 Listener = Callable[[int, Frame], None]
 
+SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
 FINISHED = frozenset(phase.encode() for phase in PHASES)
 
 
@@ -29,15 +31,23 @@ class Session:
     """Owns the channel to one agent. Use as `async with Session(...)`; the channel is closed on every exit.
 
     `visit` is updated as frames arrive, so that everything before a failure is kept. `listener` gets every frame with
-    its arrival time, before the frame is interpreted. `heard_at` is the time of the last frame.
+    its arrival time, before the frame is interpreted. `heard_at` is the time of the last frame. The session ends with
+    an `AgentFailed` when the host exceeds the budget of `meter`.
     """
 
-    def __init__(self, host: Host, transport: Transport, plan: Plan, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        transport: Transport,
+        plan: Plan,
+        listener: Listener | None = None,
+        meter: Meter | None = None,
+    ) -> None:
         self.host, self.transport, self.plan = host, transport, plan
         self.visit = Visit(host, plan, transport.name)
         self.decoder = Decoder()
         self.heard_at = time.monotonic()
-        self._listener = listener
+        self._listener, self._meter = listener, meter or Meter(Budget.of(plan, 0))
         self._channel: Channel | None = None
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -104,6 +114,7 @@ class Session:
 
     async def mark(self, name: str) -> None:
         """Take an extra sample now."""
+        self._meter.mark()
         await self._send(f"mark\t{name}\n".encode())
 
     async def wait_for_loss(self) -> None:
@@ -158,10 +169,14 @@ class Session:
     async def _receive(self, channel: Channel) -> None:
         try:
             while data := await channel.read():
-                for frame in self.decoder.feed(data):
-                    self._take(frame)
-                await self._check_noise()
-                self._changed.set()
+                for start in range(0, len(data), SLICE):
+                    piece = data[start : start + SLICE]
+                    self._meter.receive(len(piece))
+                    for frame in self.decoder.feed(piece):
+                        self._take(frame)
+                    await self._check_noise()
+                    self._changed.set()
+                    await asyncio.sleep(0)  # a channel that always has data would never let other hosts run
             for frame in self.decoder.feed(b"", end=True):
                 self._take(frame)
         finally:
@@ -179,6 +194,7 @@ class Session:
 
     def _take(self, frame: Frame) -> None:
         arrived, self.heard_at = time.time_ns(), time.monotonic()
+        self._meter.frame(frame)
         if self._listener:
             self._listener(arrived, frame)
         try:
@@ -200,6 +216,7 @@ class Session:
 
     def _read(self, frame: Frame) -> None:
         reading = read_frame(frame, self.plan)
+        self._meter.inflate(len(reading.raw))
         if not self.visit.keep(reading):
             # It was not requested, and inflating it may have cost much time for a few bytes.
             self.decoder.wasted += max(0, len(reading.raw) - len(frame.payload))

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from rollbook.collect.backoff import growing_pauses
+from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.gather import Progress
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed, Busy, HostStatus, RecordError, TimedOut, TransportError
@@ -48,6 +49,7 @@ class Share:
     interval_ns: int
     timeout: float
     logins: asyncio.Semaphore
+    budget: Budget
     progress: Progress | None = None  # called for the start facts only
 
 
@@ -61,6 +63,7 @@ class HostStream:
     def __init__(self, share: Share, host: Host, routes: Sequence[Callable[[Host], Transport]]) -> None:
         self.share, self.host = share, host
         self._transports = [route(host) for route in routes]
+        self._meter = Meter(share.budget)
         self.state, self.reason = "connecting", ""
         self._status: HostStatus = "complete"
         self._latest = Visit(host, share.plan)
@@ -154,7 +157,7 @@ class HostStream:
     async def _visit(self) -> None:
         """One connection, from login to loss. Raises the reason of the loss."""
         transport = self._transports[0]
-        session = Session(self.host, transport, self.share.plan, self._forward)
+        session = Session(self.host, transport, self.share.plan, self._forward, self._meter)
         self._latest = session.visit
         within = f"within {self.share.timeout:g} s"
         async with contextlib.AsyncExitStack() as stack:

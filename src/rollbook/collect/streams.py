@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from rollbook.collect.budget import Budget
 from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.gather import Progress
 from rollbook.collect.stream import HostStream, Share, Sink
@@ -21,7 +22,7 @@ class Streams:
     """Use as `async with Streams(...)`; then `ready`, `mark`, and `end`.
 
     `streams` has one stream per host, in order, until the end. The sink gets the index of a host; `progress` is called
-    for each host's start facts.
+    for each host's start facts. `budget` limits what each host may send; by default it follows from plan and interval.
     """
 
     def __init__(
@@ -36,12 +37,13 @@ class Streams:
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
         progress: Progress | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.sink, self.hosts, self.plan = sink, list(hosts), plan
         self.interval_ns, self.timeout, self.fanout = round(interval * 1e9), timeout, fanout
         self.routes = [route, fallback] if fallback else [route]
         self.streams: list[HostStream] = []
-        self._progress = progress
+        self._progress, self._budget = progress, budget or Budget.of(plan, interval)
         # The orders for agents of a launcher that cannot connect back; a signal ends `wait`.
         sample = b"sample\t%d\n" % self.interval_ns if self.interval_ns else b""
         script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"
@@ -51,7 +53,7 @@ class Streams:
         raise_limit(len(self.hosts), launched(self.hosts, self.routes[0]))
         await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
-        shared = (self.plan, self.sink, self.interval_ns, self.timeout, logins, self._progress)
+        shared = (self.plan, self.sink, self.interval_ns, self.timeout, logins, self._budget, self._progress)
         self.streams = [HostStream(Share(number, *shared), host, self.routes) for number, host in enumerate(self.hosts)]
         return self
 

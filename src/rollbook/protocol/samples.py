@@ -14,14 +14,17 @@ from collections.abc import Iterator
 import msgspec
 
 from rollbook.errors import ProtocolError
-from rollbook.protocol.plan import LARGEST, Plan
+from rollbook.protocol.plan import Plan
 from rollbook.protocol.varint import read_varint
 
-__all__ = ["Sample", "Unpacker", "entry_head"]
+__all__ = ["MOST_INFLATED", "Sample", "Unpacker", "entry_head", "inflated_size"]
 
 KEY, UNCHANGED, SAME = 1, 2, 4
 FLUSH_END = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent omits
 LATEST_START = 1 << 40  # µs after the beat
+MOST_INFLATED = 1032
+"""No deflated byte inflates to more bytes than this."""
+WINDOW = bytes(1 << 15)
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -37,7 +40,7 @@ class Unpacker:
     """Decodes the sample frames of one host, in order. `lost` counts the samples that could not be inflated."""
 
     def __init__(self, plan: Plan) -> None:
-        self._sources = len(plan.sources)
+        self._limits = plan.size_limits
         self._inflaters: dict[int, zlib._Decompress] = {}
         self.lost = 0
 
@@ -48,13 +51,14 @@ class Unpacker:
     def beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
         """The samples of one frame; raises `ProtocolError` if it is malformed."""
         body: bytes | None = None
-        at, decoded = 0, False
+        at, decoded, seen = 0, False, set[int]()
         while at < len(payload):
             source, flags, start, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
-            if len(data) != length or start > LATEST_START or source >= self._sources:
-                raise ProtocolError("a sample is truncated, or its source is not in the plan")
+            if len(data) != length or start > LATEST_START or source >= len(self._limits) or source in seen:
+                raise ProtocolError("a sample is truncated, or its source is repeated or not in the plan")
+            seen.add(source)
             if not flags & SAME:
                 body, decoded = self._body(source, flags, data)
             if decoded:
@@ -70,13 +74,30 @@ class Unpacker:
         if inflater is None or flags & UNCHANGED:
             return None, inflater is not None
         try:
-            body = inflater.decompress(data + FLUSH_END, LARGEST)
+            body = inflater.decompress(data + FLUSH_END, self._limits[source])
             if not inflater.unconsumed_tail:
                 return body, True
         except zlib.error:
             pass
         del self._inflaters[source]
         return None, False
+
+
+def inflated_size(payload: bytes, limit: int) -> int:
+    """The size of all pages of a sample frame, without knowing the frames before it; stops above `limit`.
+
+    Raises `ProtocolError` if the frame is malformed. The text is not needed, so any window will do.
+    """
+    size = at = 0
+    while at < len(payload) and size <= limit:
+        _, _, _, length, at = entry_head(payload, at)
+        data = payload[at : at + length] + FLUSH_END
+        at += length
+        try:
+            size += len(zlib.decompressobj(-15, WINDOW).decompress(data, limit + 1 - size))
+        except zlib.error as error:
+            raise ProtocolError(f"a sample cannot be inflated: {error}") from error
+    return size
 
 
 def entry_head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:
