@@ -248,7 +248,7 @@ def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch)
         facts = lasting(found.facts)
         assert facts == {source: expected[source] for source in facts}, name
         if found.lost_frames:
-            assert "lost on the way" in found.reason
+            assert "lost in transit" in found.reason
 
 
 VERSIONS = {

@@ -154,7 +154,7 @@ def test_every_failure_is_named(make_lab: Callable[..., Lab]) -> None:
         changed.name: ("refused", "host key changed"),
         silent.name: ("timed-out", "timed out"),
         garbage.name: ("failed", "garbage"),
-        dying.name: ("partial", "ended halfway"),
+        dying.name: ("partial", "ended early"),
         "nosuch.invalid": ("unreachable", "does not resolve"),
     }
     for name, (status, words) in expected.items():

@@ -21,7 +21,7 @@ from rollbook.collect.recorder import Recorder
 from rollbook.hosts import Host
 from rollbook.journal.reader import Reader
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.visit import said
+from rollbook.protocol.visit import parse_fields
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing import LabHost
@@ -128,7 +128,7 @@ def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
                 phase = frame.payload.decode()
                 host.facts[phase] = host.facts.get(phase, 0) + 1
             elif frame.kind == "E":
-                host.goodbye, host.missed = True, host.missed + int(said(frame.payload)["missed"])
+                host.goodbye, host.missed = True, host.missed + int(parse_fields(frame.payload)["missed"])
     return found
 
 

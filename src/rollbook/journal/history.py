@@ -12,8 +12,8 @@ from rollbook.journal.entries import frame_of
 from rollbook.journal.samples import Segments
 from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import LONGEST_STEP, nearest_beat, shell_step
-from rollbook.protocol.readings import READABLE, parsed, read_frame
-from rollbook.protocol.visit import Phase, Visit, cost_of, said
+from rollbook.protocol.readings import READABLE, parse_facts, read_frame
+from rollbook.protocol.visit import Phase, Visit, cost_of, parse_fields
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import ClockJump, Gap, SeriesHost
 from rollbook.sources.cpuinfo import CpuInfo
@@ -40,13 +40,13 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
             visit.lost += 1
             continue
         if visit.keep(reading):
-            host.refused += reading.status in READABLE and parsed(reading)[0] is None
+            host.refused += reading.status in READABLE and parse_facts(reading)[0] is None
             began.setdefault(reading.phase, []).append(frame.wall)
     status, reason = _loss(host)
     ended = dataclasses.replace(
         visit,
         hello=host.hellos[-1] if host.hellos else {},
-        goodbye=said(host.goodbye),
+        goodbye=parse_fields(host.goodbye),
         clock=clocks[-1] if clocks else None,
         lost=host.lost_frames + visit.lost,
     )
@@ -56,7 +56,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
     for one, phase in both:
         # A host that gave its facts before it was lost is not failed for them.
         complete = phase in began or not host.losses
-        record = one.record(phase, "complete" if complete else status, "" if complete else reason)
+        record = one.result(phase, "complete" if complete else status, "" if complete else reason)
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
@@ -72,7 +72,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
 def series_of(survey: Survey, host: HostJournal, start: HostResult) -> SeriesHost:
     """How the sampling of one host went."""
     times = _beats(host)
-    cost = cost_of(said(host.goodbye)) if host.goodbye else None
+    cost = cost_of(parse_fields(host.goodbye)) if host.goodbye else None
     found = SeriesHost(
         name=host.name,
         status="complete",
