@@ -292,7 +292,7 @@ def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.
         clock += 3 * 10**8 + 1
 
     monkeypatch.setattr(loop, "now", lambda: (0, clock))
-    monkeypatch.setattr(own, "take", take)
+    monkeypatch.setattr(own, "take_sample", take)
     own.obey("sample\t100000000")
     clock = own.next
     own.beat()

@@ -67,7 +67,7 @@ class FloodChannel:
         self._flood = flood
         self._greeted = self._closed = False
 
-    async def Reader(self) -> bytes:
+    async def read(self) -> bytes:
         """The next chunk."""
         if not self._greeted:
             self._greeted = True
