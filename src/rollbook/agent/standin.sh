@@ -333,7 +333,7 @@ while IFS= read -r order; do
         sampler=$!
         ;;
     mark*) [ -z "$sampler" ] || kill -USR1 "$sampler" 2>/dev/null ;;
-    clock*) ;;
+    clock* | key) ;; # every reading is complete
     stop)
         [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
         sampler=
