@@ -222,9 +222,30 @@ def test_the_longest_time_between_samples(own: Agent, seconds: float, beats: int
     assert own.sources[0].every == catalogue.source("nfs").beats(seconds) == beats
 
 
-@pytest.mark.parametrize(("pid", "keys"), [(60, [0, 60, 120]), (7, [0, 53, 113]), (59, [0, 1, 61, 121])])
-def test_key_frames(own: Agent, monkeypatch: pytest.MonkeyPatch, pid: int, keys: list[int]) -> None:
-    """The first sample, then one in sixty; at different beats on different hosts."""
+def test_a_key_frame_on_request(hand: HandAgent) -> None:
+    """It is sent at once, holds all sources, and can be decoded without any frame before it."""
+    hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 10 4096 300", "read /proc/loadavg")
+    hand.order("sample 600000000000")
+    found = []
+    for order in ("mark first", "mark second", "key"):
+        hand.order(order)
+        found.append([sample.source for sample in Unpacker(SOURCES).beat(hand.kind("S", 3).payload, 0, 0)])
+    assert found == [[0, 1], [], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("pid", "pace", "keys"),
+    [
+        (60, 0.0, [0, 60, 120]),
+        (7, 0.0, [0, 53, 113]),
+        (59, 0.0, [0, 1, 61, 121]),
+        (7, 0.002, [0, *range(3, 130, 5)]),
+    ],
+)
+def test_key_frames(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pid: int, pace: float, keys: list[int]) -> None:
+    """The first sample, then one in sixty, at different beats on different hosts; more often without orders."""
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    own = Agent(Out(os.open(tmp_path / "paced", os.O_WRONLY | os.O_CREAT), binary, pace), b"", [])
     monkeypatch.setattr(os, "getpid", lambda: pid)
     own.obey("source\t0\t1\t4096\t300")
     own.obey("read\t/proc/loadavg")

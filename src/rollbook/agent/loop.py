@@ -21,6 +21,7 @@ QUIET = 5.0  # seconds of silence after which a keep-alive frame is sent
 RUNNING = 4  # sources with programs that are read in parallel
 LEAVING = 1.0  # seconds that killed children get to end; a driver that releases a GPU takes 0.3 s
 KEY_BEATS = 60  # beats between key frames, in which all deflate streams restart
+ONE_WAY_KEY_BEATS = 5  # the same where the collector cannot send orders, and so cannot request one after a loss
 SAME = 4, b""  # flags and data of a source with the same pages as the previous one in the sample
 SELDOM = 10**10  # nanoseconds; longest time between two samples of a source, so that short runs have its rates too
 
@@ -60,6 +61,7 @@ class Agent:
         self.dying: "list[int]" = []
         self.running = self.interval = self.offset = self.next = 0
         self.beats = self.late = self.missed = self.thinned = 0
+        self.key_beats = ONE_WAY_KEY_BEATS if out.pace else KEY_BEATS
         self.gap = False
         self.ending = 0.0
 
@@ -139,8 +141,8 @@ class Agent:
                         Loop(self, source, [word.replace("{ms}", str(self.interval // 1000000)) for word in ask[1:]])
         elif word == "clock":
             self.correct(int(rest[0]))
-        elif word == "mark":
-            self.take_sample(everything=True)
+        elif word in ("mark", "key"):
+            self.take_sample(everything=True, key=word == "key")
         elif word in ("then", "wait"):
             self.hold = word
         elif word == "stop":
@@ -197,10 +199,10 @@ class Agent:
         self.schedule()
         self.missed += (self.next - planned) // self.interval - 1  # slept through, or passed while sources were read
 
-    def take_sample(self, everything: bool = False) -> None:
+    def take_sample(self, everything: bool = False, key: bool = False) -> None:
         """Sample the sources that are due, or all; the sample is sent when those that may block have answered."""
         # Key frames are large: hosts send them at different beats.
-        if not self.beats or (self.beats + os.getpid()) % KEY_BEATS == 0:
+        if key or not self.beats or (self.beats + os.getpid()) % self.key_beats == 0:
             for source in self.sources:
                 source.restart()
         beat, blocking, before, start, took = Beat(), [], None, 0.0, 0
