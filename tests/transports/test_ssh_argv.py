@@ -60,7 +60,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "ssh"
     program.write_text(textwrap.dedent(STUB))
     program.chmod(0o755)
-    (tmp_path / "said").write_bytes(msgspec.json.encode(Said("nobody", "ssh: connect: Connection refused\r\n")))
+    (tmp_path / "said").write_bytes(msgspec.json.encode(Said("stub", "ssh: connect: Connection refused\r\n")))
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
@@ -120,7 +120,7 @@ def test_user(stub: Path, host: Host, ssh_user: str | None, user: str | None) ->
 
 @pytest.mark.parametrize("error", [KeyError, OSError])
 def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
-    """In a container our number may have none: this machine is reached all the same, and nobody named is us."""
+    """A user id may have no name, as in containers: this machine is still local, and a named user is another one."""
 
     def getuser() -> str:
         raise error("uid not found")
