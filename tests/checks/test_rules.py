@@ -49,9 +49,9 @@ def other_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return [importlib.metadata.EntryPoint(name, value, group) for name, value in entries.items()]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    catalogue.plugged.cache_clear()
+    catalogue.plugins.cache_clear()
     yield
-    catalogue.plugged.cache_clear()
+    catalogue.plugins.cache_clear()
 
 
 RULES = (*written(), *declared.rules())

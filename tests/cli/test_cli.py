@@ -224,7 +224,7 @@ def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:
         assert f"written to {place / 'page.html'} (" in result.err
 
 
-@pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/" + "x" * 250])
+@pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/" + "x" * 260])
 def test_output_that_cannot_be_written(rollbook: Rollbook, tmp_path: Path, output: str) -> None:
     """Said in a line."""
     path = tmp_path / "s.json"

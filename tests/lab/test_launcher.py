@@ -39,6 +39,7 @@ from rollbook.transports.pipe import Pipe
 from rollbook.transports.program import run_program
 from rollbook.transports.shared_output import SharedOutput
 from tests.support.launchers import AGENT, INTERVAL, PLAN, kill_children, lasting, record, snapshot
+from tests.support.waits import until
 
 pytestmark = pytest.mark.lab
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
@@ -68,10 +69,7 @@ class Together(Launcher):
 
 def nobody_left() -> None:
     """No agent of ours runs any more."""
-    end = time.monotonic() + 5
-    while left := [one.cmdline for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline]:
-        assert time.monotonic() < end, left
-        time.sleep(0.05)
+    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline], 20)
 
 
 @pytest.fixture(autouse=True)
@@ -106,13 +104,11 @@ def test_a_series(back: str | None) -> None:
 
 
 def test_warnings_in_the_stream() -> None:
-    """What a launcher prints beside its agents is passed over, and is its word where one of them fails."""
+    """What a launcher prints beside its agents, also without an end of line, is passed over."""
     noisy = f"{NOISE}; (for n in $(seq 500); do {NOISE}; sleep 0.002; done) & true"
     records = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
-    # The noise has no end of line, so that it cuts into the agents' lines.
-    for found in records.values():
-        assert found.status in ("complete", "partial"), found.reason
-        assert found.status == "complete" or "lost on the way" in found.reason
+    # A pipe takes each line of an agent as a whole: noise comes before it, never within.
+    assert {(found.status, found.reason) for found in records.values()} == {("complete", "")}
     nobody_left()
 
 
@@ -436,9 +432,7 @@ def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatc
 
     asyncio.run(main())
     assert ours == [True]
-    until = time.monotonic() + 5
-    while [one for one in living() if one.has_environment("TOGETHER=1") and "sleep 63" in one.cmdline]:
-        assert time.monotonic() < until
+    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and "sleep 63" in one.cmdline])
 
 
 def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,9 +443,9 @@ def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> Non
         pipe = Pipe(["sh", "-c", "exec sleep 62"])
         began = time.monotonic()
         ending = await pipe.close()
-        assert 1.5 < time.monotonic() - began < 4
+        assert 1.5 < time.monotonic() - began < 20
         pipe.signal(signal.SIGKILL)
-        await pipe.wait(1.0)
+        await pipe.wait(10.0)
         assert pipe.code == -signal.SIGKILL
         return ending.code
 
@@ -643,7 +637,8 @@ def test_one_host_ends_the_launch_for_all() -> None:
 def test_a_launch_that_fails_is_tried_again() -> None:
     """A recording goes on trying, and once it can be, every host is there."""
     with tempfile.NamedTemporaryFile() as file:
-        hosts = record(Together(before=f"[ -s {file.name} ] || {{ echo 1 > {file.name}; exit 1; }}"), ["a", "b"], 10)
+        failing = Together(before=f"[ -s {file.name} ] || {{ echo 1 > {file.name}; exit 1; }}")
+        hosts = record(failing, ["a", "b"], 0, again=["a", "b"])
     for host in hosts.values():
         assert host.lost == ["sh started no agent on the host: it ended with code 1 and printed nothing"]
         assert len(host.beats) >= 3

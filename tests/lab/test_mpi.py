@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from tests.support.launchers import (
     record,
     snapshot,
 )
+from tests.support.waits import until_sampled
 
 Make = Callable[..., Mpi]
 pytestmark = pytest.mark.lab
@@ -146,9 +146,9 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
         "--results-dir", str(tmp_path),
     ]  # fmt: skip
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(5)
+        until_sampled(tmp_path, hosts=3, samples=3)
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=60)
     assert running.returncode == 0, said
     assert "3 of 3 hosts complete" in said
     (path,) = tmp_path.glob("record/*")
@@ -163,7 +163,7 @@ def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
     lab["node02"].close_port()
     asked = names(lab)[:3]
     ssh = Ssh(ssh_config=str(lab.ssh_config))
-    records = snapshot(make(timeout=22.5), asked, fallback=lambda _: ssh, timeout=30)
+    records = snapshot(make(timeout=22.5), asked, fallback=lambda _: ssh, timeout=60)
     assert records["node02"].status == "refused"
     for name in ("node01", "node03"):
         assert records[name].status == "complete", records[name].reason
@@ -248,7 +248,7 @@ def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch)
         facts = lasting(found.facts)
         assert facts == {source: expected[source] for source in facts}, name
         if found.lost_frames:
-            assert "lost on the way" in found.reason
+            assert "lost in transit" in found.reason
 
 
 VERSIONS = {

@@ -32,6 +32,7 @@ from tests.support.launchers import (
     record,
     snapshot,
 )
+from tests.support.waits import until, until_sampled
 
 pytestmark = pytest.mark.lab
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
@@ -131,7 +132,7 @@ def test_beside_the_jobs_own_steps(job: SlurmLab) -> None:
 
     def benchmark() -> None:
         argv = ["srun", "-N8", "--ntasks-per-node=2", "--exact", "--mem=1000", "hostname"]
-        done.append(subprocess.run(argv, capture_output=True, text=True, check=False, timeout=15))
+        done.append(subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60))
 
     hosts = record(Slurm(), job.nodes, 6, benchmark)
     assert done[0].returncode == 0, done[0].stderr
@@ -235,9 +236,9 @@ def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     # Keeps this snapshot waiting, and no other: the second time it has nothing to say.
     lab["node01"].programs({"nvidia-smi": "#!/bin/sh\nmkdir /run/waited && sleep 30\n"})
     running = subprocess.Popen([*ROLLBOOK, "snapshot", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(3)
+    until(lambda: "sleep 30" in [command for _, command in lab["node01"].processes()])
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=20)
+    out, _ = running.communicate(timeout=60)
     assert running.returncode == 130
     assert len(json.loads(out)["hosts"]) == 8
     nothing_left(lab.hosts)
@@ -251,7 +252,7 @@ def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> N
     argv = ["record", "--timeseries-interval", "1", "--no-report", "--results-dir", str(tmp_path)]
     argv += [] if stopped else ["--duration", "8"]
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(7)
+        until_sampled(tmp_path, hosts=8, samples=3)
         running.send_signal(signal.SIGTERM) if stopped else kill_agents(lab["node03"])
         _, said = running.communicate(timeout=60)
     (path,) = tmp_path.glob("record/*")

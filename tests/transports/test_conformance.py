@@ -129,7 +129,7 @@ class Mute(Fake):
         (greets, Fake, "shut", "refused, connection refused"),
         (greets, Fake, "silent", "not over after 2 s"),
         (greets, Fake, "babbling", "garbage"),
-        (reads_a_plan, Fake, "dying", "ended halfway, after 2 of 5"),
+        (reads_a_plan, Fake, "dying", "ended early, after 2 of 5"),
         (reads_a_plan, Fake, "bare", "the readings are absent"),
     ],
 )  # fmt: skip

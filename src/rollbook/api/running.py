@@ -132,7 +132,7 @@ async def _around(recording: Recording, start: Start | None) -> int | None:
 
     def resized() -> None:
         for command in commands:
-            command.resized()
+            command.resize()
 
     with _signals(interrupt, resized) as (stop, hurry):
         if not await _entered(recording, stop, start):
@@ -150,7 +150,7 @@ async def _around(recording: Recording, start: Start | None) -> int | None:
         recording.event("command", state="ended", code=code, at_ns=time.time_ns())
         recording.mark("after")
         await _ended(recording, hurry)
-        await command.drained()
+        await command.drain()
     return code
 
 

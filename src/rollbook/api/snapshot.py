@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -19,6 +18,7 @@ from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import Snapshot
 from rollbook.sources import catalogue
+from rollbook.times import iso_now
 from rollbook.transports.routing import fallback_route, route
 
 __all__ = ["snapshot", "snapshot_async"]
@@ -39,7 +39,7 @@ async def snapshot_async(
     asked = hosts_of(hosts)
     plan = Plan.of([catalogue.source(name) for name in as_list(sources)] or catalogue.load())
     chosen = transport_options(**options)
-    created = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = iso_now()
     records = await gather(
         asked,
         route(chosen),

@@ -17,6 +17,7 @@ from rollbook.checks.subject import Benchmark, Presence, Subject
 from rollbook.errors import CannotTell, NotApplicable, RollbookError, UsageError
 from rollbook.records.document import no_collecting
 from rollbook.records.findings import Finding, Findings, Outcome, RuleResult, worst
+from rollbook.times import iso_time
 
 __all__ = ["ask", "check", "rule", "rules"]
 
@@ -70,7 +71,7 @@ def check(run: Subject, silences: Sequence[Silence] = (), today: dt.date | None 
         if result.findings:
             result.outcome = _judged(result)
     groups = [group.shown() for group in run.groups]
-    found = Findings.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), groups, results)
+    found = Findings.of(iso_time(now), groups, results)
     found.notes = [*run.strangers(), *silence.expired(silences, today)]
     if run.presence(Benchmark)[0] == "present":
         found.verdict = verdict_of(found).name

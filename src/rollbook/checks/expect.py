@@ -67,7 +67,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """The values of the field on a host, with the names of their rows; None where there is none, or no such row."""
         source, field, column = (*self.field.split(".", 2), "")[:3]
         fact = host.facts.get(source)
-        if not catalogue.source(source).table:
+        if not catalogue.source(source).is_table:
             yield "", _one(fact, field, column)
             return
         view = View(source, source)
@@ -105,7 +105,7 @@ def read_expectations(path: Path) -> list[Expectation]:
         if len(given) != 1:
             raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(WAYS)}")
         source, _, field = one.field.partition(".")
-        known = catalogue.known(source)
+        known = catalogue.find(source)
         if known is None or not _has(known.row_type, *field.split(".", 1)):
             raise UsageError(f"{path}: no source has a field called {one.field}")
         if one.hosts is not None:

@@ -201,7 +201,7 @@ def _source_of(record: type) -> str:
     built_in = _sources_by_record()
     if record in built_in:
         return built_in[record]
-    plugged = (name for name in catalogue.plugged() if catalogue.source(name).row_type is record)
+    plugged = (name for name in catalogue.plugins() if catalogue.source(name).row_type is record)
     found = next(plugged, None)
     if found is None:
         raise RollbookError(f"a rule needs {record.__qualname__}, which no source gives")

@@ -61,7 +61,7 @@ class View:
     @functools.cached_property
     def table(self) -> bool:
         """Whether it has rows."""
-        return self.declared.table
+        return self.declared.is_table
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Compare]:
@@ -195,7 +195,7 @@ def _all_rows() -> tuple[View, ...]:
 def views_of(hosts: Iterable[HostResult], *, all_rows: bool = False) -> tuple[View, ...]:
     """All views, and those of other packages' sources that were read on these hosts; or every row of each."""
     names = set[str]().union(*(names for host in hosts for names in (host.facts, host.readings))) - BUILT_IN
-    more = [_whole(name) for name in sorted(names) if catalogue.known(name)]
+    more = [_whole(name) for name in sorted(names) if catalogue.find(name)]
     return (*(_all_rows() if all_rows else views()), *more)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import datetime as dt
 import shutil
 from collections.abc import Sequence
 from typing import Any
 
 from rollbook.api.snapshot import snapshot
 from rollbook.mlpstorage.shapes import raw_record
+from rollbook.times import iso_now
 
 __all__ = [
     "ClusterCollectorInterface",
@@ -86,7 +86,7 @@ class _Collector(ClusterCollectorInterface):
             data={record.name: raw_record(record) for record in records},
             errors=[f"{record.name}: {record.reason}" for record in records if not record.gave_data],
             collection_method="+".join(sorted({record.method for record in gave})) or via,
-            timestamp=dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            timestamp=iso_now(),
         )
 
 
@@ -187,7 +187,7 @@ def collect_cluster_info(  # noqa: PLR0917 - their signature
     """What the MPI collector gives, with `_metadata` on how it came; on failure this machine's own, and the error."""
     about: dict[str, Any] = {
         "requested_hosts": list(hosts),
-        "collection_timestamp": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "collection_timestamp": iso_now(),
     }
     collector = MPIClusterCollector(hosts, mpi_bin, logger, results_dir, allow_run_as_root, timeout_seconds, **options)
     try:

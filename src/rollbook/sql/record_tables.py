@@ -152,7 +152,7 @@ def _values(record: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
     """Every value of every fact as a text: texts as they are, all else as JSON; dicts by name, as `field.name`."""
     for source, fact in record.facts.items():
         for row in fact if isinstance(fact, list) else [fact]:
-            if not isinstance(row, Facts) or catalogue.known(source) is None:
+            if not isinstance(row, Facts) or catalogue.find(source) is None:
                 yield source, "", "", _text(row)
                 continue
             notes = compare_of(type(row))

@@ -22,6 +22,7 @@ __all__ = ["Ending", "Pipe"]
 
 STDERR_KEPT = 16 * 1024
 READ_SIZE = 256 * 1024
+STDERR_READS = 4  # in one turn of the event loop: a process that never stops writing must not block it
 PR_SET_PDEATHSIG = 1  # prctl(2)
 LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec that may deadlock
 
@@ -166,12 +167,15 @@ class Pipe:
     def _read_stderr(self) -> None:
         """Read what is on stderr and keep the end of it."""
         with contextlib.suppress(BlockingIOError):
-            while piece := os.read(self._err.fileno(), READ_SIZE):
+            for _ in range(STDERR_READS):
+                piece = os.read(self._err.fileno(), READ_SIZE)
+                if not piece:
+                    asyncio.get_running_loop().remove_reader(self._err.fileno())
+                    return
                 if self._on_stderr:
                     self._on_stderr(piece)
                 self._stderr += piece
                 del self._stderr[:-STDERR_KEPT]
-            asyncio.get_running_loop().remove_reader(self._err.fileno())
 
     def _kill(self, number: int) -> None:
         """Signal the process and its helpers, unless it is reaped: then another process may have its id."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 from rollbook.protocol.frames import Decoder
-from rollbook.protocol.visit import said, whole
+from rollbook.protocol.visit import parse_fields, to_int
 from rollbook.transports.listener import Claim
 
 __all__ = ["SharedOutput"]
@@ -69,8 +69,8 @@ class SharedOutput:
         self._kept += len(line)
         for frame in decoder.feed(line):
             if frame.kind == "H":
-                hello = said(frame.payload)
-                rank, node = whole(hello.get("rank")), hello.get("node", "-")
+                hello = parse_fields(frame.payload)
+                rank, node = to_int(hello.get("rank")), hello.get("node", "-")
                 claim = Claim(rank, node.strip("-"), hello.get("hostname", ""))
                 self._consumers[tag] = self._announce(claim)
                 self._consumers[tag](bytes(kept))
