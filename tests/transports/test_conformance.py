@@ -140,3 +140,10 @@ def test_the_checks_can_fail(
     monkeypatch.setattr(conformance, "SOON", 0.5)
     with pytest.raises(AssertionError, match=complaint):
         run_check(check, wrong(SCRIPT), Host(host), timeout=2 if host == "silent" else 30)
+
+
+def test_ssh_through_a_jump_host(lab: Lab, tmp_path: Path) -> None:
+    """The ssh that is started for the jump host reads our configuration as well."""
+    config = tmp_path / "config"
+    config.write_text(f"Host node02\n  ProxyJump node01\nMatch all\nInclude {lab.ssh_config}\n")
+    run_check(greets, Ssh(ssh_config=str(config)), Host("node02"))

@@ -16,6 +16,7 @@ from rollbook.hosts import Host
 from rollbook.transports.base import PipeTransport, last_line
 from rollbook.transports.options import Option, Python, is_file
 from rollbook.transports.pipe import Ending
+from rollbook.transports.ssh_config import configuration
 
 __all__ = ["Ssh"]
 
@@ -87,22 +88,13 @@ class Ssh(PipeTransport):
         return max(1, min(10, int(self.timeout * 2 / 3)))
 
     def argv(self, host: Host) -> list[str]:
-        """No terminal, no prompt, no forwarding; a host name cannot become an option."""
+        """No terminal, no prompt, no forwarding, which the agent needs; a host name cannot become an option."""
         user = host.user or self.ssh_user
-        defaults = (
-            "BatchMode=yes",
-            f"ConnectTimeout={self.connect_timeout}",
-            "StrictHostKeyChecking=accept-new",
-            "ClearAllForwardings=yes",
-            "RemoteCommand=none",
-            "PermitLocalCommand=no",
-            "ServerAliveInterval=5",
-            "ServerAliveCountMax=3",
-        )
+        needed = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "PermitLocalCommand=no")
         return [
             "ssh",
-            *(["-F", self.ssh_config] if self.ssh_config else []),
-            *(argument for option in (*self.ssh_options, *defaults) for argument in ("-o", option)),
+            "-F", configuration(self.ssh_config, self.connect_timeout),
+            *(argument for option in (*self.ssh_options, *needed) for argument in ("-o", option)),
             "-T", "-x", "-a",
             *(["-l", user] if user else []),
             "--",
