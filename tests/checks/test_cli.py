@@ -18,9 +18,9 @@ from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.run_data import RunData
 from rollbook.cli.check import command
 from rollbook.errors import RollbookError, UsageError
+from rollbook.files import write_file
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.findings import Finding
-from rollbook.records.layout import write_file
 from rollbook.records.record import RecordHosts
 from tests.support.records import Sets, host_records
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rollbook.errors import RecordError
 from rollbook.journal.clocks import Timeline
 from rollbook.journal.history import clock_notes, series_of
-from rollbook.journal.log import Journal
 from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import MOST_CLOCKS, HostLog, survey
+from rollbook.journal.survey import MOST_CLOCKS, HostJournal, survey
+from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.samples import Sample
 from rollbook.records.hosts import HostResult
@@ -322,7 +322,7 @@ def test_clocks_of_connections() -> None:
 
 def test_a_week_of_measured_clocks_is_told_in_few() -> None:
     """Of neighbours those known best, the first and the last among them; samples go by all of them."""
-    log, step = HostLog("a"), 30 * 10**9
+    log, step = HostJournal("a"), 30 * 10**9
     for number in range(20_160):
         bound = 1000 if number % 100 == 7 else 10**6
         measured = {"event": "clock", "offset_ns": number, "bound_ns": bound, "round_trip_ns": 2 * bound}
@@ -332,7 +332,7 @@ def test_a_week_of_measured_clocks_is_told_in_few() -> None:
     assert [points[end].clock.offset_ns for end in (0, -1)] == [0, 20_159]
     assert sum(point.clock.bound_ns == 1000 for point in points) == 202
     assert [point.at_ns for point in points] == sorted(point.at_ns for point in points)
-    few = HostLog("b")
+    few = HostJournal("b")
     for number in range(MOST_CLOCKS):
         few.event({"event": "clock", "offset_ns": number, "bound_ns": 1, "round_trip_ns": 2}, number)
         assert len(few.clock_points()) == number + 1

@@ -19,10 +19,11 @@ from rollbook.cli.report import command as report
 from rollbook.cli.snapshot import command as snapshot
 from rollbook.cli.verify import command
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import write_file
 from rollbook.records import layout
 from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.findings import Findings
-from rollbook.records.layout import Leaf, files_of, write_file
+from rollbook.records.layout import Leaf, files_of
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import check_signature, sign
 from rollbook.testing.journals import Script

@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from rollbook.errors import ParseError, RecordError
-from rollbook.journal.log import Journal, unfinished
 from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.state import is_unfinished
 from rollbook.journal.survey import Survey, survey
+from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import READABLE, split_pages
@@ -371,11 +372,11 @@ def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
 def test_derive(recorded: Path, tmp_path: Path) -> None:
     """A journal alone gives tables and hosts with their facts; the record is finished with its manifest."""
     shutil.copytree(recorded / "raw", tmp_path / "raw")
-    assert unfinished(tmp_path)
+    assert is_unfinished(tmp_path)
     _, sealed, hosts = derive(tmp_path)
-    assert unfinished(tmp_path)
+    assert is_unfinished(tmp_path)
     Leaf(tmp_path, "test", "20261115_000000").write_manifest()
-    assert not unfinished(tmp_path)
+    assert not is_unfinished(tmp_path)
     (start,), (end,), (series,) = hosts.start, hosts.end, hosts.series
     assert start.status == end.status == series.status == "complete"
     assert start.facts.keys() >= {"meminfo", "cpuinfo", "block"}

@@ -9,7 +9,7 @@ from rollbook.checks import engine
 from rollbook.checks.run_data import RunData, open_run_data
 from rollbook.checks.verify import Verified
 from rollbook.checks.verify import verify as verified
-from rollbook.journal.log import unfinished
+from rollbook.journal.state import is_unfinished
 from rollbook.records.findings import Findings
 
 __all__ = ["check", "run_data_of", "verify"]
@@ -31,7 +31,7 @@ def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Ver
 
 def run_data_of(path: Path, **options: Any) -> RunData:
     """A record or a snapshot file as rules see it; a record that nobody finished is finished first."""
-    if unfinished(path):
+    if is_unfinished(path):
         from rollbook.api.finish import open_record  # noqa: PLC0415 - DuckDB takes its time to import
 
         open_record(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rollbook.api.checking import run_data_of
 from rollbook.api.finish import open_record
-from rollbook.api.options import listed
+from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
 from rollbook.exports.files import FORMATS
 from rollbook.exports.files import export as export_tables
@@ -44,7 +44,7 @@ def export(
     run, path = _run(record), Path(output)
     must_lie_outside(run.path, path)
     if form in FORMATS:
-        return export_tables(run, form, path, listed(tables))
+        return export_tables(run, form, path, as_list(tables))
     if form not in FORMS:
         raise UsageError(f"no form is called {form!r}; there are {', '.join(FORMS)}")
     if tables:

@@ -17,6 +17,7 @@ from rollbook.checks.silence import Silence
 from rollbook.errors import CannotTell, NotApplicable, RollbookError, UsageError
 from rollbook.records.document import no_collecting
 from rollbook.records.findings import Finding, Findings, Outcome, RuleResult, worst
+from rollbook.times import iso_time
 
 __all__ = ["check", "evaluate", "rule", "rules"]
 
@@ -70,7 +71,7 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
         if result.findings:
             result.outcome = _outcome(result)
     groups = [group.summary() for group in run.groups]
-    found = Findings.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), groups, results)
+    found = Findings.of(iso_time(now), groups, results)
     found.notes = [*run.unmatched_group_hosts(), *silence.expired(silences, today)]
     if run.presence(Benchmark)[0] == "present":
         found.verdict = verdict_of(found).name

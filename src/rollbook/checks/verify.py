@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.journal.log import must_be_over, unfinished
+from rollbook.journal.state import is_unfinished, refuse_while_recording
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.findings import Findings
@@ -78,8 +78,8 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
 
 def _no_manifest(path: Path) -> RecordError:
     """The reason for a missing manifest, which is the last file written to a record."""
-    must_be_over(path)
-    if unfinished(path):
+    refuse_while_recording(path)
+    if is_unfinished(path):
         return RecordError(f"{path} is not finished; run `rollbook recover`")
     return RecordError(f"{path / MANIFEST} does not exist") if is_record(path) else no_record(path)
 

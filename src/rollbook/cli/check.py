@@ -20,9 +20,9 @@ from rollbook.checks.silence import read_silences
 from rollbook.checks.text import change_text, difference_text
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import Number
+from rollbook.cli.options import OUTPUT, Number, option
 from rollbook.cli.output import coverage_line, failures, stderr
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.hosts import fold
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import encode
@@ -39,7 +39,7 @@ MARKS = {"fail": "red", "warn": "yellow"}
 MOST_LINES = 12  # fields shown of one finding; the document has all
 
 
-@click.command("check")
+@click.command("check", cls=ReachCommand)
 @click.argument("record", required=False, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--fail-on",
@@ -61,7 +61,7 @@ MOST_LINES = 12  # fields shown of one finding; the document has all
     help="Least memory of a client of MLPerf Storage, in GiB.",
 )
 @click.option("--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts with each other.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
 @click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
 @click.option("--list", "listed", is_flag=True, help="List all rules.")
 @reach_options

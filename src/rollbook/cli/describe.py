@@ -10,8 +10,8 @@ import click
 from rollbook.api.checking import run_data_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
+from rollbook.files import write_file
 from rollbook.mlperf.describe import completed, draft, text_of, to_do
-from rollbook.records.layout import write_file
 from rollbook.records.yaml import read_yaml
 
 __all__ = ["command"]

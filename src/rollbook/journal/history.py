@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
-from rollbook.journal.log import frame_of
+from rollbook.journal.entries import frame_of
 from rollbook.journal.samples import Segments
-from rollbook.journal.survey import HostLog, Survey
+from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import LONGEST_STEP, nearest_beat, shell_step
-from rollbook.protocol.readings import READABLE, parsed, read_frame
-from rollbook.protocol.visit import Phase, Visit, cost_of, said
+from rollbook.protocol.readings import READABLE, parse_facts, read_frame
+from rollbook.protocol.visit import Phase, Visit, cost_of, parse_fields
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import ClockJump, Gap, SeriesHost
 from rollbook.sources.cpuinfo import CpuInfo
+from rollbook.times import iso_time
 
 __all__ = ["clock_notes", "facts_of", "series_of"]
 
 
-def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult, HostResult]:
+def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostResult, HostResult]:
     """What the host was at the start, and at the end."""
     hello = host.hellos[0] if host.hellos else {}
     clocks = [point.clock for point in host.clock_points()]
@@ -40,13 +40,13 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult
             visit.lost += 1
             continue
         if visit.keep(reading):
-            host.refused += reading.status in READABLE and parsed(reading)[0] is None
+            host.refused += reading.status in READABLE and parse_facts(reading)[0] is None
             began.setdefault(reading.phase, []).append(frame.wall)
     status, reason = _loss(host)
     ended = dataclasses.replace(
         visit,
         hello=host.hellos[-1] if host.hellos else {},
-        goodbye=said(host.goodbye),
+        goodbye=parse_fields(host.goodbye),
         clock=clocks[-1] if clocks else None,
         lost=host.lost_frames + visit.lost,
     )
@@ -56,11 +56,11 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult
     for one, phase in both:
         # A host that gave its facts before it was lost is not failed for them.
         complete = phase in began or not host.losses
-        record = one.record(phase, "complete" if complete else status, "" if complete else reason)
+        record = one.result(phase, "complete" if complete else status, "" if complete else reason)
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
-            record.collected_at = _iso(first + offset)
+            record.collected_at = iso_time(first + offset)
             record.seconds = round((last - first) / 1e9, 4)
         elif complete:
             record.status, record.reason = status, reason or f"no {phase} facts were read"
@@ -69,10 +69,10 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult
     return found[0], found[1]
 
 
-def series_of(survey: Survey, host: HostLog, start: HostResult) -> SeriesHost:
+def series_of(survey: Survey, host: HostJournal, start: HostResult) -> SeriesHost:
     """How the sampling of one host went."""
     times = _beats(host)
-    cost = cost_of(said(host.goodbye)) if host.goodbye else None
+    cost = cost_of(parse_fields(host.goodbye)) if host.goodbye else None
     found = SeriesHost(
         name=host.name,
         status="complete",
@@ -118,19 +118,19 @@ def clock_notes(series: Sequence[SeriesHost]) -> list[str]:
     return notes
 
 
-def _connected(survey: Survey, host: HostLog) -> int:
+def _connected(survey: Survey, host: HostJournal) -> int:
     """Since when the agent that said goodbye was there: its facts cost something too, not its samples alone."""
     began = host.connections[-1] if host.connections else 0
     return host.times()[began] if 0 < began < len(host.places) else survey.started_ns
 
 
-def _interval(survey: Survey, host: HostLog) -> int:
+def _interval(survey: Survey, host: HostJournal) -> int:
     """The nanoseconds between two samples of this host."""
     shell = any(hello.get("kind") == "sh" for hello in host.hellos)
     return round(shell_step(survey.interval_ns / 1e9) * 1e9) if shell else survey.interval_ns
 
 
-def _beats(host: HostLog) -> list[int]:
+def _beats(host: HostJournal) -> list[int]:
     """When samples were taken; the frames that the stand-in sends for one sample count once."""
     return list(dict.fromkeys(host.times()))
 
@@ -145,7 +145,7 @@ def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
     return late, (max(nearest) - min(nearest)) // interval + 1 - len(nearest)
 
 
-def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
+def _gaps(survey: Survey, host: HostJournal) -> Iterator[Gap]:
     times, interval = host.times(), _interval(survey, host)
     longest = LONGEST_STEP * interval
     begins = set(host.connections)
@@ -175,20 +175,16 @@ def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
         yield Gap(times[-1], end, f"connection lost: {lost[0].get('reason', '')}" if lost else "no more samples")
 
 
-def _attempts(host: HostLog) -> list[str]:
+def _attempts(host: HostJournal) -> list[str]:
     """What failed before the data came: how a busy host turned us away, and each reason of other ways once."""
     failed = [(str(loss.get("method", host.method)), str(loss.get("reason", ""))) for loss in host.losses]
     others = dict.fromkeys(f"{method}: {reason}" for method, reason in failed if method != host.method)
     return [*host.turned_away, *others]
 
 
-def _loss(host: HostLog) -> tuple[HostStatus, str]:
+def _loss(host: HostJournal) -> tuple[HostStatus, str]:
     """What became of a host that gave nothing."""
     last = host.losses[-1] if host.losses else {}
     statuses: dict[str, HostStatus] = {status: status for status in get_args(HostStatus)}
     reason = str(last.get("reason", "the recording ended before the host gave anything"))
     return statuses.get(str(last.get("status")), "failed"), reason
-
-
-def _iso(at_ns: int) -> str:
-    return dt.datetime.fromtimestamp(at_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 from rollbook.errors import ProtocolError, RecordError
-from rollbook.journal.log import frame_of, segments
-from rollbook.journal.survey import HostLog, Survey
+from rollbook.journal.entries import frame_of, segment_files
+from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.readings import read_frame
 from rollbook.protocol.samples import Sample, Unpacker
 
@@ -20,7 +20,7 @@ class Segments:
     """The segments of a journal, for reading single entries; few of them are open at a time."""
 
     def __init__(self, survey: Survey) -> None:
-        self._paths = segments(survey.directory)
+        self._paths = segment_files(survey.directory)
         self._fds: dict[int, int] = {}
 
     def payload(self, place: int, size: int) -> bytes:
@@ -47,7 +47,7 @@ class HostSamples:
     `connection` is the number of the connection that the current sample came by.
     """
 
-    def __init__(self, survey: Survey, host: HostLog, files: Segments) -> None:
+    def __init__(self, survey: Survey, host: HostJournal, files: Segments) -> None:
         self._host, self._files, self._plan = host, files, survey.plan
         self._unpacker = Unpacker(survey.plan)
         self.connection = 0

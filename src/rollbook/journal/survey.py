@@ -8,29 +8,30 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import zlib
 from array import array
 from pathlib import Path
 from typing import Any
 
-from rollbook.errors import RecordError
+from rollbook.errors import ProtocolError, RecordError
 from rollbook.journal.clocks import Timeline
-from rollbook.journal.log import RUN, Entry, read
+from rollbook.journal.entries import RUN, Entry
+from rollbook.journal.reader import Reader
 from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
+from rollbook.protocol.readings import read_header
 from rollbook.records.hosts import Clock
 from rollbook.records.record import ClockPoint, Phase
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
 
-__all__ = ["HostLog", "Survey", "survey"]
+__all__ = ["HostJournal", "Survey", "survey"]
 
 MOST_READINGS = 4096  # of facts, per host: a host that repeats itself must not fill our memory
 MOST_CLOCKS = 480  # measurements of a host's clock that are told one by one: four hours of them
 
 
 @dataclasses.dataclass
-class HostLog:
+class HostJournal:
     """What the journal has of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
 
     `restarts` are the samples before which frames are missing, `connections` those that come first on a connection:
@@ -173,7 +174,7 @@ class Survey:
 
     directory: Path
     begin: dict[str, Any]
-    hosts: list[HostLog]
+    hosts: list[HostJournal]
     started_ns: int
     ended_ns: int
     marks: list[tuple[int, str]] = dataclasses.field(default_factory=list)
@@ -235,8 +236,8 @@ def survey(directory: Path) -> Survey:
     """Read all of a journal once; raises `RecordError` where there is none."""
     begin, at_ns = _begin(directory)
     began = int(begin.get("started_ns", at_ns))
-    found = Survey(directory, begin, [HostLog(str(name)) for name in begin["hosts"]], began, began)
-    reader, plan = read(directory), found.plan
+    found = Survey(directory, begin, [HostJournal(str(name)) for name in begin["hosts"]], began, began)
+    reader, plan = Reader(directory), found.plan
     for entry in reader:
         event = entry.event
         found.ended_ns = max(found.ended_ns, entry.arrived_ns)
@@ -252,7 +253,7 @@ def survey(directory: Path) -> Survey:
 
 def _begin(directory: Path) -> tuple[dict[str, Any], int]:
     """The first `begin` that can be read, and when it was written; without one, host numbers mean nothing."""
-    for entry in read(directory):
+    for entry in Reader(directory):
         event = entry.event
         if event is not None and event.get("event") == "begin":
             return event, entry.arrived_ns
@@ -260,14 +261,9 @@ def _begin(directory: Path) -> tuple[dict[str, Any], int]:
 
 
 def _header(frame: Frame) -> tuple[int, str]:
-    """Source number and phase of a reading, from its first bytes."""
-    head = frame.payload[:80]
-    if frame.kind == "Z":
-        try:
-            head = zlib.decompressobj().decompress(frame.payload, 80)
-        except zlib.error:
-            return 0, ""
-    words = head.split(b" ", 2)
-    if len(words) < 3 or not words[0].isdigit() or len(words[0]) > 9:
+    """Source and phase of a reading; an empty phase if its header is malformed."""
+    try:
+        header = read_header(frame)
+    except ProtocolError:
         return 0, ""
-    return int(words[0]), words[1].decode("ascii", "replace")
+    return header.source, header.phase

@@ -8,22 +8,22 @@ from rollbook.sources.base import Source
 from rollbook.tables.incremental.layout import Layout, NewShape
 from rollbook.tables.incremental.lines import Lines, records_of
 
-__all__ = ["Sheet"]
+__all__ = ["SampleParser"]
 
 
-class Sheet:
+class SampleParser:
     """Takes the bodies of one source of one host, one after the other; `take` gives what came of them.
 
     `refused` counts samples that the parser refused. They make no row, nor do those without a readable page.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, incremental: bool = True) -> None:
         self.source, self.refused = source, 0
         self._layouts: list[Layout] = []
         self._layout: Layout | None = None
         self._lines: Lines | None = None
         self._connection, self._body, self._bad = -1, b"", False
-        self._plain = source.plain_numbers
+        self._incremental = incremental and source.plain_numbers
 
     def __len__(self) -> int:
         """How many values are held."""
@@ -58,7 +58,7 @@ class Sheet:
         if self._lines is not None:
             if self._lines.changed(pages):
                 return
-            self._plain = self._plain and not self._lines.given_up
+            self._incremental = self._incremental and not self._lines.given_up
         records = records_of(self.source, pages)
         layout = self._layout
         try:
@@ -69,4 +69,4 @@ class Sheet:
         if layout is None:
             layout = self._layout = Layout(self.source, records, self._connection)
             self._layouts.append(layout)
-        self._lines = Lines(self.source, pages, records, layout) if self._plain else None
+        self._lines = Lines(self.source, pages, records, layout) if self._incremental else None
