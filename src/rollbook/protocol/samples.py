@@ -9,12 +9,12 @@ first has data.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from rollbook.errors import ProtocolError
-from rollbook.protocol.plan import LARGEST, Plan
+from rollbook.protocol.plan import Plan
 from rollbook.protocol.varint import read_varint
 
 __all__ = ["Sample", "Unpacker", "entry_head"]
@@ -34,12 +34,17 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unpacker:
-    """Samples out of the sample frames of one host, in their order. `lost` counts those that could not be inflated."""
+    """Samples out of the sample frames of one host, in their order.
+
+    `on_lost` is called with the source and time of each sample that could not be inflated, `inflated` counts the bytes
+    of all others. A source has at most one sample in a frame, and no more text than its limit allows.
+    """
 
     def __init__(self, plan: Plan) -> None:
-        self._sources = len(plan.sources)
+        self._limits = plan.rooms
         self._inflaters: dict[int, zlib._Decompress] = {}
-        self.lost = 0
+        self.inflated = 0  # bytes
+        self.on_lost: Callable[[int, int], None] = lambda _source, _ts: None
 
     def restart(self) -> None:
         """Frames are missing, or a connection begins: what follows waits for the next key beat."""
@@ -48,19 +53,20 @@ class Unpacker:
     def beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
         """The samples of one frame; raises `ProtocolError` where it is none."""
         body: bytes | None = None
-        at, whole = 0, False
+        at, whole, seen = 0, False, 0
         while at < len(payload):
             source, flags, start, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
-            if len(data) != length or start > LATEST_START or source >= self._sources:
+            if len(data) != length or start > LATEST_START or source >= len(self._limits) or seen >> source & 1:
                 raise ProtocolError("a sample that is cut, or of no source")
+            seen |= 1 << source
             if not flags & SAME:
                 body, whole = self._body(source, flags, data)
             if whole:
                 yield Sample(source, ts, mono + start * 1000, body)
             else:
-                self.lost += 1
+                self.on_lost(source, ts)
 
     def _body(self, source: int, flags: int, data: bytes) -> tuple[bytes | None, bool]:
         """The pages, None for those of the sample before, and whether there is any knowing them."""
@@ -70,7 +76,8 @@ class Unpacker:
         if inflater is None or flags & UNCHANGED:
             return None, inflater is not None
         try:
-            body = inflater.decompress(data + FLUSHED, LARGEST)
+            body = inflater.decompress(data + FLUSHED, self._limits[source])
+            self.inflated += len(body)
             if not inflater.unconsumed_tail:
                 return body, True
         except zlib.error:
