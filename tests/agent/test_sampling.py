@@ -63,7 +63,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
 
 def samples(hand: HandAgent) -> list[dict[int, Pages]]:
     """The samples so far: by source, status and text of each page."""
-    unpacker, found, before = Unpacker(SOURCES), [], dict[int, Pages]()
+    unpacker, found, before, lost = Unpacker(SOURCES), [], dict[int, Pages](), list[int]()
+    unpacker.on_lost = lambda source, _: lost.append(source)
     for frame in hand.frames:
         if frame.kind == "S":
             beat = {}
@@ -72,7 +73,7 @@ def samples(hand: HandAgent) -> list[dict[int, Pages]]:
                     before[sample.source] = {p: (s, d.decode()) for p, s, d in split_pages(sample.body)}
                 beat[sample.source] = before[sample.source]
             found.append(beat)
-    assert not unpacker.lost
+    assert not lost
     return found
 
 

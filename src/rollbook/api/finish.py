@@ -69,7 +69,7 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if found.end_facts is False:
         notes.append("the end facts were skipped: nobody wanted to wait for them")
-    notes += clock_notes(hosts.series)
+    notes += clock_notes(hosts.series, hosts.clock_steps)
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
