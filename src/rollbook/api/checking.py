@@ -10,6 +10,7 @@ from rollbook.checks.subject import Subject, open_subject
 from rollbook.checks.verify import Verified
 from rollbook.checks.verify import verify as verified
 from rollbook.journal.log import unfinished
+from rollbook.mlperf import rounds
 from rollbook.records.findings import Findings
 
 __all__ = ["check", "subject_of", "verify"]
@@ -35,4 +36,5 @@ def subject_of(path: Path, **options: Any) -> Subject:
         from rollbook.api.finish import open_record  # noqa: PLC0415 - DuckDB takes its time to import
 
         open_record(path)
+    options.setdefault("mlperf_round", rounds.load())
     return open_subject(path, **options)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from rollbook.checks import declared, silence
-from rollbook.checks.mlperf import verdict_of
+from rollbook.checks.mlperf import judge
 from rollbook.checks.rule import Rule, of_module
 from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence
 from rollbook.checks.subject import Benchmark, Presence, Subject
 from rollbook.errors import CannotTell, NotApplicable, RollbookError, UsageError
 from rollbook.records.document import no_collecting
-from rollbook.records.findings import Finding, Findings, Outcome, RuleResult, worst
+from rollbook.records.findings import Compared, Finding, Findings, Outcome, RuleResult, worst
 
 __all__ = ["ask", "check", "rule", "rules"]
 
@@ -73,10 +73,7 @@ def check(run: Subject, silences: Sequence[Silence] = (), today: dt.date | None 
     found = Findings.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), groups, results)
     found.notes = [*run.strangers(), *silence.expired(silences, today)]
     if run.presence(Benchmark)[0] == "present":
-        found.verdict = verdict_of(found).name
-        silent = [one.id for one in results if one.id.startswith("mlperf-") and one.left_open]
-        if silent:
-            found.notes.append(f"{found.verdict} as far as it can be told: {', '.join(silent)} could not tell")
+        judge(found, run)
     return found
 
 
@@ -86,8 +83,11 @@ def ask(one: Rule, run: Subject) -> RuleResult:
     try:
         for need in one.needs:
             _must_be_there(*run.presence(need))
-        for finding in one.check(run):
-            result.findings.append(_completed(finding, one))
+        for found in one.check(run):
+            if isinstance(found, Compared):
+                result.values.append(found)
+            else:
+                result.findings.append(_completed(found, one))
         unread = run.unread(one.needs)
         _must_be_there("unknown" if unread else "present", unread)
     except NotApplicable as reason:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rollbook.records.findings import Finding, Severity
+from rollbook.records.findings import Compared, Finding, Severity
 
 if TYPE_CHECKING:
     from rollbook.checks.subject import Subject
@@ -43,7 +43,7 @@ class Manual:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One rule. `check` is pure: the same run gives the same findings.
+    """One rule. `check` is pure: the same run gives the same findings, and values that were compared.
 
     `needs` are record types (facts of hosts) and the other types `Subject.presence` knows. Where one of them is
     missing the rule is not asked: it is not applicable where no host has such a thing, else it could not tell.
@@ -52,7 +52,7 @@ class Rule:
     id: str
     severity: Severity
     needs: tuple[type, ...]
-    check: Callable[[Subject], Iterator[Finding]]
+    check: Callable[[Subject], Iterator[Finding | Compared]]
     manual: Manual
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollbook.hosts import fold
-from rollbook.records.findings import Change, Difference
+from rollbook.records.findings import Change, Difference, Findings
 
-__all__ = ["change_text", "difference_text", "some", "value_text"]
+__all__ = ["change_text", "difference_text", "some", "value_lines", "value_text"]
 
 LONGEST = 160
 MOST_NAMES = 5
@@ -69,6 +69,17 @@ def some(names: Sequence[str]) -> str:
     """The first few names, and how many there are besides."""
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def value_lines(findings: Findings) -> list[str]:
+    """A line for each value that a rule compared: `pass  mlperf-fsync-off  checkpoint.fsync: required yes; …`."""
+    lines = []
+    for rule in findings.rules:
+        for value in rule.values:
+            parts = {"required": value.required, "measured": value.measured, "declared": value.declared}
+            known = "; ".join(f"{name} {value_text(one)}" for name, one in parts.items() if one is not None)
+            lines.append(f"{rule.outcome:<15} {rule.id}  {value.what}: {known}")
+    return lines
 
 
 def _cut(text: str) -> str:

@@ -13,6 +13,7 @@ from rollbook.records.document import written_by
 
 __all__ = [
     "Change",
+    "Compared",
     "Difference",
     "Finding",
     "Findings",
@@ -80,13 +81,26 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     silenced: Silenced | None = None
 
 
+class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that a rule compared: what is required, and what was measured and declared; None where unknown."""
+
+    what: str
+    required: Any
+    measured: Any = None
+    declared: Any = None
+
+
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of one rule; `note` says why it does not apply or could not tell, or what its findings leave open."""
+    """What became of one rule; `note` says why it does not apply or could not tell, or what its findings leave open.
+
+    `values` are the values it compared, also where it passed; few rules list them.
+    """
 
     id: str
     outcome: Outcome
     note: str = ""
     findings: list[Finding] = []
+    values: list[Compared] = []
 
     @property
     def left_open(self) -> bool:
@@ -103,7 +117,11 @@ class GroupShown(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.findings/1"):
-    """Every rule's outcome over one record. `verdict` is MLPerf Storage's, for a benchmark of theirs."""
+    """Every rule's outcome over one record.
+
+    For a benchmark of MLPerf Storage, `verdict` is CLOSED, OPEN or INVALID by the rules of `round`; null means not
+    judged, and `not_judged` lists the missing inputs.
+    """
 
     rollbook: str = msgspec.field(default_factory=written_by)
     created: str
@@ -111,6 +129,8 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     groups: list[GroupShown]
     rules: list[RuleResult]
     verdict: str | None = None
+    round: str = ""
+    not_judged: list[str] = []
     notes: list[str] = []
 
     @classmethod
@@ -118,6 +138,13 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
         """From results, worst first."""
         ordered = sorted(rules, key=lambda result: -RANK[result.outcome])
         return cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict on a benchmark of MLPerf Storage in one line; empty for any other record."""
+        if self.verdict:
+            return f"MLPerf Storage: {self.verdict} (rules of {self.round})"
+        return f"MLPerf Storage: not judged; missing: {'; '.join(self.not_judged)}" if self.not_judged else ""
 
     def at_least(self, severity: Severity) -> list[Finding]:
         """The findings that count, of that severity or worse."""
