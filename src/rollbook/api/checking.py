@@ -10,6 +10,7 @@ from rollbook.checks.run_data import RunData, open_run_data
 from rollbook.checks.verify import Verified
 from rollbook.checks.verify import verify as verified
 from rollbook.journal.state import is_unfinished
+from rollbook.mlperf import rounds
 from rollbook.records.findings import Findings
 
 __all__ = ["check", "run_data_of", "verify"]
@@ -35,4 +36,5 @@ def run_data_of(path: Path, **options: Any) -> RunData:
         from rollbook.api.finish import open_record  # noqa: PLC0415 - DuckDB takes its time to import
 
         open_record(path)
+    options.setdefault("mlperf_round", rounds.load())
     return open_run_data(path, **options)

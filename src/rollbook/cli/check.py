@@ -17,13 +17,14 @@ from rollbook.checks.groups import named_groups
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
 from rollbook.checks.silence import read_silences
-from rollbook.checks.text import change_text, difference_text
+from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, Number, option
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.hosts import fold
+from rollbook.mlperf import rounds
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, Severity
@@ -60,6 +61,14 @@ MOST_LINES = 12  # fields shown of one finding; the document has all
     metavar="GB",
     help="Least memory of a client of MLPerf Storage, in GiB.",
 )
+@click.option(
+    "--round",
+    "round_name",
+    type=click.Choice(rounds.NAMES),
+    default=rounds.NEWEST,
+    show_default=True,
+    help="Round of MLPerf Storage's rules to judge by.",
+)
 @click.option("--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts with each other.")
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
 @click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
@@ -75,6 +84,7 @@ def command(
     silence: Path | None,
     description: Path | None,
     minimum_memory: float,
+    round_name: str,
     groups: tuple[str, ...],
     as_json: bool,
     explain: str | None,
@@ -94,6 +104,7 @@ def command(
         "expectations": read_expectations(expect) if expect else (),
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
+        "mlperf_round": rounds.load(round_name),
     }
     interrupted, coverage = False, None
     if record is not None:
@@ -119,9 +130,9 @@ def _live(reach: Reach, options: dict[str, Any]) -> tuple[RunData, bool]:
 
 
 def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:
-    """Nobody reached says more than what was found; findings say more than some hosts missing."""
+    """No host reached counts before findings; findings count before missing hosts and missing inputs."""
     reached = coverage.exit_code if coverage else 0
-    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached
+    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached or 3 * bool(findings.not_judged)
 
 
 def _explain(rules: list[Rule], *, full: bool) -> None:
@@ -141,8 +152,10 @@ def _show(findings: Findings) -> None:
         console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
     for note in findings.notes:
         console.print(Text(clean(note), "dim"), soft_wrap=True)
-    if findings.verdict:
-        click.echo(f"MLPerf Storage: {findings.verdict}")
+    for line in value_lines(findings):
+        console.print(Text(clean(line), "dim"), soft_wrap=True)
+    if findings.verdict_text:
+        click.echo(clean(findings.verdict_text))
     for line in _summary(findings):
         console.print(line, soft_wrap=True)
 

@@ -155,5 +155,7 @@ def _show_end(ended: Recording, console: Console) -> None:
             f"checks: {', '.join(bad) or 'nothing found'}; see rollbook check {shlex.quote(str(ended.path))}",
             soft_wrap=True,
         )
+        if text := ended.run.metadata.get("verification_text"):
+            console.print(clean(text), soft_wrap=True)
     page = ended.path / "report.html"
     console.print(f"record in {ended.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)

@@ -13,6 +13,7 @@ from rollbook.records.document import written_by
 
 __all__ = [
     "Change",
+    "Compared",
     "Difference",
     "Finding",
     "Findings",
@@ -86,13 +87,26 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     silenced: Silenced | None = None
 
 
+class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that a rule compared: what is required, and what was measured and declared; None where unknown."""
+
+    what: str
+    required: Any
+    measured: Any = None
+    declared: Any = None
+
+
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The outcome of one rule. `note` is why it does not apply or which input was missing."""
+    """The outcome of one rule. `note` is why it does not apply or which input was missing.
+
+    `values` are the values it compared, also if it passed; few rules list them.
+    """
 
     id: str
     outcome: Outcome
     note: str = ""
     findings: list[Finding] = []
+    values: list[Compared] = []
 
     @property
     def is_incomplete(self) -> bool:
@@ -112,7 +126,8 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     """The outcome of every rule over one record.
 
     `counts` has the findings by severity and `outcomes` the rules by outcome; a rule can have several findings, and
-    silenced findings do not count. `verdict` is that of MLPerf Storage, for its benchmarks.
+    silenced findings do not count. For a benchmark of MLPerf Storage, `verdict` is CLOSED, OPEN or INVALID by the rules
+    of `round`; null means not judged, and `not_judged` lists the missing inputs.
     """
 
     rollbook: str = msgspec.field(default_factory=written_by)
@@ -122,6 +137,8 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     groups: list[GroupSummary]
     rules: list[RuleResult]
     verdict: str | None = None
+    round: str = ""
+    not_judged: list[str] = []
     notes: list[str] = []
 
     @classmethod
@@ -141,6 +158,13 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     def warnings(self) -> list[Finding]:
         """The findings of severity warn that are not silenced."""
         return self._counted("warn")
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict on a benchmark of MLPerf Storage in one line; empty for any other record."""
+        if self.verdict:
+            return f"MLPerf Storage: {self.verdict} (rules of {self.round})"
+        return f"MLPerf Storage: not judged; missing: {'; '.join(self.not_judged)}" if self.not_judged else ""
 
     def at_least(self, severity: Severity) -> list[Finding]:
         """The findings of that severity or worse that are not silenced."""
