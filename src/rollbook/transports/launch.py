@@ -119,7 +119,7 @@ class Launch:
             # The token goes by the environment, which only its owner can read; argv anybody can.
             environ = {**os.environ, agent.TOKEN: self.token}
             program = argv(self._listener.port)
-            self._pipe = Pipe(program, environ, mortal=True, listener=self._complained.feed)
+            self._pipe = Pipe(program, environ, mortal=True, roomy=True, listener=self._complained.feed)
         except AgentFailed:
             self._listener.close()
             raise

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ __all__ = ["Ending", "Pipe"]
 
 STDERR_KEPT = 16 * 1024
 READ_SIZE = 256 * 1024
+ROOM = 1 << 20  # as much as anybody may ask for, pipe(7)
 PR_SET_PDEATHSIG = 1  # prctl(2)
 LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec that may deadlock
 
@@ -38,7 +40,8 @@ class Pipe:
     """The channel to a child process in a session of its own: Ctrl-C belongs to us, we end children in order.
 
     Most programs end when their stdin does; one that does not is to be `mortal`, and the kernel ends it with us.
-    `listener` is given what comes on stderr.
+    `listener` is given what comes on stderr. Pipes that are `roomy` take much more before we read it: some programs
+    drop what they could not write when they end.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Pipe:
         environ: Mapping[str, str] | None = None,
         *,
         mortal: bool = False,
+        roomy: bool = False,
         listener: Callable[[bytes], None] | None = None,
     ) -> None:
         try:
@@ -66,6 +70,9 @@ class Pipe:
         self._in, self._out, self._err = (file for file in files if file is not None)
         for file in (self._in, self._out, self._err):
             os.set_blocking(file.fileno(), False)
+            if roomy:
+                with contextlib.suppress(OSError):  # the user's pipes may be as large together as is allowed
+                    fcntl.fcntl(file, fcntl.F_SETPIPE_SZ, ROOM)
         self._stderr, self._listener = bytearray(), listener
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._writing = asyncio.Lock()
