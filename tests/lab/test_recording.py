@@ -44,7 +44,7 @@ def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, st
     """Record all hosts of a lab while something happens to them; the end must come within `stop` seconds."""
     options = Options(via="ssh", ssh_config=str(lab.ssh_config), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
-    settings = Settings(hosts=hosts, options=options, results=results, interval=interval, report=False)
+    settings = Settings(hosts=hosts, options=options, results_dir=results, interval=interval, report=False)
 
     async def main() -> Record:
         recording = Recording(settings)
@@ -54,7 +54,7 @@ def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, st
         await recording.end(facts=stop > 1)
         assert time.monotonic() - began < stop
         recording.finish()
-        return recording.run
+        return recording.record
 
     return asyncio.run(main())
 

@@ -21,7 +21,7 @@ from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import READABLE, split_pages
 from rollbook.records.document import read
-from rollbook.records.layout import Leaf
+from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record, RecordHosts
 from rollbook.sources import catalogue
 from rollbook.sql import connection as store
@@ -374,7 +374,7 @@ def test_derive(recorded: Path, tmp_path: Path) -> None:
     assert unfinished(tmp_path)
     _, sealed, hosts = derive(tmp_path)
     assert unfinished(tmp_path)
-    Leaf(tmp_path, "test", "20261115_000000").write_manifest()
+    RecordDirectory(tmp_path, "test", "20261115_000000").write_manifest()
     assert not unfinished(tmp_path)
     (start,), (end,), (series,) = hosts.start, hosts.end, hosts.series
     assert start.status == end.status == series.status == "complete"

@@ -1,11 +1,12 @@
-"""Snapshots as a function: the facts of every host, now."""
+"""Snapshots: the facts of every host, now."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
+from rollbook.api.keywords import SnapshotOptions
 from rollbook.api.options import at_once, hosts_of, listed, outside_a_loop, ways
 from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
@@ -17,25 +18,25 @@ from rollbook.transports import fallback, route
 __all__ = ["snapshot", "snapshot_async"]
 
 
-async def snapshot_async(
-    hosts: str | Sequence[str] = (), *, sources: str | Sequence[str] = (), fanout: int = 64, **options: Any
-) -> Snapshot:
-    """The facts of every host, now; without hosts, of this machine.
+async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
+    """Read the facts of every host now; without hosts, of this machine.
 
-    `hosts` is a nodeset or several, `sources` names one to read, or several (all by default), `options` are the fields
-    of `rollbook.transports.Options`.
+    `hosts` is a nodeset or a list of them; for the options see `SnapshotOptions`. A host that fails is in the result
+    with its reason; `UsageError` is raised for values that cannot be used.
     """
-    asked = hosts_of(hosts)
-    plan = Plan.of([catalogue.source(name) for name in listed(sources)] or catalogue.load())
-    way = ways(**options)
+    transport: dict[str, Any] = {name: value for name, value in options.items() if name not in ("sources", "fanout")}
+    requested, reach = hosts_of(hosts), ways(**transport)
+    names = listed(options.get("sources", ()))
+    plan = Plan.of([catalogue.source(name) for name in names] or catalogue.load())
     created = iso_now()
-    records = await gather(asked, route(way), plan, timeout=way.timeout, fanout=at_once(fanout), fallback=fallback(way))
-    return Snapshot.of(created, records)
+    fanout = at_once(options.get("fanout", 64))
+    results = await gather(
+        requested, route(reach), plan, timeout=reach.timeout, fanout=fanout, fallback=fallback(reach)
+    )
+    return Snapshot.of(created, results)
 
 
-def snapshot(
-    hosts: str | Sequence[str] = (), *, sources: str | Sequence[str] = (), fanout: int = 64, **options: Any
-) -> Snapshot:
+def snapshot(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
     """As `snapshot_async`, for code without an event loop."""
     outside_a_loop("rollbook.snapshot", "await rollbook.snapshot_async(...)")
-    return asyncio.run(snapshot_async(hosts, sources=sources, fanout=fanout, **options))
+    return asyncio.run(snapshot_async(hosts, **options))

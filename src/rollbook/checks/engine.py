@@ -15,7 +15,7 @@ from rollbook.checks.rules import written
 from rollbook.checks.silence import Silence
 from rollbook.checks.subject import Benchmark, Presence, Subject
 from rollbook.errors import CannotTell, NotApplicable, RollbookError, UsageError
-from rollbook.records.document import no_collecting
+from rollbook.records.document import without_gc
 from rollbook.records.findings import Finding, Findings, Outcome, RuleResult, worst
 from rollbook.times import iso_time
 
@@ -63,7 +63,7 @@ def check(run: Subject, silences: Sequence[Silence] = (), today: dt.date | None 
     """Ask every rule; the document holds what each said."""
     now = dt.datetime.now(dt.UTC)
     today = today or now.date()
-    with no_collecting():
+    with without_gc():
         results = [ask(one, run) for one in rules()]
     for result in results:
         for finding in result.findings:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
-from rollbook.records.findings import GroupShown
+from rollbook.records.findings import HostGroup
 from rollbook.records.hosts import HostResult
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.cpuinfo import CpuInfo
@@ -27,9 +27,9 @@ class Group:
     def __init__(self, name: str, profile: str, hosts: Sequence[HostResult], *, chosen: bool) -> None:
         self.name, self.profile, self.hosts, self.chosen = name, profile, list(hosts), chosen
 
-    def shown(self) -> GroupShown:
+    def shown(self) -> HostGroup:
         """The group without its records."""
-        return GroupShown(self.name, self.profile, [host.name for host in self.hosts])
+        return HostGroup(self.name, self.profile, [host.name for host in self.hosts])
 
 
 def profile_of(host: HostResult) -> str:

@@ -14,8 +14,8 @@ from rollbook.journal.log import must_be_over, unfinished
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.findings import Findings
-from rollbook.records.layout import Manifest, ManifestEntry, files_of, size_and_hash
-from rollbook.records.locate import is_record, no_record
+from rollbook.records.layout import Manifest, ManifestEntry, list_files, size_and_hash
+from rollbook.records.locate import is_record, not_a_record
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
 from rollbook.records.timeseries import TimeSeriesData
@@ -58,7 +58,7 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
     manifest = read(path / MANIFEST, Manifest)
     found = Verified(path=str(path), files=len(manifest.files), bytes=sum(entry.size for entry in manifest.files))
     # A manifest comes from elsewhere: only what lies in the record is read, whatever the manifest names.
-    there, listed = files_of(path), {entry.path for entry in manifest.files}
+    there, listed = list_files(path), {entry.path for entry in manifest.files}
     for entry in manifest.files:
         found.problems += _file(there.get(entry.path), entry)
     own = {MANIFEST, signature_file(path / MANIFEST).name}
@@ -81,7 +81,7 @@ def _no_manifest(path: Path) -> RecordError:
     must_be_over(path)
     if unfinished(path):
         return RecordError(f"{path} was never finished; `rollbook recover` does that")
-    return RecordError(f"{path / MANIFEST} is not there") if is_record(path) else no_record(path)
+    return RecordError(f"{path / MANIFEST} is not there") if is_record(path) else not_a_record(path)
 
 
 def _file(path: Path | None, entry: ManifestEntry) -> Iterator[Problem]:

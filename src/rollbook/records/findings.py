@@ -1,4 +1,4 @@
-"""What checks say: findings, the outcome of each rule, and the document that holds them all."""
+"""Results of checks: findings, the outcome of each rule, and the document that holds them all."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.records.document import written_by
+from rollbook.records.document import current_version
 
 __all__ = [
     "Change",
     "Difference",
     "Finding",
     "Findings",
-    "GroupShown",
+    "HostGroup",
     "Outcome",
+    "RuleList",
+    "RuleManual",
     "RuleResult",
     "Severity",
     "Silenced",
@@ -30,14 +32,14 @@ RANK: dict[str, int] = {"not-applicable": 0, "pass": 1, "could-not-tell": 2, "wa
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A value, and the hosts that have it; null where the host has none."""
+    """A value and the hosts that have it; null if the hosts have none."""
 
     value: Any
     hosts: list[str]
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that hosts disagree on: the value most have first. `row` names the device where there is one."""
+    """One field that differs between hosts, majority value first. `row` names the device, if any."""
 
     field: str
     values: list[Value]
@@ -46,7 +48,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that was one thing and then another; null where there was none. `mode` is how it compares."""
+    """One field that changed; null if it had no value. `mode` is how the field is compared."""
 
     field: str
     before: Any
@@ -64,9 +66,9 @@ class Silenced(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One thing that a rule found. `hosts` are those to look at; `evidence` are the numbers it rests on.
+    """One thing that a rule found. `hosts` are the affected hosts; `evidence` holds the numbers behind it.
 
-    A rule leaves `severity` and `advice` empty where its own hold.
+    A rule leaves `severity` and `advice` empty to use its own defaults.
     """
 
     message: str
@@ -81,7 +83,7 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of one rule; `note` says why it does not apply or could not tell, or what its findings leave open."""
+    """The outcome of one rule; `note` is why it does not apply or could not tell, or which input was incomplete."""
 
     id: str
     outcome: Outcome
@@ -90,12 +92,26 @@ class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def left_open(self) -> bool:
-        """Whether there is something that the rule could not see, whatever it found besides."""
+        """Whether part of the rule's input was missing, whatever it found in the rest."""
         return bool(self.note) and self.outcome != "not-applicable"
 
 
-class GroupShown(msgspec.Struct, frozen=True):
-    """A group of like hosts: its name, what they have in common, its members."""
+class RuleManual(msgspec.Struct, frozen=True):
+    """A rule's id, its severity and its manual."""
+
+    id: str
+    severity: Severity
+    manual: str
+
+
+class RuleList(msgspec.Struct, tag_field="schema", tag="rollbook.rules/1"):
+    """The document of `rollbook check --list --json`."""
+
+    rules: list[RuleManual]
+
+
+class HostGroup(msgspec.Struct, frozen=True):
+    """A group of similar hosts: its name, what they have in common, its members."""
 
     name: str
     profile: str
@@ -103,24 +119,24 @@ class GroupShown(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.findings/1"):
-    """Every rule's outcome over one record. `verdict` is MLPerf Storage's, for a benchmark of theirs."""
+    """The outcome of every rule for one record. `verdict` is MLPerf Storage's, for its benchmarks."""
 
-    rollbook: str = msgspec.field(default_factory=written_by)
+    rollbook: str = msgspec.field(default_factory=current_version)
     created: str
     outcomes: dict[str, int]
-    groups: list[GroupShown]
+    groups: list[HostGroup]
     rules: list[RuleResult]
     verdict: str | None = None
     notes: list[str] = []
 
     @classmethod
-    def of(cls, created: str, groups: list[GroupShown], rules: list[RuleResult]) -> Findings:
+    def of(cls, created: str, groups: list[HostGroup], rules: list[RuleResult]) -> Findings:
         """From results, worst first."""
         ordered = sorted(rules, key=lambda result: -RANK[result.outcome])
         return cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
 
     def at_least(self, severity: Severity) -> list[Finding]:
-        """The findings that count, of that severity or worse."""
+        """The findings of that severity or worse that are not silenced."""
         wanted = RANK[severity]
         found = (finding for result in self.rules for finding in result.findings if finding.silenced is None)
         return [finding for finding in found if RANK[finding.severity or "fail"] >= wanted]

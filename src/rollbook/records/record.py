@@ -1,6 +1,6 @@
-"""A run as it is read back: what every host was at the start and at the end, and how its series went.
+"""A record as it is read: the facts of every host at start and end, and the state of its series.
 
-`hosts.json` of a record holds a `RecordHosts`; it is all that checks, diff and the page need besides `series/`.
+`hosts.json` of a record holds a `RecordHosts`; checks, diff and the page need nothing else besides `series/`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.document import read, written_by
+from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
-from rollbook.records.locate import no_record
+from rollbook.records.locate import not_a_record
+from rollbook.records.reading import read_regular, require_directory, require_regular
 
 __all__ = ["ClockJump", "ClockPoint", "Gap", "Phase", "Record", "RecordHosts", "SeriesHost"]
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A named stretch of the run, in nanoseconds of the collector's clock."""
+    """A named part of the run, in nanoseconds of the collector's clock."""
 
     name: str
     start_ns: int
@@ -28,7 +29,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """A stretch without samples of a host, and why: `connection lost`, `rebooted`, `thinned out`, …."""
+    """A time without samples of a host, and why: `connection lost`, `rebooted`, `thinned out`, …."""
 
     start_ns: int
     end_ns: int
@@ -43,18 +44,18 @@ class ClockPoint(msgspec.Struct, frozen=True):
 
 
 class ClockJump(msgspec.Struct, frozen=True):
-    """A host's wall clock went `by_ns` further than its monotonic clock; noticed at `at_ns` of the collector's."""
+    """A host's wall clock advanced `by_ns` more than its monotonic clock; detected at `at_ns` of the collector's."""
 
     at_ns: int
     by_ns: int
 
 
 class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How the series of one host went. Times are on the collector's clock.
+    """The series of one host. Times are on the collector's clock.
 
-    `clocks` are measurements of its clock; of a run of many hours, those that are known best. `clock_steps` are the
-    moments at which somebody set the host's clock, `suspends` those at which the host came back from a sleep that was
-    so long; samples are at their true times all the same.
+    `clocks` are measurements of the host's clock; of a long run, the most exact ones. `clock_steps` are the times at
+    which the host's clock was set, `suspends` those at which the host resumed, each with its length; sample times are
+    corrected for both.
     """
 
     name: str
@@ -76,12 +77,12 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.run/1"):
-    """Everything known of the hosts of a run; a record that is only a snapshot has no end and no series.
+    """The hosts of a run; a record of a single snapshot has no end and no series.
 
-    `merged` is the number of beats in one kept sample, more than one where a limit made the step coarser.
+    `merged` is the number of beats in one stored sample, more than one if the sample limit merged neighbours.
     """
 
-    rollbook: str = msgspec.field(default_factory=written_by)
+    rollbook: str = msgspec.field(default_factory=current_version)
     started_ns: int
     ended_ns: int
     interval_seconds: float | None = None
@@ -93,17 +94,17 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
 
     @property
     def hosts(self) -> list[HostResult]:
-        """Start and end records."""
+        """The results of start and end."""
         return self.start + self.end
 
     @property
     def without_python(self) -> list[str]:
-        """The hosts that the stand-in looked at, which samples in whole seconds."""
+        """The hosts read by the shell stand-in, which samples in whole seconds."""
         return list(dict.fromkeys(host.name for host in self.hosts if host.agent == "sh"))
 
     @property
     def outcome(self) -> list[HostResult]:
-        """Each host as it was at the start; one that was whole then and not afterwards is partial, and says why."""
+        """Each host as it was at the start; a complete host that was not complete later is partial, with the reason."""
         later = {host.name: f"at the end: {host.reason}" for host in self.end if host.status != "complete"}
         later |= {host.name: host.reason for host in self.series if host.status != "complete"}
         return [
@@ -115,7 +116,7 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
 
     @property
     def coverage(self) -> Coverage:
-        """What became of the hosts asked for."""
+        """How many hosts were requested, and how many have each status."""
         return Coverage.of(self.outcome)
 
 
@@ -127,15 +128,15 @@ class Record:
 
     @classmethod
     def open(cls, path: Path) -> Record:
-        """Open a record directory; raises `RecordError` that says what is missing or unreadable."""
+        """Open a record directory; the `RecordError` names what is missing or unreadable."""
         found = sorted(path.glob("*_metadata.json"))
         if not found:
-            raise no_record(path)
+            raise not_a_record(path)
         if len(found) > 1:
             raise RecordError(f"{path} is not a record: it has {len(found)} files named *_metadata.json, not one")
         try:
-            metadata = json.loads(found[0].read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            metadata = json.loads(read_regular(found[0]))
+        except (ValueError, RecursionError) as error:
             raise RecordError(f"{found[0]}: {error}") from error
         if not isinstance(metadata, dict):
             raise RecordError(f"{found[0]} is not a JSON object")
@@ -143,9 +144,13 @@ class Record:
 
     @property
     def coverage(self) -> Coverage:
-        """What became of the hosts asked for."""
+        """How many hosts were requested, and how many have each status."""
         return self.hosts.coverage
 
     def series_files(self) -> dict[str, Path]:
-        """The tables of the series, by source name."""
-        return {path.stem: path for path in sorted((self.path / "series").glob("*.parquet"))}
+        """The tables of the series, by source name; raises `RecordError` for one that is not a regular file."""
+        require_directory(self.path / "series")
+        found = {path.stem: path for path in sorted((self.path / "series").glob("*.parquet"))}
+        for path in found.values():
+            require_regular(path)
+        return found

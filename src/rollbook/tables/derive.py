@@ -14,7 +14,7 @@ from rollbook.journal.log import must_be_over, segments
 from rollbook.journal.samples import Segments
 from rollbook.journal.survey import Survey, survey
 from rollbook.records.document import encode
-from rollbook.records.locate import is_record, no_record
+from rollbook.records.locate import is_record, not_a_record
 from rollbook.records.record import RecordHosts
 from rollbook.tables.seal import Sealed, seal
 
@@ -29,7 +29,7 @@ def derive(path: Path) -> tuple[Survey, Sealed, RecordHosts]:
     raw = path / "raw"
     must_be_over(path)
     if not segments(raw):
-        raise RecordError(f"{path} has no raw log to recover from") if is_record(path) else no_record(path)
+        raise RecordError(f"{path} has no raw log to recover from") if is_record(path) else not_a_record(path)
     found = survey(raw)
     sealed = seal(found, path / "series", max_samples=int(found.begin.get("max_samples") or 0))
     hosts = hosts_of(found, sealed.merged)

@@ -8,13 +8,16 @@ processes of their own, and the parts they write are put together in the order o
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import gc
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +37,7 @@ WINDOW = 8 << 20  # values of one host that are held before they are written
 TURN, MOST_WAITING = 1024, 16_384  # samples that wait to be read: usually, and while they may not be parted
 A_SAMPLE = 64 << 10  # bytes; a larger one counts as several
 WORTH_A_PROCESS = 20_000  # frames
+PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclasses.dataclass
@@ -52,10 +56,9 @@ class Sealed:
 def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int | None = None) -> Sealed:
     """Write the tables of a journal into `target`; each replaces the one before as a whole."""
     merged, merge = merging(survey, max_samples)
-    scratch = target / ".parts"
-    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        scratch.mkdir(parents=True)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".parts-", dir=target))
     except OSError as error:
         raise RecordError(f"cannot write to {target}: {error.strerror}") from error
     try:
@@ -116,7 +119,8 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
         done += len(host.places)
     # Not multiprocessing: it would import the caller's program anew, or fork its threads.
     argv = [sys.executable, "-P", "-c", "from rollbook.tables.seal import work; work()"]
-    workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in groups]
+    # In their own process group, so that Ctrl-C reaches only this process, which decides what it means.
+    workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) for _ in groups]
     answers = []
     try:
         for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
@@ -145,6 +149,7 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
 def work() -> None:
     """What a process of its own does: a job on stdin, its share on stdout."""
     gc.disable()  # nothing here refers to itself, and looking for it takes its time
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives the process that reads it
     answer = os.dup(1)
     os.dup2(2, 1)  # whatever else may write to stdout must not get into the answer
     job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
