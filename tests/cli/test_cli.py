@@ -130,8 +130,11 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
         (["hosts", "--frobnicate"], "No such option"),
         (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),
-        (["hosts", "--fold", "--json"], "--fold is a way to list hosts"),
-        (["record", "--max-timeseries-samples", "1", "--results-dir", "/nonexistent"], "ask for 2 at least"),
+        (["hosts", "--fold", "--json"], "--fold cannot be combined"),
+        (
+            ["record", "--max-timeseries-samples", "1", "--results-dir", "/nonexistent"],
+            "max_samples must be at least 2",
+        ),
         (["hosts", "--fanout", "0"], "--fanout"),
         (["hosts", "--timeout", "soon"], "--timeout"),
         (["hosts", "--timeout", "nan"], "--timeout"),
@@ -198,7 +201,7 @@ def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str
         RecordDirectory(leaf, "snapshot", leaf.name).write_snapshot(snapshot, {})
     for path, message in (
         (tmp_path / "nope", "nope does not exist"),
-        (document, "s.json is a snapshot document; only check, diff and describe read it"),
+        (document, "s.json is a snapshot document, which only check, diff and describe read"),
         (other, "other.json is a file, and a record is a directory"),
         (results, f"results is not a record; the newest below it: {', '.join(map(str, leaves[:0:-1]))}\n"),
     ):
@@ -227,7 +230,7 @@ def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:
         assert f"written to {place / 'page.html'} (" in result.err
 
 
-@pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/" + "x" * 250])
+@pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/" + "x" * 256])
 def test_output_that_cannot_be_written(rollbook: Rollbook, tmp_path: Path, output: str) -> None:
     """Said in a line."""
     path = tmp_path / "s.json"
@@ -312,7 +315,7 @@ def test_json_is_one_document_with_its_schema(rollbook: Rollbook) -> None:
     hosts = {"a": FakeHost(pages=linux("a")), "b": FakeHost(fails=Refused("no")), "c": FakeHost(python=None)}
     for argv, schema in [
         (["hosts"], "rollbook.hosts/1"),
-        (["hosts", "--check"], "rollbook.check/1"),
+        (["hosts", "--check"], "rollbook.host-check/1"),
         (["snapshot"], "rollbook.snapshot/1"),
     ]:
         document = json.loads(rollbook(*argv, "--json", hosts=hosts).out)

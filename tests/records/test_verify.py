@@ -112,7 +112,7 @@ def test_missing_added_and_longer_files(record: Path) -> None:
         ("training_20260801_000000_metadata.json", '{"benchmark_type": "training"}', "lacks run_datetime"),
         ("training_20260801_000000_metadata.json", "{", "not JSON"),
         ("training_20260801_000000_metadata.json", "[" * 100_000, "not JSON"),
-        ("hosts.json", "[" * 100_000, "not the document"),
+        ("hosts.json", "[" * 100_000, "not a valid document"),
         ("training_20260801_000000_cluster_info.json", "{}", "total_memory_bytes"),
         ("training_20260801_000000_timeseries.json", '{"num_samples": 1}', "collection_interval_seconds"),
     ],
@@ -190,7 +190,7 @@ def test_signature(record: Path, key: Path) -> None:
     assert (found.signature.good, found.signature.signer) == (True, "ada@example.org")
     unknown = check_signature(record / "manifest.json", None)
     assert unknown.good
-    assert "anybody" in unknown.note
+    assert "anyone" in unknown.note
 
     other = key.with_name("other")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from rollbook import times
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, current_version, encode, read
@@ -109,7 +109,7 @@ class RecordDirectory:
         entries = []
         for name, path in list_files(self.path).items():
             # A file of the command may have been removed meanwhile, or be unreadable for us.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RecordError):
                 if path != manifest:
                     entries.append(ManifestEntry(name, *size_and_hash(path)))
         write_file(manifest, encode(Manifest(entries, list_others(self.path))))
