@@ -392,7 +392,7 @@ def test_a_launcher_need_not_wait_for_us() -> None:
     """Its pipes take what it prints at its end while we are busy: Open MPI drops what it could not write."""
 
     async def main() -> None:
-        pipe = Pipe(["sh", "-c", "head -c 900k /dev/zero; head -c 900k /dev/zero >&2; exit 4"], roomy=True)
+        pipe = Pipe(["sh", "-c", "head -c 900k /dev/zero; head -c 900k /dev/zero >&2; exit 4"], large_buffers=True)
         until(lambda: pipe.code == 4)  # the loop does not run meanwhile
         await pipe.close()
 
