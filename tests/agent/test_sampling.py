@@ -159,7 +159,8 @@ def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_pat
     assert answers == [{f"{tmp_path}/answers": ("ok", "here\n")}] * len(answers)
     assert len(answers) > 5
     walls = [frame.wall for frame in hand.frames if frame.kind == "S"]
-    assert all(80e6 < after - before < 120e6 for before, after in itertools.pairwise(walls))
+    steps = sorted(after - before for before, after in itertools.pairwise(walls))
+    assert 80e6 < steps[len(steps) // 2] < 120e6, "a busy machine delays single beats, a blocked file all of them"
     hand.order("stop")
     assert b"stuck=0" in hand.kind("E", 1).payload
     hand.process.wait(1)
