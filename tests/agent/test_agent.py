@@ -22,6 +22,7 @@ from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
 
 SOURCE = agent.text()
 SHELLS = ["dash", "bash", "busybox sh"]
@@ -34,6 +35,11 @@ def hand() -> Iterator[HandAgent]:
     """An agent under this Python, binary carrier."""
     with HandAgent() as running:
         yield running
+
+
+def running(command: str) -> bool:
+    """Whether a process with this in its command line exists."""
+    return not subprocess.run(["pgrep", "-f", command], capture_output=True, check=False).returncode
 
 
 def test_packed_size() -> None:
@@ -121,11 +127,11 @@ def test_hello_and_goodbye(hand: HandAgent) -> None:
 
 def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
     """Pings are answered while sources are still being read."""
-    hand.order("source 0 0 4096 5000", "run sleep 3", "go now", "ping 1")
-    began = time.monotonic()
-    pong = hand.kind("P", 2)
-    assert time.monotonic() - began < 2
-    assert abs(pong.wall - time.time_ns()) < 2e9
+    hand.order("source 0 0 4096 60000", "run sleep 60", "go now")
+    before = time.time_ns()
+    hand.order("ping 1")
+    assert before < hand.kind("P").wall < time.time_ns()
+    assert not hand.readings()
 
 
 def test_a_program_that_ignores_sigterm_affects_only_itself(hand: HandAgent, tmp_path: Path) -> None:
@@ -134,19 +140,17 @@ def test_a_program_that_ignores_sigterm_affects_only_itself(hand: HandAgent, tmp
     stubborn.write_text("#!/bin/sh\ntrap '' TERM HUP INT\nsleep 1000 &\necho started\nwait\nsleep 1000\n")
     stubborn.chmod(0o755)
     hand.order("source 0 0 4096 700", f"run {stubborn}", "source 1 0 4096 2000", "read /proc/version", "go now")
-    began = time.monotonic()
     hand.kind("D")
-    assert time.monotonic() - began < 3
     readings = hand.readings()
     assert readings["0"].startswith(b"0 now timed-out")
     assert b"Linux version" in readings["1"]
-    assert not subprocess.run(["pgrep", "-f", str(stubborn)], capture_output=True, check=False).stdout
+    assert not running(str(stubborn))
 
 
 def test_output_without_end_is_truncated(hand: HandAgent) -> None:
     """A program that never stops writing is truncated at its limit and ended."""
-    hand.order("source 0 0 1000 5000", "run yes", "go now")
-    hand.kind("D", 4)
+    hand.order("source 0 0 1000 60000", "run yes", "go now")
+    hand.kind("D")
     assert b"truncated 1000 yes\n" in hand.readings()["0"]
 
 
@@ -272,10 +276,11 @@ def test_secrets_do_not_leave_the_host() -> None:
 
 
 @pytest.mark.parametrize("how", ["stdin", signal.SIGTERM, signal.SIGHUP, "stdout"])
-def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> None:
+def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
     """When stdin ends, on signals, and when stdout is closed; its children end with it."""
+    endless = f"sleep 61.{os.getpid()}"
     hand.kind("H")
-    hand.order("source 0 1 4096 60000", "run sleep 61.25", "go now", "sample 100000000")
+    hand.order("source 0 1 4096 60000", f"run {endless}", "go now", "sample 100000000")
     hand.kind("S")
     assert hand.process.stdin is not None
     assert hand.process.stdout is not None
@@ -285,32 +290,34 @@ def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> 
         hand.process.stdout.close()
     elif isinstance(how, signal.Signals):
         hand.process.send_signal(how)
-    hand.process.wait(1.5)
-    time.sleep(0.1)
-    assert not subprocess.run(["pgrep", "-f", "sleep 61.25"], capture_output=True, check=False).stdout
+    hand.process.wait(10)
+    until(lambda: not running(endless), 10)
 
 
 def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
-    """Samples are taken on multiples of the interval on the collector's clock, none lost, none twice."""
+    """Samples come at multiples of the interval of the collector's clock, none twice; the agent reports late ones."""
     hand.order("source 0 1 4096 2000", "read /proc/uptime", "clock 30000000", "sample 100000000")
-    for _ in range(10):
+    for _ in range(20):
         hand.kind("S")
+    hand.order("stop")
+    cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
     walls = [frame.wall + 30_000_000 for frame in hand.frames if frame.kind == "S"]
     beats = [wall // 100_000_000 for wall in walls]
-    assert beats == list(range(beats[0], beats[0] + len(beats)))
-    # Never early; a busy machine may delay single beats, but without the offset all would be 70 ms late.
-    assert sorted(wall % 100_000_000 for wall in walls)[len(walls) // 2] < 30_000_000
+    assert sorted(set(beats)) == beats
+    assert beats[-1] - beats[0] + 1 - len(beats) <= int(cost["missed"])
+    late = sum(wall % 100_000_000 > 10_000_000 for wall in walls)
+    assert late <= int(cost["late"]) + 3, "the agent may be interrupted between its look at the clock and the sample"
 
 
 def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:
     """If its output is not read, the agent skips samples and reports the gap; its memory stays bounded."""
-    hand.order("source 0 1 262144 2000", "read /proc/kallsyms", "sample 100000000")
+    hand.order("source 0 1 262144 2000", "read /dev/urandom", "sample 100000000")
     hand.kind("S")
     time.sleep(3)
     hand.order("stop")
     end = hand.kind("E")
     cost = dict(line.split("=") for line in end.payload.decode().split())
-    assert int(cost["samples"]) + int(cost["thinned"]) >= 25
+    assert int(cost["thinned"]) > 0
     assert int(cost["peak_kib"]) < 60_000
 
 
@@ -372,9 +379,8 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
             texts.append(streams.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
     ticks = [int(line.split()[1]) for text in texts for line in text.decode().splitlines() if line.startswith("tick")]
     assert ticks == list(range(1, len(ticks) + 1))
-    assert len(ticks) >= 10
+    assert len(ticks) >= 5
     assert b"every 100" in texts[-1]
     hand.order("stop")
     hand.kind("E")
-    time.sleep(0.2)
-    assert not subprocess.run(["pgrep", "-f", str(program)], capture_output=True, check=False).stdout
+    until(lambda: not running(str(program)), 10)

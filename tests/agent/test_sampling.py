@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -38,6 +39,7 @@ from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing.journals import Script, body_of
 from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
 
 SHELLS = ["dash", "bash", "busybox"]
 SOURCES = Plan((catalogue.source("loadavg"),) * 4)  # as many as any test here samples
@@ -61,7 +63,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
 
 def samples(hand: HandAgent) -> list[dict[int, Pages]]:
     """The samples so far: by source, status and text of each page."""
-    unpacker, found, before = Unpacker(SOURCES), [], dict[int, Pages]()
+    unpacker, found, before, lost = Unpacker(SOURCES), [], dict[int, Pages](), list[int]()
+    unpacker.on_lost = lambda source, _: lost.append(source)
     for frame in hand.frames:
         if frame.kind == "S":
             beat = {}
@@ -70,7 +73,7 @@ def samples(hand: HandAgent) -> list[dict[int, Pages]]:
                     before[sample.source] = {p: (s, d.decode()) for p, s, d in split_pages(sample.body)}
                 beat[sample.source] = before[sample.source]
             found.append(beat)
-    assert not unpacker.lost
+    assert not lost
     return found
 
 
@@ -89,10 +92,10 @@ def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_pat
     program.write_text(f"#!/bin/sh\necho process $$\n{fate}\n")
     program.chmod(0o755)
     hand.order("source 0 1 4096 200", f"loop {program}", "sample 100000000")
-    until = time.monotonic() + 8
+    deadline = time.monotonic() + 30
     outputs: list[str] = []
     while len(set(outputs)) < 2:
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         hand.kind("S")
         pages = [page for sample in samples(hand) for page in sample.get(0, {}).values()]
         outputs = [text for status, text in pages if status == "ok" and text]
@@ -117,15 +120,25 @@ def test_a_child_that_ends_slowly_is_not_stuck(
     monkeypatch.setattr(loop, "LEAVING", leaving)
     child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     try:
-        own.dying, until = [child.pid], time.monotonic() + 20
-        while stuck and not is_stuck(child.pid):
-            assert time.monotonic() < until
+        own.dying = [child.pid]
+        until(lambda: not stuck or is_stuck(child.pid))
         own.goodbye()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     assert b"stuck=%d\n" % stuck in own.out.waiting
+
+
+def test_a_child_is_killed_before_it_has_a_group_of_its_own() -> None:
+    """The agent may end between its fork and its first step."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        child = Loop.__new__(Loop)
+        child.pid = process.pid
+        child.kill(reaped=True)
+        assert process.poll() is None, "a process id that may have been reused is not signalled"
+        child.kill()
+        assert process.wait(10) == -signal.SIGKILL
 
 
 def test_a_flood_keeps_the_last_complete_lines() -> None:
@@ -148,7 +161,7 @@ def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_pat
     hand.order("source 2 1 4096 300", f"read {tmp_path}/answers", "sample 100000000")
     hand.kind("S")
     hand.order("ping 1")
-    hand.kind("P", 0.2)
+    hand.kind("P")
     while sum(frame.kind == "S" for frame in hand.frames) < 15:
         hand.kind("S")
     found = samples(hand)
@@ -159,11 +172,10 @@ def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_pat
     assert answers == [{f"{tmp_path}/answers": ("ok", "here\n")}] * len(answers)
     assert len(answers) > 5
     walls = [frame.wall for frame in hand.frames if frame.kind == "S"]
-    steps = sorted(after - before for before, after in itertools.pairwise(walls))
-    assert 80e6 < steps[len(steps) // 2] < 120e6, "a busy machine delays single beats, a blocked file all of them"
+    assert statistics.median(after - before for before, after in itertools.pairwise(walls)) < 120e6
     hand.order("stop")
-    assert b"stuck=0" in hand.kind("E", 1).payload
-    hand.process.wait(1)
+    assert b"stuck=0" in hand.kind("E").payload
+    hand.process.wait(10)
 
 
 def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
@@ -279,6 +291,37 @@ def test_a_clock_that_is_set_back(own: Agent) -> None:
     own.interval, own.next = 10**9, time.time_ns() + 3600 * 10**9
     assert own.seconds_left() < 2
     assert own.next < time.time_ns() + 2 * 10**9
+
+
+def test_beats_that_are_late_or_missed(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted, by more than a tenth of the interval or by whole ones, and the next is on the grid again."""
+    clock = 10**18 + 3
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    own.obey("clock\t30000000")
+    own.obey("sample\t100000000")
+    planned = []
+    for behind in (0, 9, 11, 0, 250, 0):  # milliseconds
+        planned.append((own.next + 30_000_000 - 10**18) / 1e8)
+        clock = own.next + behind * 10**6
+        own.beat()
+    assert planned == [1, 2, 3, 4, 5, 8]
+    assert (own.late, own.missed) == (2, 2)
+
+
+def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are missed as well."""
+    clock = 10**18
+
+    def take() -> None:
+        nonlocal clock
+        clock += 3 * 10**8 + 1
+
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    monkeypatch.setattr(own, "take_sample", take)
+    own.obey("sample\t100000000")
+    clock = own.next
+    own.beat()
+    assert (own.late, own.missed) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -414,14 +457,12 @@ def test_a_parent_that_ignores_sigchld() -> None:
 
 def test_phases_end_at_once_and_once(hand: HandAgent) -> None:
     """Two phases do not wait for each other, and `then` returns at once when nothing is in progress."""
-    hand.order("source 0 0 4096 2000", "run no-such-program", "go one", "go two")
-    began = time.monotonic()
+    hand.order("source 0 0 4096 60000", "run no-such-program", "go one", "go two")
     hand.until(lambda frame: frame.kind == "D" and frame.payload == b"two")
-    assert time.monotonic() - began < 3
     assert sum(frame.kind in "RZ" for frame in hand.frames) == 2
     hand.order("then", "then")
     hand.order("ping 1")
-    hand.kind("P", 2)
+    hand.kind("P")
 
 
 def test_a_full_queue_is_reported_once(own: Agent) -> None:
@@ -434,14 +475,20 @@ def test_a_full_queue_is_reported_once(own: Agent) -> None:
     assert own.out.seq == 1
 
 
-def test_children_are_not_timed_out_while_the_queue_is_full(own: Agent) -> None:
+def test_children_are_not_timed_out_while_the_queue_is_full(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent does not read them then, so that time does not count."""
     child = Loop.__new__(Loop)
-    child.fds, child.deadline = {}, time.monotonic() + 0.1
+    child.fds, child.deadline = {}, 1000.0
     own.children = [child]
     own.out.waiting, own.out.due, own.out.pace = bytearray(QUEUE_LIMIT), float("inf"), 1.0
+
+    def nothing_ready(*_: object) -> tuple[list[int], list[int], list[int]]:
+        time.sleep(0.1)
+        return [], [], []
+
+    monkeypatch.setattr("select.select", nothing_ready)
     own.wait()
-    assert child.deadline > time.monotonic() + 0.05
+    assert child.deadline >= 1000.1
 
 
 def test_a_connection_may_break_in_any_way(own: Agent) -> None:
@@ -458,7 +505,8 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
     assert program
     (tmp_path / "sh").symlink_to(program)
     path = f"PATH={tmp_path}:{os.environ['PATH']}"
-    hand = HandAgent(["setsid", "env", path, "sh", "-c", agent.remote_command("none")])
+    # A shell cannot trap a signal that is ignored when it starts, as SIGHUP is under nohup.
+    hand = HandAgent(["setsid", "env", "--default-signal=HUP", path, "sh", "-c", agent.remote_command("none")])
     assert hand.process.stdin is not None
     hand.process.stdin.write(agent.stand_in())
     hand.order("source 0 10 4096 300", "read /proc/loadavg", f"sample {interval * 1e9:.0f}")
@@ -469,33 +517,28 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
 @pytest.mark.parametrize("how", ["stop", "stdin", signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_stand_in_leaves_nothing_behind(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
-    """It ends within a second, with its sampler and the `sleep` of the sampler."""
+    """It ends at once, without waiting for its pause, with its sampler and the `sleep` of the sampler."""
     with stand_in(shell, tmp_path) as hand:
-        until = time.monotonic() + 5
-        while not any("sleep" in line for line in left_of(hand.process.pid)):
-            assert time.monotonic() < until
+        until(lambda: any("sleep" in line for line in left_of(hand.process.pid)), 10)
         assert hand.process.stdin is not None
         if how == "stop":
             hand.order("stop")
-            hand.kind("E", 1)
+            hand.kind("E")
         elif how == "stdin":
             hand.process.stdin.close()
         elif isinstance(how, signal.Signals):
             hand.process.send_signal(how)
-        hand.process.wait(1)
-        until = time.monotonic() + 0.5
-        while left_of(hand.process.pid) and time.monotonic() < until:
-            time.sleep(0.02)
-        assert not left_of(hand.process.pid)
+        hand.process.wait(10)
+        until(lambda: not left_of(hand.process.pid), 10)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
-    """A mark ends the pause between two samples, at any time."""
+    """At any time, not only when the next beat is due."""
     with stand_in(shell, tmp_path) as hand:
-        for _ in range(3):
+        for _ in range(20):
             hand.order("mark here")
-            assert hand.kind("R", 3).payload.startswith(b"0 sample ")
+            assert hand.kind("R").payload.startswith(b"0 sample ")
 
 
 @pytest.mark.parametrize("printed", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])

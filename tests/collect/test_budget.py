@@ -17,7 +17,7 @@ from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed, ProtocolError
 from rollbook.hosts import Host
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.samples import FLUSH_END, Unpacker, inflated_size
@@ -114,7 +114,7 @@ def test_a_flood_is_disconnected(tmp_path: Path, frames: Iterator[bytes], reason
 
     asyncio.run(main())
     assert flood.reads < 200
-    entries = list(read(tmp_path))
+    entries = list(Reader(tmp_path))
     lost = [each.event for each in entries if each.event and each.event["event"] == "lost"]
     assert {reason in str(event["reason"]) for event in lost} == {True}
     assert str(lost[0]["reason"]).startswith("disconnected: the host sends more than ")
@@ -206,9 +206,10 @@ def test_measuring_bombs_is_cheap() -> None:
 
 def test_a_sample_has_each_source_once_and_within_its_limit() -> None:
     """What the agent never sends is not decoded: the journal of a hostile host cannot fill the memory."""
-    unpacker = Unpacker(PLAN)
+    unpacker, lost = Unpacker(PLAN), list[tuple[int, int]]()
+    unpacker.on_lost = lambda source, ts: lost.append((source, ts))
     with pytest.raises(ProtocolError, match="repeated"):
         list(unpacker.beat(entry(2, 1, bomb(100)) * 2, 0, 0))
     assert not list(unpacker.beat(entry(2, 1, bomb(PLAN.size_limits[2] + 1)), 0, 0))
-    assert unpacker.lost == 1
+    assert lost == [(2, 0)]
     assert len(list(unpacker.beat(entry(2, 1, bomb(PLAN.size_limits[2])), 0, 0))) == 1

@@ -26,7 +26,7 @@ def test_endless_stderr_does_not_block_the_event_loop(monkeypatch: pytest.Monkey
         pipe = Pipe(["sleep", "60"])
         with monkeypatch.context() as patch:
             patch.setattr(os, "read", endless)
-            pipe._hear()
+            pipe._read_stderr()
         await pipe.close()
 
     asyncio.run(main())

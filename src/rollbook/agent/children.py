@@ -98,12 +98,15 @@ class Child:
         os.close(fd)
         del self.fds[fd]
 
-    def kill(self) -> None:
-        try:
-            if self.pid:
-                os.killpg(self.pid, signal.SIGKILL)
-        except OSError:
-            pass
+    def kill(self, reaped: bool = False) -> None:
+        """Kill the group; on a busy host the child may not have made its own yet, and is killed alone."""
+        for kill in (os.killpg,) if reaped else (os.killpg, os.kill):
+            try:
+                if self.pid:
+                    kill(self.pid, signal.SIGKILL)
+            except OSError:
+                continue
+            return
 
     def end(self, timed_out: bool = False) -> None:
         """Take the exit code and kill the group. A child stuck in the kernel is abandoned and counted."""
@@ -120,7 +123,7 @@ class Child:
             if not pid:
                 time.sleep(0.0005)
         self.code = (code >> 8) or -(code & 127)
-        self.kill()
+        self.kill(reaped=pid != 0)
         if not pid:
             self.agent.dying.append(self.pid)
         self.finished(timed_out)

@@ -187,9 +187,8 @@ class Agent:
             self.schedule()
 
     def beat(self) -> None:
-        behind = now()[1] - self.next
-        self.missed += max(0, behind // self.interval)
-        self.late += behind > self.interval // 10
+        planned = self.next
+        self.late += now()[1] - planned > self.interval // 10
         # The deflate streams need every frame: if the queue is full, take fewer samples, never drop a frame.
         step = 1 << (4 * len(self.out.waiting) // QUEUE_LIMIT)
         if step > 8 or (self.next + self.offset) // self.interval % step:
@@ -199,6 +198,7 @@ class Agent:
         else:
             self.take_sample()
         self.schedule()
+        self.missed += (self.next - planned) // self.interval - 1  # slept through, or passed while sources were read
 
     def take_sample(self, everything: bool = False, key: bool = False) -> None:
         """Sample the sources that are due, or all; the sample is sent when those that may block have answered."""

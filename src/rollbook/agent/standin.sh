@@ -304,18 +304,18 @@ ${plan}end
 PLAN
 }
 
-# sample SECONDS: take samples now, on multiples of SECONDS, and at marks; ends with its parent
+# sample SECONDS: take samples now and on multiples of SECONDS; ends with its parent
 sample() {
-    tag=b seq=0 pause= marked=1
+    tag=b seq=0 pause=
     trap '[ -z "$pause" ] || kill $pause 2>/dev/null' EXIT
     trap exit TERM HUP INT
-    trap 'marked=1; [ -z "$pause" ] || kill $pause 2>/dev/null' USR1
     fine=$(sleep 0.001 2>/dev/null && echo 1)
     while kill -0 $$ 2>/dev/null; do
+        go sample sampled
         clocks
         left=$(($1 * 1000000000 - wall % ($1 * 1000000000)))
         # Sleep long pauses in pieces, to notice soon that the parent was killed.
-        while [ -z "$marked" ] && [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
+        while [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
             nap=$((left < 5000000000 ? left : 5000000000))
             left=$((left - nap))
             part=$((1000000000 + nap % 1000000000))
@@ -323,18 +323,14 @@ sample() {
             if [ -n "$fine" ]; then nap=$nap.${part#1}; else nap=$((nap + 1)); fi
             sleep $nap >/dev/null 2>&1 &
             pause=$!
-            [ -z "$marked" ] || kill $pause 2>/dev/null # a mark came before $pause was set
             wait $pause
             pause=
         done
-        marked=
-        go sample sampled
     done
 }
 
 trap '[ -z "$sampler" ] || kill "$sampler" 2>/dev/null' EXIT
 trap exit TERM HUP INT
-trap '' USR1 # inherited by the sampler: a mark would end it before its own trap is set
 clocks
 frame H "agent=1${nl}kind=sh${nl}python=${nl}pid=$$${nl}uid=$(id -u)${nl}hostname=$(uname -n)${nl}release=$(uname -r)
 machine=$(uname -m)${nl}machine_id=$(cat /etc/machine-id 2>/dev/null)
@@ -358,7 +354,8 @@ while IFS= read -r order; do
         sample "$step" </dev/null &
         sampler=$!
         ;;
-    mark*) [ -z "$sampler" ] || kill -USR1 "$sampler" 2>/dev/null ;;
+    # Not by a signal to the sampler: shells run a trap late or never if it comes just before they wait.
+    mark*) [ -z "$sampler" ] || go sample sampled ;;
     clock* | key) ;; # every reading is complete
     stop)
         [ -z "$sampler" ] || kill "$sampler" 2>/dev/null

@@ -17,6 +17,7 @@ from rollbook.hosts import Host
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import Visit
 from rollbook.records.hosts import HostResult
+from rollbook.times import iso_time
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 
@@ -145,7 +146,7 @@ async def read_host(
     session.visit.lost = session.decoder.lost
     result = session.visit.result("now", status, reason)
     result.seconds = round(time.monotonic() - began, 4)
-    result.collected_at = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    result.collected_at = iso_time(at)
     return result, busy
 
 

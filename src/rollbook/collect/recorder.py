@@ -14,7 +14,7 @@ from rollbook.collect.gather import Progress
 from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
-from rollbook.journal.log import Journal
+from rollbook.journal.writer import Journal
 from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Transport
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.options import at_once
+from rollbook.api.options import check_fanout
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
 from rollbook.hosts import Host, parse_hosts
 from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import HostLog, Survey, survey
+from rollbook.journal.survey import HostJournal, Survey, survey
 from rollbook.mlpstorage.shapes import SOURCES, sample_value
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import Reading
 from rollbook.records.timeseries import TimeSeriesData, TimeSeriesSample
 from rollbook.sources import catalogue
-from rollbook.transports import Options, route
+from rollbook.times import iso_now, iso_time
+from rollbook.transports.routing import Options, route
 
 __all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector"]
 
@@ -50,8 +50,8 @@ class MultiHostTimeSeriesCollector:
         **options: Any,
     ) -> None:
         self.hosts, self.interval, self.max_samples, self.logger = list(hosts), interval_seconds, max_samples, logger
-        self._options = Options(ssh_user=ssh_username, timeout=ssh_timeout, **options)
-        self._fanout = at_once(max_workers)
+        self._options = Options.of(ssh_user=ssh_username, timeout=ssh_timeout, **options)
+        self._fanout = check_fanout(max_workers)
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,7 +68,7 @@ class MultiHostTimeSeriesCollector:
             raise RuntimeError("it was started already")
         self._asked = parse_hosts(self.hosts)
         self._directory = tempfile.TemporaryDirectory(prefix="rollbook-")
-        self._began = _stamp(dt.datetime.now(dt.UTC))
+        self._began = iso_now()
         # A program that ends without `stop` ends: nobody would get the samples.
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
         self._thread.start()
@@ -86,7 +86,7 @@ class MultiHostTimeSeriesCollector:
                 with contextlib.suppress(RuntimeError):  # it ended by itself
                     self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
-            self._ended = _stamp(dt.datetime.now(dt.UTC))
+            self._ended = iso_now()
             with self._directory as path:
                 if self._error is not None:
                     raise self._error
@@ -160,7 +160,7 @@ class TimeSeriesCollector(MultiHostTimeSeriesCollector):
         super().__init__(["localhost"], interval_seconds, max_samples, logger=logger, via="local")
 
 
-def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeriesSample]:
+def _samples(found: Survey, host: HostJournal, files: Segments) -> Iterator[TimeSeriesSample]:
     """The samples of a host, all sources of one beat together."""
     keys = {
         number: key
@@ -174,9 +174,7 @@ def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeri
     for sample in HostSamples(found, host, files):
         if sample.source not in keys:
             continue
-        beat = beats.setdefault(
-            sample.ts, TimeSeriesSample(_stamp(dt.datetime.fromtimestamp(sample.ts / 1e9, dt.UTC)), name)
-        )
+        beat = beats.setdefault(sample.ts, TimeSeriesSample(iso_time(sample.ts), name))
         body = bodies[sample.source] = bodies.get(sample.source, b"") if sample.body is None else sample.body
         source = found.plan.sources[sample.source]
         reading = Reading(source, "sample", "ok", "", sample.mono, 0, 0.0, body)
@@ -185,7 +183,3 @@ def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeri
         except ParseError as error:
             beat.errors = {**(beat.errors or {}), keys[sample.source]: str(error)}
     yield from beats.values()
-
-
-def _stamp(at: dt.datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The plan: the sources that an agent reads, and its orders for them."""
+"""The plan: the sources an agent reads, as orders on the wire."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Plan:
         for number, source in enumerate(self.sources):
             limits = (str(number), str(source.every), str(source.limit), str(int(source.seconds * 1000)))
             lines.append(("source", *limits))
-            lines.extend((ask.op, *ask.args) for ask in source.asks)
+            lines.extend((order.op, *order.args) for order in source.orders)
         return "".join("\t".join(line) + "\n" for line in lines).encode()
 
     @functools.cached_property
@@ -43,7 +43,7 @@ class Plan:
         """
         return tuple(
             LARGEST
-            if any(ask.op in ("each", "space") for ask in source.asks)
-            else min(LARGEST, source.limit * (1 + sum(ask.op == "run" for ask in source.asks)) + NAMES)
+            if any(order.op in ("each", "space") for order in source.orders)
+            else min(LARGEST, source.limit * (1 + sum(order.op == "run" for order in source.orders)) + NAMES)
             for source in self.sources
         )
