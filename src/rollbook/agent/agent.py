@@ -1,6 +1,6 @@
 """The agent: runs on a host while Rollbook reads it, and leaves nothing behind.
 
-The modules wire, reading, source, children, once, steady, loop and agent are sent as one text in argv and run by
+The modules of this package are joined into one text, which is sent in argv and run by
 `python3 -I -S -c`; `python -m rollbook.agent` prints that text, which also runs by hand as `python3 FILE CARRIER`.
 Standard library only, Python 3.6 or later, no import of the rest of Rollbook; few imports, because they slow the start
 on every host. It takes orders as lines on stdin and answers with frames on stdout. Started by a launcher, it
