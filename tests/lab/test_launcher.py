@@ -20,7 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollbook.agent.wire import text
+from rollbook.agent.secure import Seal, line_code
+from rollbook.agent.wire import slurp, text
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed
@@ -30,9 +31,10 @@ from rollbook.testing import conformance
 from rollbook.testing.lab.processes import living
 from rollbook.transports import launch, listener
 from rollbook.transports.base import Transport
+from rollbook.transports.claims import Claim
 from rollbook.transports.launcher import Launcher
 from rollbook.transports.launcher_output import first_message, message_about
-from rollbook.transports.listener import Claim
+from rollbook.transports.listener import Connection
 from rollbook.transports.local import Local
 from rollbook.transports.mpi import Mpi
 from rollbook.transports.pipe import Pipe
@@ -42,6 +44,7 @@ from tests.support.launchers import AGENT, INTERVAL, PLAN, kill_children, lastin
 from tests.support.waits import until
 
 pytestmark = pytest.mark.lab
+BOOT = slurp("/proc/sys/kernel/random/boot_id")
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
 
 
@@ -189,15 +192,17 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     came, first = [], []
 
     async def main() -> None:
-        async def greeting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        async def greeting(connection: Connection) -> bytes:
             try:
-                return await reader.readexactly(4)
+                while not (data := connection.receive.open(await connection.reader.read(4096))):
+                    pass
+                return data[:4]
             finally:
-                writer.transport.abort()
+                connection.writer.transport.abort()
 
-        def welcome(who: Claim, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            came.append(who)
-            first.append(asyncio.create_task(greeting(reader, writer)))
+        def welcome(connection: Connection) -> None:
+            came.append(connection.claim)
+            first.append(asyncio.create_task(greeting(connection)))
 
         door = listener.Listener("the token", welcome)
         await door.open()
@@ -217,7 +222,7 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         from rollbook import agent
 
         for token in ("another", "the token"):
-            argv = agent.launched_argv(None, f"{door.port}/TOGETHER_RANK/X/2/127.0.0.1", b"stop\n")
+            argv = agent.launched_argv(None, f"{door.port}/TOGETHER_RANK/X/2/{BOOT}/127.0.0.1", b"stop\n")
             started = await asyncio.create_subprocess_exec(
                 *argv, env={**environ, "ROLLBOOK_TOKEN": token}, stdout=asyncio.subprocess.DEVNULL
             )
@@ -263,7 +268,7 @@ def test_an_agent_that_left_unheard() -> None:
         running.channels = {"a": asyncio.get_running_loop().create_future()}
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
-        running._connected(Claim(0, "", "a"), reader, writer)
+        running._connected(Connection(Claim(0, "", "a"), reader, writer, Seal(b"1"), Seal(b"2")))
         theirs.close()
         assert await reader.read() == b""
         await running.close()
@@ -316,8 +321,8 @@ def test_an_agent_takes_no_orders_from_strangers() -> None:
         server = await asyncio.start_server(impostor, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         started = await asyncio.create_subprocess_exec(
-            *agent.launched_argv(None, f"{port}/X/Y/2/127.0.0.1", b"stop\n"),
-            env={**os.environ, "ROLLBOOK_TOKEN": "the token"},
+            *agent.launched_argv(None, f"{port}/X/Y/2/{BOOT}/127.0.0.1", b"stop\n"),
+            env={**os.environ, "ROLLBOOK_TOKEN": "the token", "X": "7"},
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await asyncio.wait_for(started.communicate(), 30)
@@ -326,7 +331,7 @@ def test_an_agent_takes_no_orders_from_strangers() -> None:
 
     out = asyncio.run(main())
     assert b"the token" not in b"".join(heard)
-    assert {frame.kind for frame in Decoder().feed(out)} == {"H", "E"}
+    assert {frame.kind for frame in Decoder(line_code(b"the token", b"7")).feed(out)} == {"H", "E"}
     assert not Path("/owned").exists()
 
 
@@ -466,7 +471,7 @@ def test_cut_and_mixed_lines_never_lie(
     """However the agents' lines are cut, mixed and talked over: what comes out of a stream is what went in."""
     streams = []
     for tag, frames in enumerate(sent):
-        carry = text(str(tag))
+        carry = text(str(tag), line_code(b"token", b"%d" % tag))
         hello = carry(b"H", 0, 1, 2, f"rank={tag}\nhostname=h{tag}\nnode=-\n".encode())
         lines = [carry(kind.encode(), seq, seq, seq, data) for seq, (kind, data) in enumerate(frames, 1)]
         streams.append(bytearray(hello + b"".join(lines)))
@@ -483,7 +488,7 @@ def test_cut_and_mixed_lines_never_lie(
 
         return take
 
-    merged = SharedOutput(announce)
+    merged = SharedOutput("token", announce)
     whole = not cuts and not noise
     for (which, size), said in zip(cuts, [*noise, *[b""] * 40], strict=False):
         stream = streams[which % len(streams)]
@@ -509,14 +514,15 @@ def test_agents_that_say_nonsense_of_themselves(monkeypatch: pytest.MonkeyPatch)
         came.append(who)
         return lambda _: None
 
-    merged = SharedOutput(taker)
-    merged.feed(text("1")(b"H", 0, 1, 1, b"rank=%s\nnode=n1\n" % (b"9" * 200)))
-    merged.feed(text("2")(b"H", 0, 1, 1, b"rank=%s\nnode=n2\n" % (b"9" * 5000)))
-    merged.feed(text("3")(b"H", 0, 1, 1, b"rank=3\nnode=n3\n"))
+    merged = SharedOutput("token", taker)
+    for tag, rank in ((1, b"9" * 200), (2, b"9" * 5000), (3, b"3")):
+        carry = text(str(tag), line_code(b"token", b"%d" % tag))
+        merged.feed(carry(b"H", 0, 1, 1, b"rank=%s\nnode=n%d\n" % (rank, tag)))
     assert [(who.rank, who.node) for who in came] == [(None, "n1"), (None, "n2"), (3, "n3")]
     for tag in range(10, 1000):
         merged.feed(b"@rb1 %d 0 %s\n" % (tag, b"x" * 900))
-    kept = sum(len(kept) for _, kept in merged._early.values())
+    kept = sum(stream.received for stream in merged._early.values())
+    assert merged._streams.keys() == {b"1", b"2", b"3", *merged._early}
     assert 50_000 < kept == merged._kept <= 100_000
 
 
@@ -526,7 +532,7 @@ def test_lines_after_the_end() -> None:
     async def main() -> None:
         running = launch.Launch("sh", [Host("a")], b"")
         running.channels = {"a": asyncio.get_running_loop().create_future()}
-        back = running._assign(Claim(0, "", "a"), asyncio.StreamReader())
+        back = running._assign(Claim(0, "", "a"))
         assert back is not None
         running._finish()
         back.feed(b"@rb1 0 0 late\n")
@@ -652,7 +658,7 @@ def place(names: Sequence[str], *agents: Claim) -> list[str | None]:
         running.channels = {name: asyncio.get_running_loop().create_future() for name in names}
         found = []
         for who in agents:
-            back = running._assign(who, asyncio.StreamReader())
+            back = running._assign(who)
             found.append(back.host.name if back else None)
         return found
 
