@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 import resource
 import zlib
@@ -21,6 +22,8 @@ from rollbook.collect.session import Session
 from rollbook.errors import Busy, Refused
 from rollbook.hosts import Host
 from rollbook.journal.reader import Reader
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import survey
 from rollbook.protocol.plan import Plan
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import RecordHosts
@@ -163,6 +166,41 @@ def test_late_pongs_do_not_lose_a_host(tmp_path: Path, monkeypatch: pytest.Monke
     assert fake.opened["a"] == 1
     assert not events(tmp_path, "lost")
     assert len(events(tmp_path, "clock")) > 1
+
+
+def test_a_key_frame_is_requested_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lost frame costs its own sample and the next one, not all until the next regular key frame."""
+    orders: list[str] = []
+
+    class Lossy(Fake):
+        """The third sample is lost."""
+
+        async def open(self, host: Host) -> FakeChannel:
+            channel = await super().open(host)
+            obey, answer, seen = channel._obey, channel._answers.feed_data, itertools.count()
+
+            def note(order: Sequence[str]) -> None:
+                orders.append(order[0])
+                obey(order)
+
+            monkeypatch.setattr(channel, "_obey", note)
+            monkeypatch.setattr(
+                channel._answers,
+                "feed_data",
+                lambda data: None if data[12:13] == b"S" and next(seen) == 2 else answer(data),
+            )
+            return channel
+
+    record(tmp_path, Lossy({"a": FakeHost(pages=linux("a"))}), during=lambda _: asyncio.sleep(1.0))
+    assert orders.count("key") == 1
+    found = survey(tmp_path / "raw")
+    files = Segments(found)
+    samples = HostSamples(found, found.hosts[0], files)
+    decoded = list(samples)
+    files.close()
+    assert len(found.hosts[0].restarts) == 1
+    assert len(samples.undecodable) == 2, "both sources of the beat after the lost one"
+    assert len(decoded) > 2 * 6
 
 
 GARBAGE = "the host sends garbage; check what its login files print in sessions without a terminal"

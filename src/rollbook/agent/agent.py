@@ -14,6 +14,7 @@ and writes lines to the stdout that it shares with the other agents:
               sample NANOSECONDS    read the sources with EVERY > 0 on wall-clock multiples of the interval
               clock NANOSECONDS     what to add to this host's clock to get the collector's
               mark NAME             take an extra sample now, of all sources with EVERY > 0
+              key                   the same as a key frame, which needs no frame before it
               ping TEXT             answer at once, with both clocks
               then                  in argv: continue with the next order when every phase is done
               wait                  in argv: continue with the next order on SIGUSR1

@@ -8,9 +8,9 @@ import zlib
 
 from rollbook.agent.children import Child, is_stuck
 from rollbook.agent.once import Plain, Reading, Walk
-from rollbook.agent.source import Source
+from rollbook.agent.source import Source, most_open
 from rollbook.agent.steady import Loop, Reader
-from rollbook.agent.wire import QUEUE_LIMIT, VERSION, Out, lines_of, now, slurp
+from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, now, slurp
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ QUIET = 5.0  # seconds of silence after which a keep-alive frame is sent
 RUNNING = 4  # sources with programs that are read in parallel
 LEAVING = 1.0  # seconds that killed children get to end; a driver that releases a GPU takes 0.3 s
 KEY_BEATS = 60  # beats between key frames, in which all deflate streams restart
+ONE_WAY_KEY_BEATS = 5  # the same where the collector cannot send orders, and so cannot request one after a loss
 SAME = 4, b""  # flags and data of a source with the same pages as the previous one in the sample
 SELDOM = 10**10  # nanoseconds; longest time between two samples of a source, so that short runs have its rates too
 
@@ -62,6 +63,7 @@ class Agent:
         self.dying: "list[int]" = []
         self.running = self.interval = self.offset = self.next = 0
         self.beats = self.late = self.missed = self.thinned = 0
+        self.key_beats = ONE_WAY_KEY_BEATS if out.pace else KEY_BEATS
         self.gap = False
         self.ending = 0.0
 
@@ -135,14 +137,15 @@ class Agent:
             os.nice(5)
             self.schedule()
             for source in self.sources:
+                source.most_open = most_open()
                 source.every = min(source.every, max(1, SELDOM // self.interval))
                 for ask in source.asks:
                     if ask[0] == "loop":
                         Loop(self, source, [word.replace("{ms}", str(self.interval // 1000000)) for word in ask[1:]])
         elif word == "clock":
             self.correct(int(rest[0]))
-        elif word == "mark":
-            self.take_sample(everything=True)
+        elif word in ("mark", "key"):
+            self.take_sample(everything=True, key=word == "key")
         elif word in ("then", "wait"):
             self.hold = word
         elif word == "stop":
@@ -199,10 +202,10 @@ class Agent:
         self.schedule()
         self.missed += (self.next - planned) // self.interval - 1  # slept through, or passed while sources were read
 
-    def take_sample(self, everything: bool = False) -> None:
+    def take_sample(self, everything: bool = False, key: bool = False) -> None:
         """Sample the sources that are due, or all; the sample is sent when those that may block have answered."""
         # Key frames are large: hosts send them at different beats.
-        if not self.beats or (self.beats + os.getpid()) % KEY_BEATS == 0:
+        if key or not self.beats or (self.beats + os.getpid()) % self.key_beats == 0:
             for source in self.sources:
                 source.restart()
         beat, blocking, before, start, took = Beat(), [], None, 0.0, 0
@@ -230,15 +233,15 @@ class Agent:
     def request(self, pending: "list[tuple[Source, Beat]]") -> None:
         """Let the reader child read sources, except those that are paused after a failure."""
         ready = [pair for pair in pending if pair[0].pause.over(self.dying)]
-        status = "timed-out"
+        status, reason = "timed-out", b""
         try:
             if ready:
                 (self.reader or Reader(self)).request(ready)
-        except OSError:  # no descriptor is left for its pipe
-            ready, status = [], "failed"
+        except OSError as error:  # no descriptor is left for its pipe
+            ready, status, reason = [], "failed", SHORTAGES.get(error.errno or 0, b"")
         for source, beat in pending:
             if (source, beat) not in ready:
-                self.fill(beat, source, source.failure(status), time.monotonic(), 0)
+                self.fill(beat, source, source.failure(status, reason), time.monotonic(), 0)
 
     def fill(self, beat: Beat, source: "Source", body: bytes, start: float, took: int) -> None:
         """Add the answer of a source that may block; empty where it has no files."""

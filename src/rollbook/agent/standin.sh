@@ -330,7 +330,7 @@ while IFS= read -r order; do
         ;;
     # Not by a signal to the sampler: shells run a trap late or never if it comes just before they wait.
     mark*) [ -z "$sampler" ] || go sample sampled ;;
-    clock*) ;;
+    clock* | key) ;; # every reading is complete
     stop)
         [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
         sampler=

@@ -69,13 +69,13 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if found.end_facts is False:
         notes.append("the end facts were skipped: nobody wanted to wait for them")
-    notes += clock_notes(hosts.series)
+    notes += clock_notes(hosts.series, hosts.clock_steps)
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
         document["timeseries_data"] = _small_series(run, leaf)
     with _step("checks", notes):
-        document["verification"] = _checked(run)
+        document |= _checked(run)
     leaf.write("metadata.json", document)
     run = Record(path, json.loads(encode(document)), hosts)
     if report:
@@ -142,14 +142,20 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
     return Outcome(benchmark_type=kind, notes=notes)
 
 
-def _checked(run: Record) -> str | None:
-    """Write what all rules find; gives MLPerf Storage's verdict on a benchmark of theirs."""
+def _checked(run: Record) -> dict[str, Any]:
+    """Write what all rules find; return MLPerf Storage's verdict on a benchmark of theirs, for the metadata."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
-    from rollbook.checks.subject import Subject  # noqa: PLC0415
+    from rollbook.checks.run_data import RunData  # noqa: PLC0415
+    from rollbook.mlperf import rounds  # noqa: PLC0415
 
-    findings = check(Subject(run.hosts, metadata=run.metadata, path=run.path))
+    findings = check(RunData(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load()))
     write_file(run.path / "findings.json", encode(findings))
-    return findings.verdict
+    return {
+        "verification": findings.verdict,
+        "verification_text": findings.verdict_text,
+        "verification_missing": findings.not_judged,
+        "verification_round": findings.round,
+    }
 
 
 def _phase_statistics(run: Record) -> list[dict[str, Any]]:

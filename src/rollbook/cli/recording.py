@@ -21,6 +21,8 @@ from rollbook.cli.output import ProgressView, coverage_line, failures, size, std
 from rollbook.cli.reach import Reach
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
+from rollbook.records.document import read
+from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
 
 __all__ = ["StartView", "recording_options", "said", "show_end"]
@@ -147,11 +149,13 @@ def _show_end(ended: Recording, console: Console) -> None:
         console.print(f"note: {clean(note)}", soft_wrap=True)
     findings = ended.path / "findings.json"
     if findings.exists():
-        outcomes = json.loads(findings.read_bytes())["outcomes"]
-        bad = [f"{outcomes[word]} {word}" for word in ("fail", "warn") if outcomes.get(word)]
+        counts = read(findings, Findings).counts
+        bad = [f"{count} {severity}" for severity, count in counts.items() if count]
         console.print(
             f"checks: {', '.join(bad) or 'nothing found'}; see rollbook check {shlex.quote(str(ended.path))}",
             soft_wrap=True,
         )
+        if text := ended.run.metadata.get("verification_text"):
+            console.print(clean(text), soft_wrap=True)
     page = ended.path / "report.html"
     console.print(f"record in {ended.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)

@@ -17,6 +17,7 @@ from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import StartView, recording_options, said, show_end
 from rollbook.errors import UsageError
+from rollbook.records.record import Record
 
 __all__ = ["command"]
 
@@ -46,8 +47,8 @@ __all__ = ["command"]
     "--strict",
     heading=RECORDING,
     is_flag=True,
-    help="Exit with 3 or 4 when the command was fine but hosts were missing, with 2 when the record is not whole; "
-    "where no host is reached, do not start the command.",
+    help="If the command succeeded, exit with 3 or 4 for missing hosts, 2 for an incomplete record, 1 for an INVALID "
+    "MLPerf Storage run, 3 for one that could not be judged. If no host is reached, do not start the command.",
 )
 @option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Take snapshots only, no series.")
 @option(
@@ -114,8 +115,14 @@ def command(
     recording, code = run_command(settings, argv, StartView(reach, strict=strict) if collect else None)
     show_end(recording)
     if strict and code == 0:
-        code = 2 if recording.unfinished or recording.unsigned else recording.run.coverage.exit_code
+        code = 2 if recording.unfinished or recording.unsigned else _strict_code(recording.run)
     sys.exit(code)
+
+
+def _strict_code(run: Record) -> int:
+    """With --strict: missing hosts first, then a verdict of INVALID (1) or none for lack of inputs (3)."""
+    verdict = 1 if run.metadata.get("verification") == "INVALID" else 3 if run.metadata["verification_missing"] else 0
+    return run.coverage.exit_code or verdict
 
 
 def _parts(layout: str, kind: str, argv: tuple[str, ...]) -> tuple[str, ...]:

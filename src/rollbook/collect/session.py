@@ -24,6 +24,7 @@ __all__ = ["Listener", "Session"]
 Listener = Callable[[int, Frame], None]
 
 SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
+KEY_PAUSE = 1.0  # seconds between two requests for a key frame
 FINISHED = frozenset(phase.encode() for phase in PHASES)
 
 
@@ -56,6 +57,8 @@ class Session:
         self._pong: tuple[int, int] | None = None
         self._pings = 0
         self._sent_shell = False
+        self._sampling = self._needs_key = False
+        self._lost, self._key_requested = 0, 0.0
         self._closing = asyncio.Lock()
         self._ending: Ending | None = None
 
@@ -107,6 +110,7 @@ class Session:
         if self.visit.clock is not None:
             await self._send(b"clock\t%d\n" % self.visit.clock.offset_ns)
         await self._send(b"sample\t%d\n" % interval_ns)
+        self._sampling, self._lost = True, self.decoder.lost
 
     async def correct(self, clock: Clock) -> None:
         """Send the agent the offset of its clock, so that its beats stay on ours."""
@@ -175,6 +179,7 @@ class Session:
                     for frame in self.decoder.feed(piece):
                         self._take(frame)
                     await self._check_noise()
+                    await self._check_loss()
                     self._changed.set()
                     await asyncio.sleep(0)  # a channel that always has data would never let other hosts run
             for frame in self.decoder.feed(b"", end=True):
@@ -191,6 +196,18 @@ class Session:
                 f"the host sends {'garbage' if self.visit.hello else 'garbage instead of a greeting'}; "
                 "check what its login files print in sessions without a terminal"
             )
+
+    async def _check_loss(self) -> None:
+        """Request a key frame after a lost frame: the samples that follow cannot be decoded without it."""
+        hello = self.visit.hello
+        if not self._sampling or hello.get("kind") == "sh" or hello.get("orders") == "argv":
+            return
+        self._needs_key |= self.decoder.lost > self._lost
+        self._lost = self.decoder.lost
+        if self._needs_key and time.monotonic() - self._key_requested > KEY_PAUSE:
+            self._needs_key, self._key_requested = False, time.monotonic()
+            self._meter.mark()
+            await self._send(b"key\n")
 
     def _take(self, frame: Frame) -> None:
         arrived, self.heard_at = time.time_ns(), time.monotonic()
