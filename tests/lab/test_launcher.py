@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rollbook.agent.secure import Seal, line_code
@@ -460,6 +460,7 @@ def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> Non
 FRAME = st.tuples(st.sampled_from("RSZ"), st.binary(max_size=3000))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.lists(FRAME, max_size=4), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 1500)), max_size=40),
