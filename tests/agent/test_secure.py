@@ -8,16 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rollbook.agent import secure
 from rollbook.agent.secure import CODE, Key, Seal, derive, line_code
 
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for busy machines
 
-
-@RELAXED
 @given(st.binary(max_size=200), st.lists(st.binary(max_size=300), max_size=4))
 def test_codes(key: bytes, parts: list[bytes]) -> None:
     """They are those of HMAC-SHA256, whatever the length of the key."""
@@ -49,7 +46,6 @@ def _with_path(code: str) -> str:
     return f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{code}"
 
 
-@RELAXED
 @given(st.lists(st.binary(max_size=2000), min_size=1, max_size=6), st.lists(st.integers(1, 500), max_size=20))
 def test_messages_in_pieces(messages: list[bytes], cuts: list[int]) -> None:
     """However the stream is cut, what was sealed is opened."""
@@ -62,7 +58,6 @@ def test_messages_in_pieces(messages: list[bytes], cuts: list[int]) -> None:
     assert opened + receive.open(stream) == b"".join(messages)
 
 
-@RELAXED
 @given(st.lists(st.binary(min_size=1, max_size=50), min_size=2, max_size=5), st.data())
 def test_tampering(messages: list[bytes], data: st.DataObject) -> None:
     """A changed bit, a message that is inserted, left out, repeated, moved or of another direction is noticed."""

@@ -1,4 +1,4 @@
-"""What all launcher transports share: strangers get nowhere, shared lines stay apart, places are found."""
+"""What all launcher transports share: unauthenticated connections, shared lines, and the host of each agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rollbook.agent.secure import Seal, line_code
@@ -70,7 +70,7 @@ class Together(Launcher):
         return "TOGETHER_RANK", "TOGETHER_NODE"
 
 
-def nobody_left() -> None:
+def no_agent_left() -> None:
     """No agent of ours runs any more."""
     until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline], 20)
 
@@ -83,14 +83,14 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("back", [None, "127.0.0.1", "none"])
 def test_every_host_has_its_own_agent(back: str | None) -> None:
-    """By connection or by lines: as many agents as hosts, all complete, with a clock where they can be asked."""
+    """By connection or by lines: one agent for each host, all complete, with a clock if orders can be sent."""
     records = snapshot(Together(connect_back=back), ["a", "b", "c"])
     assert [record.status for record in records.values()] == ["complete"] * 3, records
     assert [record.clock is None for record in records.values()] == [back == "none"] * 3
     assert {record.method for record in records.values()} == {"together"}
     facts = [lasting(record.facts) for record in records.values()]
     assert facts[0] == facts[1] == facts[2]
-    nobody_left()
+    no_agent_left()
 
 
 @pytest.mark.parametrize("back", [None, "none"])
@@ -103,7 +103,7 @@ def test_a_series(back: str | None) -> None:
         assert host.facts == {"start": 1, "end": 1}
         assert host.goodbye
         assert not host.lost
-    nobody_left()
+    no_agent_left()
 
 
 def test_warnings_in_the_stream() -> None:
@@ -112,7 +112,7 @@ def test_warnings_in_the_stream() -> None:
     records = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
     # A pipe takes each line of an agent as a whole: noise comes before it, never within.
     assert {(found.status, found.reason) for found in records.values()} == {("complete", "")}
-    nobody_left()
+    no_agent_left()
 
 
 def test_an_agent_that_cannot_start() -> None:
@@ -121,11 +121,11 @@ def test_an_agent_that_cannot_start() -> None:
     records = snapshot(Together(each=one), ["a", "b", "c"])
     assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
     assert "no such interpreter" in records["b"].reason
-    nobody_left()
+    no_agent_left()
 
 
 def test_a_launcher_that_fails() -> None:
-    """Nobody comes: every host says why, at once, and it is not tried for each of them again."""
+    """No agent arrives: every host has the reason at once, and the launcher is not started again for each of them."""
     began = time.monotonic()
     records = snapshot(Together(before='echo "quota exceeded" >&2; exit 3'), [f"h{n}" for n in range(100)])
     assert {(r.status, r.reason) for r in records.values()} == {
@@ -135,7 +135,7 @@ def test_a_launcher_that_fails() -> None:
 
 
 def test_fallback() -> None:
-    """Hosts that the launcher gave nothing of come another way, and say what failed before."""
+    """Hosts that returned no data through the launcher are read by the fallback and record what failed before."""
     refusing = Together(before="echo no licence >&2; exit 1")
     records = snapshot(refusing, ["a", "b"], fallback=lambda _: Local())
     for found in records.values():
@@ -150,11 +150,11 @@ def test_the_launcher_is_killed() -> None:
         assert host.lost[0] == "the agent is gone: sh ended with code -9"
         assert host.gaps() * INTERVAL <= 8
         assert host.facts == {"start": 1, "end": 1}
-    nobody_left()
+    no_agent_left()
 
 
 def test_the_token_is_in_no_command_line() -> None:
-    """It goes by the environment, which strangers cannot read, and children of the agent do not get it."""
+    """It is in the environment, which other users cannot read, and children of the agent do not get it."""
 
     async def main() -> None:
         transport = Together()
@@ -172,22 +172,22 @@ def test_the_token_is_in_no_command_line() -> None:
     asyncio.run(main())
 
 
-def prove(port: int, *said: bytes) -> bytes:
-    """Connect as a stranger, say something, and hear all that comes back."""
-    with socket.create_connection(("127.0.0.1", port), 5) as stranger:
+def talk_to(port: int, *lines: bytes) -> bytes:
+    """Connect without the token, send something, and return all that comes back."""
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
         answer = b""
         with contextlib.suppress(OSError):  # it may have hung up by now
-            for line in said:
-                stranger.sendall(line)
-            stranger.shutdown(socket.SHUT_WR)
+            for line in lines:
+                connection.sendall(line)
+            connection.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
-            while piece := stranger.recv(4096):
+            while piece := connection.recv(4096):
                 answer += piece
         return answer
 
 
-def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still come."""
+def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still arrive."""
     monkeypatch.setattr(listener, "UNPROVEN", 20)
     came, first = [], []
 
@@ -204,11 +204,11 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
             came.append(connection.claim)
             first.append(asyncio.create_task(greeting(connection)))
 
-        door = listener.Listener("the token", welcome)
-        await door.open()
-        silent = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(100)]
+        open_port = listener.Listener("the token", welcome)
+        await open_port.open()
+        silent = [socket.create_connection(("127.0.0.1", open_port.port)) for _ in range(100)]
         wrong = b"rollbook 0 - vm %s %s\n" % (b"0" * 32, b"f" * 64)
-        for said in (
+        for lines in (
             (b"",),
             (wrong,),
             (b"GET / HTTP/1.1\r\n\r\n",),
@@ -216,18 +216,18 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
             (b"rollbook\n",),
             (wrong, wrong),
         ):
-            answer = await asyncio.to_thread(prove, door.port, *said)
+            answer = await asyncio.to_thread(talk_to, open_port.port, *lines)
             assert len(answer.strip()) in (0, 32), answer  # at most the challenge
         environ = {**os.environ, "ROLLBOOK_TOKEN": "the token", "TOGETHER_RANK": "7"}
         from rollbook import agent
 
         for token in ("another", "the token"):
-            argv = agent.launched_argv(None, f"{door.port}/TOGETHER_RANK/X/2/{BOOT}/127.0.0.1", b"stop\n")
+            argv = agent.launched_argv(None, f"{open_port.port}/TOGETHER_RANK/X/2/{BOOT}/127.0.0.1", b"stop\n")
             started = await asyncio.create_subprocess_exec(
                 *argv, env={**environ, "ROLLBOOK_TOKEN": token}, stdout=asyncio.subprocess.DEVNULL
             )
             await asyncio.wait_for(started.wait(), 20)
-        door.close()
+        open_port.close()
         for one in silent:
             one.close()
         assert [await greeting for greeting in first] == [b"\xffRB1"]
@@ -238,30 +238,30 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("turns", range(6))
 def test_the_port_is_closed_while_connections_come(turns: int) -> None:
-    """However far they are, after so many turns of the loop: all are closed by us, not by the garbage collector."""
-    strangers: list[socket.socket] = []
+    """However far they are after these turns of the loop: all are closed by us, not by the garbage collector."""
+    connections: list[socket.socket] = []
 
     async def main() -> None:
-        door = listener.Listener("the token", lambda *_: None)
-        await door.open()
-        strangers.extend(socket.create_connection(("127.0.0.1", door.port)) for _ in range(3))
+        open_port = listener.Listener("the token", lambda *_: None)
+        await open_port.open()
+        connections.extend(socket.create_connection(("127.0.0.1", open_port.port)) for _ in range(3))
         for _ in range(turns):
             await asyncio.sleep(0)
-        door.close()
+        open_port.close()
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         asyncio.run(main())
         gc.collect()
     assert [str(warning.message) for warning in caught] == []
-    for stranger in strangers:
-        with stranger, contextlib.suppress(ConnectionResetError):
-            assert not stranger.recv(100).strip(b"0123456789abcdef\n"), "a challenge at most, then the end"
-            assert stranger.recv(100) == b""
+    for connection in connections:
+        with connection, contextlib.suppress(ConnectionResetError):
+            assert not connection.recv(100).strip(b"0123456789abcdef\n"), "a challenge at most, then the end"
+            assert connection.recv(100) == b""
 
 
 def test_an_agent_that_left_unheard() -> None:
-    """It came, nobody opened its channel, and it closed: its connection is closed with the launch."""
+    """It arrived, its channel was not opened, and it closed: its connection is closed with the launch."""
 
     async def main() -> None:
         running = launch.Launch("sh", [Host("a")], b"")
@@ -290,22 +290,22 @@ def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         return accept(self)
 
     async def main() -> bytes:
-        door = listener.Listener("the token", lambda *_: None)
-        await door.open()
+        open_port = listener.Listener("the token", lambda *_: None)
+        await open_port.open()
         monkeypatch.setattr(socket.socket, "accept", full)
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", open_port.port)
         try:
             return await asyncio.wait_for(reader.readline(), 20)
         finally:
             writer.close()
-            door.close()
+            open_port.close()
 
     assert len(asyncio.run(main()).strip()) == 32
     assert not refused
 
 
-def test_an_agent_takes_no_orders_from_strangers() -> None:
-    """Who answers at the collector's address without knowing the token is hung up on."""
+def test_an_agent_takes_no_orders_without_the_token() -> None:
+    """The agent hangs up on a program that answers at the collector's address without the token."""
     heard: list[bytes] = []
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -351,7 +351,7 @@ def test_conformance(check: conformance.Check) -> None:
             await transport.close()
 
     asyncio.run(main())
-    nobody_left()
+    no_agent_left()
 
 
 def test_a_read_that_is_given_up_as_data_comes() -> None:
@@ -375,7 +375,7 @@ def test_a_read_that_is_given_up_as_data_comes() -> None:
 
 
 def test_two_that_write_at_once() -> None:
-    """More than the pipe takes, to a program that is slow to read: one after the other, and nobody waits for ever."""
+    """More than the pipe takes, to a program that is slow to read: one after the other, and none waits forever."""
 
     async def main() -> bytes:
         pipe = Pipe(["sh", "-c", "sleep 0.2; exec cat"])
@@ -398,7 +398,7 @@ STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.
 
 @pytest.mark.parametrize("way", [Pipe.close, Pipe.read])
 def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None, None, object]]) -> None:
-    """Neither between SIGTERM and SIGKILL nor while a program of the site is asked; closing again is no error."""
+    """Neither between SIGTERM and SIGKILL nor while a program of the site runs; closing twice is allowed."""
 
     async def main() -> None:
         pipe = Pipe([sys.executable, "-c", STUBBORN])
@@ -419,7 +419,7 @@ def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None
 
 
 def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are killed as a group whose number is still the program's, and nobody is later."""
+    """They are killed while the process group is still the program's, and never later."""
     ours: list[bool] = []
     real = os.killpg
 
@@ -460,7 +460,6 @@ def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> Non
 FRAME = st.tuples(st.sampled_from("RSZ"), st.binary(max_size=3000))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.lists(FRAME, max_size=4), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 1500)), max_size=40),
@@ -543,7 +542,7 @@ def test_lines_after_the_end() -> None:
 
 
 def test_a_launcher_that_cannot_be_started_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by one host after the other, but not never again either; one started for others says so."""
+    """Not by one host after the other, but later; if it was started for other hosts, the reason says so."""
     monkeypatch.setattr("rollbook.transports.launcher.RETRY_AFTER", 0.3)
     tries = 0
 
@@ -569,7 +568,7 @@ def test_a_launcher_that_cannot_be_started_is_tried_again_later(monkeypatch: pyt
             await transport.close()
 
     asyncio.run(main())
-    nobody_left()
+    no_agent_left()
 
 
 SAID = """\
@@ -614,11 +613,11 @@ REFUSED = "ssh: connect to host 10.0.0.2 port 22: Connection refused\n"
         (f"{REFUSED}A daemon failed to report back:\n  Remote host:   b\n", ["failed", "refused", "failed"]),
         ("ssh: connect to host b port 22: No route to host\n", ["failed", "unreachable", "failed"]),
         ("[b:7] PMIX ERROR: BAD-PARAM in file event.c at line 1033\n", ["failed"] * 3),
-        (REFUSED, ["failed"] * 3),  # whose address that is, nobody knows
+        (REFUSED, ["failed"] * 3),  # the address does not tell which host it is
     ],
 )
 def test_what_an_mpi_launcher_says(said: str, statuses: list[str]) -> None:
-    """A host is what is said of it; what is said of others, or in warnings, makes it no more than failed."""
+    """A message about a host decides its status; messages about others and warnings only make it failed."""
     transport = Mpi()
     transport.expect([Host(name) for name in "abc"], b"")
     assert [transport._missing(Host(name), said, 1).status for name in "abc"] == statuses
@@ -638,7 +637,7 @@ def test_one_host_ends_the_launch_for_all() -> None:
     assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
     assert records["b"].reason == "sh: sh: error: b: cannot be reached"
     assert tried == [["a", "b", "c"], ["a", "c"]]
-    nobody_left()
+    no_agent_left()
 
 
 def test_a_launch_that_fails_is_tried_again() -> None:
@@ -688,7 +687,7 @@ def test_places(names: list[str], agents: list[Claim], hosts: list[str | None]) 
 
 
 def test_a_recording_by_another_way(tmp_path: Path) -> None:
-    """`run` over a launcher that brings nobody: with a fallback the data comes that way, and each host says so."""
+    """`run` over a launcher that starts no agent: with a fallback the data comes from there, which each host records."""
     from rollbook.api.finish import finish
 
     async def main(fallback: Callable[[Host], Transport] | None, raw: Path) -> None:

@@ -129,7 +129,7 @@ def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
 
 
 def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
-    """The recording starts it anew; every host has its start and its end."""
+    """The recording starts it again; every host has its start and its end."""
     asked = names(lab)[:3]
     hosts = record(make(), asked, 4, lambda: kill_children(PROCESSES[family]), again=asked)
     for name, host in hosts.items():
