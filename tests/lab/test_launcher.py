@@ -687,7 +687,7 @@ def test_places(names: list[str], agents: list[Claim], hosts: list[str | None]) 
 
 
 def test_a_recording_by_another_way(tmp_path: Path) -> None:
-    """`run` over a launcher that starts no agent: with a fallback the data comes from there, which each host records."""
+    """`run` over a launcher that starts no agent: with a fallback the data comes from there, as each host records."""
     from rollbook.api.finish import finish
 
     async def main(fallback: Callable[[Host], Transport] | None, raw: Path) -> None:

@@ -327,7 +327,7 @@ def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
     assert {record.reason for record in records.values()} == {
         f"cannot run {tmp_path}/mpirun: No such file or directory"
     }
-    with pytest.raises(AgentFailed, match=r"its --version says: something else"):
+    with pytest.raises(AgentFailed, match=r"its --version prints: something else"):
         command_line(tmp_path / "mpirun", "something else")
 
 
