@@ -1,4 +1,4 @@
-"""Findings, the outcome of each rule, and the document with all of them."""
+"""Results of checks: findings, the outcome of each rule, and the document that holds them all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
     "Difference",
     "Finding",
     "Findings",
-    "GroupSummary",
+    "HostGroup",
     "Outcome",
     "RuleResult",
     "Severity",
@@ -30,14 +30,14 @@ RANK: dict[str, int] = {"not-applicable": 0, "pass": 1, "could-not-tell": 2, "wa
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A value and the hosts that have it; null means that it is absent."""
+    """A value and the hosts that have it; null if the hosts have none."""
 
     value: Any
     hosts: list[str]
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field in which hosts differ, the most common value first. `row` is the device in a table."""
+    """One field that differs between hosts, majority value first. `row` names the device, if any."""
 
     field: str
     values: list[Value]
@@ -52,7 +52,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field whose value changed; null means absent. `mode` is how the field compares."""
+    """One field that changed; null if it had no value. `mode` is how the field is compared."""
 
     field: str
     before: Any
@@ -63,16 +63,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Silenced(msgspec.Struct, frozen=True):
-    """Why a finding does not count, and the last day."""
+    """Why a finding does not count, and until when."""
 
     reason: str
     until: dt.date
 
 
 class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One finding of a rule: the hosts concerned, and the numbers as evidence.
+    """One thing that a rule found. `hosts` are the affected hosts; `evidence` holds the numbers behind it.
 
-    If a rule leaves `severity` or `advice` empty, those of the rule apply.
+    A rule leaves `severity` and `advice` empty to use its own defaults.
     """
 
     message: str
@@ -87,7 +87,7 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The outcome of one rule. `note` is why it does not apply or which input was missing."""
+    """The outcome of one rule; `note` is why it does not apply or could not tell, or which input was incomplete."""
 
     id: str
     outcome: Outcome
@@ -96,12 +96,12 @@ class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether part of the input was missing, with or without findings."""
+        """Whether part of the rule's input was missing, whatever it found in the rest."""
         return bool(self.note) and self.outcome != "not-applicable"
 
 
-class GroupSummary(msgspec.Struct, frozen=True):
-    """A group of hosts that are compared: its name, machine and processor, its hosts."""
+class HostGroup(msgspec.Struct, frozen=True):
+    """A group of similar hosts: its name, what they have in common, its members."""
 
     name: str
     profile: str
@@ -119,13 +119,13 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     created: str
     counts: dict[Severity, int] = {}
     outcomes: dict[str, int]
-    groups: list[GroupSummary]
+    groups: list[HostGroup]
     rules: list[RuleResult]
     verdict: str | None = None
     notes: list[str] = []
 
     @classmethod
-    def of(cls, created: str, groups: list[GroupSummary], rules: list[RuleResult]) -> Findings:
+    def of(cls, created: str, groups: list[HostGroup], rules: list[RuleResult]) -> Findings:
         """From results, worst first."""
         ordered = sorted(rules, key=lambda result: -RANK[result.outcome])
         found = cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
