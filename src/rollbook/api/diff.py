@@ -82,7 +82,7 @@ def _picked(hosts: Sequence[HostResult], name: str | None) -> list[HostResult]:
         return list(hosts)
     found = [host for host in hosts if host.name == name]
     if not found:
-        raise UsageError(f"there is no host {name} among {fold(host.name for host in hosts)}")
+        raise UsageError(f"no host {name} among {fold(host.name for host in hosts)}")
     if not found[0].gave_data:
         raise UsageError(f"{name} gave nothing to compare: {found[0].reason or found[0].status}")
     return found
