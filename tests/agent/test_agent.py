@@ -19,6 +19,7 @@ import pytest
 from rollbook import agent
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import read_frame, split_pages
+from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from tests.support.agents import PYTHON, HandAgent
 from tests.support.waits import until
@@ -206,6 +207,42 @@ def test_a_directory_is_not_a_file(hand: HandAgent, tmp_path: Path) -> None:
     hand.kind("D")
     assert b"failed" in hand.readings()["0"]
     assert b"Linux version" in hand.readings()["1"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("files", [5, 8, 15])
+def test_too_few_open_files_are_a_clear_reason(shell: str, files: int) -> None:
+    """The login shell's command says what is wrong, not the text of the agent."""
+    argv = [*shell.split(), "-c", f"ulimit -n {files}; {agent.remote_command()}"]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, input="")
+    assert result.returncode
+    assert result.stderr.endswith(f"ulimit -n is {files}, at least 16 are needed\n")
+    assert len(result.stderr) < 100
+
+
+@pytest.mark.parametrize("shell", ["", "dash"])
+def test_sixteen_open_files_are_enough(shell: str) -> None:
+    """All sources are read and sampled, with descriptors that are not kept open."""
+    names = "loadavg meminfo stat vmstat diskstats net_dev pressure cgroup_stat nfs net_snmp softnet softirqs".split()  # noqa: SIM905
+    plan = Plan.of([catalogue.source(name) for name in names])
+    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
+    with HandAgent(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", *argv]) as hand:
+        assert hand.process.stdin is not None
+        hand.process.stdin.write((agent.stand_in() if shell else b"") + plan.orders() + b"go\tnow\n")
+        hand.kind("D", 20)
+        readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
+        statuses = {reading.source.name: reading.status for reading in readings if reading.status != "absent"}
+        assert set(statuses.values()) == {"ok"}
+        if shell:
+            return
+        hand.order("sample 100000000")
+        hand.kind("S")
+        hand.kind("S")
+        unpacker = Unpacker(plan)
+        frames = [frame.payload for frame in hand.frames if frame.kind == "S"]
+        samples = [sample for payload in frames for sample in unpacker.beat(payload, 0, 0)]
+    assert {plan.sources[sample.source].name for sample in samples} == statuses.keys()
+    assert {status for sample in samples for _, status, _ in split_pages(sample.body or b"")} == {"ok"}
 
 
 def test_secrets_do_not_leave_the_host() -> None:

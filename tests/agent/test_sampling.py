@@ -23,15 +23,18 @@ from rollbook.agent import loop, reading
 from rollbook.agent.children import is_stuck
 from rollbook.agent.loop import Agent
 from rollbook.agent.once import Walk
+from rollbook.agent.reading import Tree
 from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop
-from rollbook.agent.wire import QUEUE_LIMIT, Out, binary, slurp
+from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, Out, binary, slurp
+from rollbook.hosts import Host
 from rollbook.journal.history import series_of
 from rollbook.journal.survey import survey
-from rollbook.protocol.frames import Decoder
+from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.readings import split_pages
+from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.protocol.samples import Unpacker
+from rollbook.protocol.visit import Visit
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing.journals import Script, body_of
@@ -60,7 +63,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
 
 def samples(hand: HandAgent) -> list[dict[int, Pages]]:
     """The samples so far: by source, status and text of each page."""
-    unpacker, found, before = Unpacker(SOURCES), [], dict[int, Pages]()
+    unpacker, found, before, lost = Unpacker(SOURCES), [], dict[int, Pages](), list[int]()
+    unpacker.on_lost = lambda source, _: lost.append(source)
     for frame in hand.frames:
         if frame.kind == "S":
             beat = {}
@@ -69,7 +73,7 @@ def samples(hand: HandAgent) -> list[dict[int, Pages]]:
                     before[sample.source] = {p: (s, d.decode()) for p, s, d in split_pages(sample.body)}
                 beat[sample.source] = before[sample.source]
             found.append(beat)
-    assert not unpacker.lost
+    assert not lost
     return found
 
 
@@ -370,6 +374,38 @@ def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) 
     assert own.reader
     own.reader.end(timed_out=True)
     assert own.out.seq == 4
+
+
+@pytest.mark.parametrize("what", ["open", "scandir"])
+def test_no_descriptor_is_left(own: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str) -> None:
+    """A file or directory that cannot be opened is failed with the reason, read once or sampled; not absent."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/one").write_text("1\n")
+    own.obey("source\t0\t1\t4096\t300")
+    own.obey(f"read\t{tmp_path}/files/*")
+    source = own.sources[0]
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, what, none_left)
+        bodies = [source.pages(Tree()), source.sample()]
+    for body in bodies:
+        assert {(status, data) for _, status, data in split_pages(body)} == {("failed", SHORTAGES[errno.EMFILE])}
+        frame = Frame("R", 0, 1, 1, b"0 now - 1 \nok 2 /proc/loadavg\n1\n" + body)
+        found = read_frame(frame, SOURCES)
+        assert (found.status, found.note, found.starved) == ("failed", SHORTAGES[errno.EMFILE].decode(), True)
+    assert {status for _, status, _ in split_pages(source.sample())} == {"ok"}, "the next beat looks again"
+
+
+def test_a_host_without_processes_is_partial() -> None:
+    """A program that could not be started has not given an answer, unlike one that reported an error."""
+    plan = Plan((catalogue.source("time_sync"),))
+    for page, expected in ((b"failed 0 x\n", "complete"), (b"failed 27 x\nno process could be started", "partial")):
+        visit = Visit(Host("a"), plan, hello={"kind": "python"})
+        assert visit.keep(read_frame(Frame("R", 0, 1, 1, b"0 now - 1 \n" + page), plan))
+        assert visit.result("now").status == expected
 
 
 def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ def test_rules_that_cannot_be_used(
 
 
 def test_minimum_memory(tmp_path: Path) -> None:
-    """`--minimum-memory` sets the limit; the verdict names rules that could not be checked."""
+    """`--minimum-memory` sets the limit; a run with missing input is not judged, which has an exit status."""
     facts = {"meminfo": {"total_kib": 8 << 20, "kib": {"MemTotal": 8 << 20}, "counts": {}}}
     write_file(
         tmp_path / "hosts.json", encode(RecordHosts(started_ns=1, ended_ns=2, start=host_records({"n1": facts})))
@@ -243,6 +243,6 @@ def test_minimum_memory(tmp_path: Path) -> None:
     for options, told in (([], False), (["--minimum-memory", "8"], False), (["--minimum-memory", "8.5"], True)):
         result = CliRunner().invoke(command, [str(tmp_path), *options])
         assert ("Host memory 8.0GB below minimum 8.5GB" in result.stdout) == told
-        verdict = "INVALID" if told else "CLOSED"
-        assert f"MLPerf Storage: {verdict}\n" in result.stdout
-        assert f"{verdict} is preliminary: could not check mlperf-dataset-size, " in result.stderr
+        verdict = "INVALID (rules of 2026-07)\n" if told else "not judged; missing: mlperf-command-failed: "
+        assert f"MLPerf Storage: {verdict}" in result.stdout
+        assert result.exit_code == (1 if told else 3)

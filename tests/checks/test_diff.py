@@ -110,14 +110,14 @@ def test_hosts_that_gave_nothing(tmp_path: Path) -> None:
     some = snapshot(tmp_path / "a.json", {"n1": FACTS, "n2": gone})
     none = snapshot(tmp_path / "b.json", {"n[1-2]": gone})
     for pair in ((f"{some}:n1", f"{some}:n2"), (f"{some}:n2", f"{some}:n2")):
-        with pytest.raises(UsageError, match="n2 gave nothing to compare: no route"):
+        with pytest.raises(UsageError, match="n2 returned no data to compare: no route"):
             diff(*pair)
-    with pytest.raises(UsageError, match="no host gave anything"):
+    with pytest.raises(UsageError, match="no host returned data"):
         diff(none, none)
     result = diff(some, some)
     assert result.exit_code == 0
     assert "nothing to compare from n2" in result.stderr
-    assert json.loads(diff(some, some, "--json").stdout)["silent"] == ["n2"]
+    assert json.loads(diff(some, some, "--json").stdout)["without_data"] == ["n2"]
     assert diff(some, none).exit_code == 1
 
 

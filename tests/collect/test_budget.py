@@ -206,9 +206,10 @@ def test_measuring_bombs_is_cheap() -> None:
 
 def test_a_sample_has_each_source_once_and_within_its_limit() -> None:
     """What the agent never sends is not decoded: the journal of a hostile host cannot fill the memory."""
-    unpacker = Unpacker(PLAN)
+    unpacker, lost = Unpacker(PLAN), list[tuple[int, int]]()
+    unpacker.on_lost = lambda source, ts: lost.append((source, ts))
     with pytest.raises(ProtocolError, match="repeated"):
         list(unpacker.beat(entry(2, 1, bomb(100)) * 2, 0, 0))
     assert not list(unpacker.beat(entry(2, 1, bomb(PLAN.size_limits[2] + 1)), 0, 0))
-    assert unpacker.lost == 1
+    assert lost == [(2, 0)]
     assert len(list(unpacker.beat(entry(2, 1, bomb(PLAN.size_limits[2])), 0, 0))) == 1

@@ -349,7 +349,7 @@ class _Run:
                         received = await socket.recv()
                         if isinstance(received, bytes) and self._dice.random() >= self._faults.loss:
                             self._node.receive(received)
-                            self._after_input()
+                self._after_input()
                 if self._finished(now):
                     await socket.send(encode(Message(kind=messages.CLOSED, payload=b'{"Output": ""}')))
                     return

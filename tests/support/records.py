@@ -17,6 +17,7 @@ import msgspec
 from rollbook.checks.expect import Expectation
 from rollbook.checks.run_data import RunData
 from rollbook.hosts import expand
+from rollbook.mlperf import rounds
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue
@@ -64,6 +65,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     description: dict[str, Any] | None = None
     summary: dict[str, Any] = {}
     beside: dict[str, Any] = {}
+    round: str = rounds.NEWEST
 
     def run_data(self) -> RunData:
         """The run as the input of rules."""
@@ -82,4 +84,5 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             baseline=base,
             expectations=self.expect,
             description=self.description,
+            mlperf_round=rounds.load(self.round),
         )

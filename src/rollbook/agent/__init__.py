@@ -106,9 +106,9 @@ def stand_in() -> bytes:
 def remote_command(python: str | None = None, carrier: str = "binary") -> str:
     """One line for any login shell: start the agent under Python 3.6+, or request the shell stand-in.
 
-    The agent is `$0` of an inner `sh`, so the outer shell sees one pair of quotes and no expansions. The stand-in is
-    read line by line, because a shell that runs a script from stdin may read ahead and consume the orders. Orders sent
-    before it are skipped; the collector sends them again.
+    The agent is an argument of an inner `sh`, so the outer shell sees one pair of quotes, no expansions. The stand-in
+    is read line by line, because a shell that runs a script from stdin may read ahead and consume the orders. Orders
+    sent before it are skipped; the collector sends them again.
     """
     candidates = python or "python3 /usr/libexec/platform-python python3.6 python3.8 python3.9 python3.11 python3.12"
     request = (
@@ -117,9 +117,12 @@ def remote_command(python: str | None = None, carrier: str = "binary") -> str:
         'while IFS= read -r l && [ "$l" != "#end" ]; do s="$s$l$e"; done; eval "$s"'
     )
     quoted = request.replace("'", '"').replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    few = "ulimit -n is $f, at least 16 are needed"
     script = (
+        # `:?` prints to stderr without a redirection, for which dash needs a descriptor above 9.
+        f'f=$(ulimit -n); case $f in [0-9] | 1[0-5]) : "${{open_files:?{few}}}" ;; esac; '
         f'n="{quoted}"; for p in {candidates}; do '
-        f'command -v "$p" >/dev/null 2>&1 && exec "$p" -I -S -c "{BOOTSTRAP}" "$0" {carrier} "" sh -c "$n"; '
+        f'command -v "$p" >/dev/null 2>&1 && exec "$p" -I -S -c "{BOOTSTRAP}" "$1" {carrier} "" sh -c "$n"; '
         'done; eval "$n"'
     )
-    return f"exec sh -c '{script}' {payload()}"
+    return f"exec sh -c '{script}' rollbook {payload()}"

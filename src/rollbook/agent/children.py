@@ -15,6 +15,9 @@ else:
     import _signal as signal  # the C module: the enumerations of signal cost more than all other imports here
 
 
+UNSTARTED = b"no process could be started"
+
+
 def detach() -> None:
     """In a new child: start a session, close the agent's channels, reset signals.
 
@@ -54,7 +57,7 @@ class Child:
         except OSError:  # too many processes or files: the loop ends this child at once, the others go on
             for fd in pipes:
                 os.close(fd)
-            self.err += b"no process could be started"
+            self.err += UNSTARTED
             self.deadline = 0.0
             return
         out_read, out_write, err_read, err_write = pipes

@@ -8,9 +8,9 @@ import zlib
 
 from rollbook.agent.children import Child, is_stuck
 from rollbook.agent.once import Plain, Reading, Walk
-from rollbook.agent.source import Source
+from rollbook.agent.source import Source, most_open
 from rollbook.agent.steady import Loop, Reader
-from rollbook.agent.wire import QUEUE_LIMIT, VERSION, Out, lines_of, now, slurp
+from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, now, slurp
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Agent:
             os.nice(5)
             self.schedule()
             for source in self.sources:
+                source.most_open = most_open()
                 source.every = min(source.every, max(1, SELDOM // self.interval))
                 for ask in source.asks:
                     if ask[0] == "loop":
@@ -230,15 +231,15 @@ class Agent:
     def request(self, pending: "list[tuple[Source, Beat]]") -> None:
         """Let the reader child read sources, except those that are paused after a failure."""
         ready = [pair for pair in pending if pair[0].pause.over(self.dying)]
-        status = "timed-out"
+        status, reason = "timed-out", b""
         try:
             if ready:
                 (self.reader or Reader(self)).request(ready)
-        except OSError:  # no descriptor is left for its pipe
-            ready, status = [], "failed"
+        except OSError as error:  # no descriptor is left for its pipe
+            ready, status, reason = [], "failed", SHORTAGES.get(error.errno or 0, b"")
         for source, beat in pending:
             if (source, beat) not in ready:
-                self.fill(beat, source, source.failure(status), time.monotonic(), 0)
+                self.fill(beat, source, source.failure(status, reason), time.monotonic(), 0)
 
     def fill(self, beat: Beat, source: "Source", body: bytes, start: float, took: int) -> None:
         """Add the answer of a source that may block; empty where it has no files."""

@@ -4,7 +4,7 @@ import os
 import struct
 import time
 
-from rollbook.agent.children import Child, exec_program
+from rollbook.agent.children import UNSTARTED, Child, exec_program
 from rollbook.agent.reading import PATH, Tree, find_program, mounts, page, read_space, truncated_page, user_directories
 from rollbook.agent.source import Source
 from rollbook.agent.wire import now
@@ -44,7 +44,7 @@ class Program(Child):
             status = "ok" if self.out or not self.code else "failed"
         if status == "failed":
             self.reading.note = (name + ": " + (message or "exit status %d" % self.code))[:500]
-        data = bytes(self.out)
+        data = bytes(self.out) if self.pid else UNSTARTED
         self.reading.add(truncated_page(name, data) if self.truncated else page(name, status, data), status)
 
 
@@ -83,7 +83,8 @@ class Walk(Child):
             return
         # The child hangs or died at its current item: report that item, read the next ones in a new child.
         since = time.monotonic() - self.deadline + self.items[0].seconds() if self.pid else 0.0
-        self.items.pop(0).done("timed-out" if timed_out else "failed", b"", now(), int(since * 1e6))
+        reason = b"" if self.pid else UNSTARTED
+        self.items.pop(0).done("timed-out" if timed_out else "failed", reason, now(), int(since * 1e6))
         while self.items and self.items[0].seconds() <= 0:
             self.items.pop(0).done("timed-out", b"", now(), 0)
         if self.items:
@@ -103,6 +104,8 @@ class Plain:
         return self.source.pages(tree)
 
     def done(self, status: str, pages: bytes, clocks: "Clocks", took: int) -> None:
+        if status != "-":
+            pages = self.source.failure(status, pages)
         self.agent.reading(self.source, self.phase, pages, clocks, took, status)
 
 
@@ -115,7 +118,7 @@ class Files(Plain):
 
     def done(self, status: str, pages: bytes, _clocks: "Clocks", _took: int) -> None:
         if status != "-":
-            pages = page(next(ask[1] for ask in self.source.asks if ask[0] in ("read", "link", "env")), status)
+            pages = self.source.failure(status, pages)
         self.reading.parts.insert(0, pages)  # files come first, so that equal hosts send equal readings
         self.reading.add(b"", status)
 
@@ -134,7 +137,7 @@ class Mount:
 
     def done(self, status: str, data: bytes, _clocks: "Clocks", took: int) -> None:
         self.reading.left -= took / 1e6
-        self.reading.add(data or page(self.path, status), status)
+        self.reading.add(data if status == "-" else page(self.path, status, data), status)
 
 
 def argvs(ask: "list[str]") -> "list[list[str]]":

@@ -3,7 +3,7 @@
 import errno
 import os
 
-from rollbook.agent.wire import slurp
+from rollbook.agent.wire import SHORTAGES, note_shortage, slurp
 
 FILES = 8192  # files one wildcard may match
 STEP = 1 << 14  # bytes per read: the allocator gets larger buffers from the kernel every time
@@ -80,7 +80,8 @@ class Tree:
         if directory not in self.listed:
             try:
                 found = [(e.name, not e.is_file(follow_symlinks=False)) for e in os.scandir(directory)]
-            except OSError:
+            except OSError as error:
+                note_shortage(error)
                 found = []
             self.listed[directory] = dict(sorted(pair for pair in found if pair[0][0] != "."))
         return self.listed[directory]
@@ -170,6 +171,11 @@ def status_of(error: OSError) -> str:
     return STATUS.get(error.errno or 0, "failed")
 
 
+def failed_page(path: str, error: OSError) -> bytes:
+    """A page without data; its text is the reason if it says nothing about the host."""
+    return page(path, status_of(error), SHORTAGES.get(error.errno or 0, b""))
+
+
 def find_program(program: str, directories: "list[str]") -> str:
     """The path of a program in one of the directories, or an empty string."""
     found = [path + "/" + program for path in directories if os.access(path + "/" + program, os.X_OK)]
@@ -197,7 +203,7 @@ def read_file(path: str, limit: int) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        return page(path, status_of(error))
+        return failed_page(path, error)
     return truncated_page(path, b"".join(pieces))
 
 
@@ -206,7 +212,7 @@ def read_link(path: str) -> bytes:
     try:
         return page(path, "ok", os.readlink(os.fsencode(path)))
     except OSError as error:
-        return page(path, status_of(error))
+        return failed_page(path, error)
 
 
 def read_space(path: str) -> bytes:
@@ -214,6 +220,6 @@ def read_space(path: str) -> bytes:
     try:
         s = os.statvfs(unescape(path))
     except OSError as error:
-        return page(path, status_of(error))
+        return failed_page(path, error)
     numbers = s.f_bsize, s.f_frsize, s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree, s.f_favail
     return page(path, "ok", b"%d %d %d %d %d %d %d %d" % numbers)

@@ -9,12 +9,13 @@ from rollbook.agent.reading import (
     Tree,
     environment,
     escape_path,
+    failed_page,
     page,
     read_file,
     read_link,
-    status_of,
     truncated_page,
 )
+from rollbook.agent.wire import shortages, slurp
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 MEMORY = ("/proc/", "{own}/", "{cgroup}/")
 LONGEST_PAUSE = 60.0  # seconds after a failure
 MOST_OPEN = 512  # a file with a higher descriptor is closed after each sample: select(2) is limited to 1024
+RESERVED = 16  # descriptors for everything else
+
+
+def most_open() -> int:
+    """The highest descriptor of a file that stays open between samples."""
+    limits = [line.split()[3] for line in slurp("/proc/self/limits").splitlines() if line.startswith("Max open files")]
+    return min([MOST_OPEN] + [int(limit) - RESERVED for limit in limits if limit.isdigit()])
 
 
 class Pause:
@@ -58,6 +66,7 @@ class Source:
         self.loops: "list[Loop]" = []
         self.pause = Pause()
         self.before = b""
+        self.most_open = MOST_OPEN
         self.restart()
 
     def restart(self) -> None:
@@ -88,6 +97,7 @@ class Source:
     def pages(self, tree: "Tree") -> bytes:
         """All pages of files, links and environment."""
         pages, left = [], self.limit
+        del shortages[:]
         for path, named in self.paths("read", tree):
             data = read_file(path, left) if left > 0 else page(path, "truncated")
             if named or not data.startswith(b"absent"):
@@ -96,10 +106,15 @@ class Source:
         links = [(read_link(path), named) for path, named in self.paths("link", tree)]
         pages += [data for data, named in links if named or not data.startswith(b"absent")]
         pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
-        return b"".join(pages)
+        return b"".join(pages) + self.shortage()
+
+    def shortage(self) -> bytes:
+        """A failed page with the reason if a directory could not be listed for lack of resources."""
+        return self.failure("failed", shortages[0]) if shortages else b""
 
     def sample(self) -> bytes:
         """The pages of a sample; empty where there is nothing to read. Descriptors stay open."""
+        del shortages[:]
         if self.search:
             self.search = False
             for path, _ in self.paths("read", Tree()):
@@ -118,19 +133,20 @@ class Source:
                     pages += (b"ok %d %s\n" % (len(data), self.names[path]), data)
                 else:
                     pages.append(truncated_page(path, data[: self.limit]))
-                if fd > MOST_OPEN:
+                if fd > self.most_open:
                     os.close(fd)
                     self.files[path] = None
             except OSError as error:
                 if fd is not None:
                     os.close(fd)
                 self.files[path] = None
-                pages.append(page(path, status_of(error)))
-        return b"".join(pages)
+                pages.append(failed_page(path, error))
+        self.search = self.search or bool(shortages)
+        return b"".join(pages) + self.shortage()
 
-    def failure(self, status: str) -> bytes:
-        """A page that replaces those that its child did not deliver."""
-        return page(next(ask[1] for ask in self.asks if ask[0] == "read"), status)
+    def failure(self, status: str, reason: bytes = b"") -> bytes:
+        """A page that replaces those that could not be read."""
+        return page(next((ask[1] for ask in self.asks if ask[0] in ("read", "link", "env")), "-"), status, reason)
 
     def compress(self, body: bytes) -> "tuple[int, bytes]":
         """Flags (1: a new stream starts, 2: unchanged) and the deflated pages of a sample."""

@@ -4,7 +4,7 @@ import os
 import struct
 import time
 
-from rollbook.agent.children import Child, exec_program
+from rollbook.agent.children import UNSTARTED, Child, exec_program
 from rollbook.agent.reading import page
 from rollbook.agent.source import LONGEST_PAUSE, Pause, Source
 
@@ -54,7 +54,7 @@ class Loop(Child):
             status = self.status
         elif status == "ok" and silent > 2 * beat + 1:
             status = "timed-out"
-        return page(" ".join(self.argv), status, self.latest if status == "ok" else b"")
+        return page(" ".join(self.argv), status, self.latest if status == "ok" else b"" if self.pid else UNSTARTED)
 
     def finished(self, timed_out: bool) -> None:
         self.status = "timed-out" if timed_out else "failed"
@@ -129,6 +129,7 @@ class Reader(Child):
             return
         (source, beat), *rest = self.pending
         source.pause.begin(self.pid)
-        self.agent.fill(beat, source, source.failure("timed-out" if timed_out else "failed"), time.monotonic(), 0)
+        page = source.failure("timed-out" if timed_out else "failed", b"" if self.pid else UNSTARTED)
+        self.agent.fill(beat, source, page, time.monotonic(), 0)
         if rest:
             self.agent.request(rest)

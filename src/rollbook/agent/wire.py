@@ -1,5 +1,6 @@
 """The sending side of the protocol: clocks, frames in two encodings, and an output queue that never blocks."""
 
+import errno
 import os
 import struct
 import time
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 VERSION = "1"
 MAGIC = b"\xffRB1"
 LINE = 1000  # longest line of the text carrier, newline included
+SHORTAGES = {
+    errno.EMFILE: b"too many open files in the agent (ulimit -n)",
+    errno.ENFILE: b"too many open files on the host",
+    errno.ENOMEM: b"out of memory",
+}
 QUEUE_LIMIT = 4 << 20  # bytes that may wait to be sent before samples are skipped
 
 
@@ -24,12 +30,22 @@ def now() -> "Clocks":
     return int(time.monotonic() * 1e9), int(time.time() * 1e9)
 
 
+shortages = []  # type: list[bytes] # reasons why something could not be looked up since a source was started
+
+
+def note_shortage(error: OSError) -> None:
+    """Remember an error that says nothing about the host: the source that is being read is then failed."""
+    if error.errno in SHORTAGES:
+        shortages.append(SHORTAGES[error.errno])
+
+
 def slurp(path: str, limit: int = 4096) -> str:
     """The start of a small file, stripped; an empty string where it cannot be read."""
     try:
         with open(path, "rb") as file:  # buffered: one read of a kernel file returns at most a page
             return file.read(limit).strip().decode("utf-8", "replace")
-    except OSError:
+    except OSError as error:
+        note_shortage(error)
         return ""
 
 

@@ -43,6 +43,13 @@ class TransportOptions(TypedDict, total=False):
     mpi_args: str
     allow_run_as_root: bool
     oversubscribe: bool
+    cluster: str | None
+    instance_groups: str | Sequence[str]
+    region: str | None
+    profile: str | None
+    endpoint_url: str | None
+    start_rate: float
+    document: str
 
 
 def transport_options(**options: Unpack[TransportOptions]) -> Options:

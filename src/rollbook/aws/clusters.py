@@ -12,7 +12,7 @@ import msgspec
 from rollbook.aws.api import Account, AwsError
 from rollbook.errors import UsageError
 
-__all__ = ["Cluster", "ClusterNode", "Orchestrator", "discover"]
+__all__ = ["Cluster", "ClusterNode", "Orchestrator", "discover", "with_hostnames"]
 
 Orchestrator = Literal["eks", "slurm", "unknown"]
 CLUSTER_ID = re.compile(r":cluster/([a-z0-9]{12})$")
@@ -148,27 +148,29 @@ def _in_groups(nodes: Sequence[ClusterNode], groups: Sequence[str], cluster: str
     return [node for node in nodes if node.group.lower() in wanted]
 
 
+async def with_hostnames(account: Account, cluster: str, nodes: Sequence[ClusterNode]) -> list[ClusterNode]:
+    """The nodes with their host names, which the list may lack; such nodes are described one by one, in parallel."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def complete(node: ClusterNode) -> ClusterNode:
+        if node.hostname or not node.instance_id:
+            return node
+        async with limit:
+            answer = await account.call(
+                "sagemaker", "describe_cluster_node", ClusterName=cluster, NodeId=node.instance_id
+            )
+        return msgspec.structs.replace(node, hostname=str(answer["NodeDetails"].get("PrivateDnsHostname") or ""))
+
+    return list(await asyncio.gather(*map(complete, nodes)))
+
+
 async def _by_name(
     account: Account, cluster: str, nodes: Sequence[ClusterNode], names: Sequence[str]
 ) -> list[ClusterNode]:
-    """The nodes that any of the names means, in the order of the names.
-
-    The list may lack host names: only if a name is still unknown are such nodes described one by one, in parallel.
-    """
+    """The nodes that any of the names means, in the order of the names."""
     known = list(nodes)
     if set(names) - {name for node in known for name in node.names}:
-        limit = asyncio.Semaphore(AT_ONCE)
-
-        async def complete(node: ClusterNode) -> ClusterNode:
-            if node.hostname or not node.instance_id:
-                return node
-            async with limit:
-                answer = await account.call(
-                    "sagemaker", "describe_cluster_node", ClusterName=cluster, NodeId=node.instance_id
-                )
-            return msgspec.structs.replace(node, hostname=str(answer["NodeDetails"].get("PrivateDnsHostname") or ""))
-
-        known = list(await asyncio.gather(*map(complete, known)))
+        known = await with_hostnames(account, cluster, known)
     by_name = {name: node for node in known for name in node.names}
     missing = [name for name in names if name not in by_name]
     if missing:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
-from rollbook.records.findings import HostGroup
+from rollbook.records.findings import GroupSummary
 from rollbook.records.hosts import HostResult
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.cpuinfo import CpuInfo
@@ -28,9 +28,9 @@ class Group:
     def __init__(self, name: str, profile: str, hosts: Sequence[HostResult], *, is_named: bool) -> None:
         self.name, self.profile, self.hosts, self.is_named = name, profile, list(hosts), is_named
 
-    def summary(self) -> HostGroup:
+    def summary(self) -> GroupSummary:
         """The group with the names of its hosts only."""
-        return HostGroup(self.name, self.profile, [host.name for host in self.hosts])
+        return GroupSummary(self.name, self.profile, [host.name for host in self.hosts])
 
 
 def profile_of(host: HostResult) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, distinct_machines, form_groups
+from rollbook.checks.mlperf_round import Round
 from rollbook.checks.times import span
 from rollbook.checks.views import status_of
 from rollbook.errors import RecordError, RollbookError
@@ -86,6 +87,7 @@ class RunData:
         expectations: Sequence[Expectation] = (),
         description: Mapping[str, Any] | None = None,
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
+        mlperf_round: Round | None = None,
     ) -> None:
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
         self.interval = hosts.interval_seconds
@@ -94,6 +96,7 @@ class RunData:
         self.path = path
         self.baseline, self.expectations, self.description = baseline, expectations, description
         self.minimum_memory_gb = minimum_memory_gb
+        self.mlperf_round = mlperf_round
         self._named = named or {}
         self._states: dict[str, SourceState] = {}
 

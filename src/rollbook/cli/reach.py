@@ -24,7 +24,7 @@ from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
-from rollbook.transports.routing import Options, Route, explain_auto, fallback_route, route
+from rollbook.transports.routing import Options, Route, explain_auto, fallback_route, known_hosts, route
 
 if TYPE_CHECKING:
     from rollbook.records.hosts import HostResult
@@ -115,13 +115,15 @@ class Reach:
 
     @functools.cached_property
     def hosts(self) -> list[Host]:
-        """The hosts named; if none is, those of the Slurm allocation, else this machine.
+        """The hosts named; if none is, those that the transport lists or the Slurm allocation has, else this machine.
 
         They are looked up when they are needed: a command that reads a record does not depend on any.
         """
         hosts, files, exclude = self.named
-        if not hosts and not files and node_lists(os.environ):
-            hosts = tuple(host.name for host in from_slurm(os.environ))
+        if not hosts and not files:
+            hosts = tuple(known_hosts(self.options))
+            if not hosts and node_lists(os.environ):
+                hosts = tuple(host.name for host in from_slurm(os.environ))
         return parse_hosts(hosts, files, exclude)
 
     def refuse(self) -> None:

@@ -3,9 +3,9 @@
 `raw/000001.seg`, `raw/000002.seg`, … hold entries, each `>4sIIIQ` (magic, length of the payload, CRC-32 of all that
 follows, host number, time of arrival on the collector's clock) and a payload of one letter and its content: `F` a
 frame of that host (`>cIQQ`: type, number, both clocks; then the frame's payload), `J` an event of the collector as
-JSON. Every segment starts with the `begin` event, so that it can be read alone. The recorder writes `begin` again when
-all hosts are ready, so that a journal of one segment also has two copies, far apart. Without any `begin` the host
-numbers of the other entries have no meaning.
+JSON, with `boot_ns`, the collector's CLOCK_BOOTTIME at that time. Every segment starts with the `begin` event, so that
+it can be read alone. The recorder writes `begin` again when all hosts are ready, so that a journal of one segment also
+has two copies, far apart. Without any `begin` the host numbers of the other entries have no meaning.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Entry(msgspec.Struct, frozen=True):
     host: int
     arrived_ns: int
     payload: bytes
+    crc: int = 0
 
     @property
     def event(self) -> dict[str, Any] | None:

@@ -40,9 +40,9 @@ class Reader:
                     buffer, base, at, more = buffer[at:] + piece, base + at, 0, bool(piece)
                     while (size := self._entry_at(buffer, at, more)) is not None:
                         if size > 0:
-                            _, _, _, host, arrived = HEADER.unpack_from(buffer, at)
+                            _, _, crc, host, arrived = HEADER.unpack_from(buffer, at)
                             start = at + HEADER.size
-                            yield Entry(number, base + start, host, arrived, buffer[start : at + size])
+                            yield Entry(number, base + start, host, arrived, buffer[start : at + size], crc)
                         else:
                             self.skipped -= size
                         at += abs(size)

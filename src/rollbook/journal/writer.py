@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from rollbook.errors import RecordError
+from rollbook.journal.clocks import STEP
 from rollbook.journal.entries import LARGEST, RUN, pack_entry, pack_frame, segment_files
 from rollbook.journal.state import try_lock
 from rollbook.protocol.frames import Frame
@@ -18,6 +19,7 @@ from rollbook.protocol.frames import Frame
 __all__ = ["Journal"]
 
 SEGMENT = 64 << 20
+MOST_APART = 1_000_000  # ns between two clocks that are read together
 
 
 class Journal:
@@ -25,14 +27,16 @@ class Journal:
 
     Every frame of a host must be written, pongs and heartbeats included: a reader detects lost frames by their numbers.
     Entries are in the file after `flush` and on the disk after `sync`, which may run in another thread while frames are
-    added. When the disk is full, or a write fails for another reason, this call and every later one raise
-    `RecordError`; what was written before stays readable.
+    added. A step of the collector's wall clock is written as an event before the next entry. When the disk is full, or
+    a write fails for another reason, this call and every later one raise `RecordError`; what was written before stays
+    readable.
     """
 
     def __init__(self, directory: Path, begin: dict[str, Any], segment_bytes: int = SEGMENT) -> None:
         self._directory, self._begin, self._limit = directory, {**begin, "event": "begin"}, segment_bytes
         self._waiting = bytearray()
         self._size, self._fd, self._failure = 0, -1, ""
+        self._clocks = _clocks()
         self._adding, self._writing = threading.Lock(), threading.Lock()
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -53,11 +57,14 @@ class Journal:
 
     def frame(self, host: int, arrived_ns: int, frame: Frame) -> None:
         """Add a frame of that host with its time of arrival."""
+        self._check_clock()
         self._append(host, arrived_ns, pack_frame(frame))
 
     def event(self, event: dict[str, Any], host: int | None = None) -> None:
         """Add an event of the collector, about one host or the run, at the current time."""
-        self._append(RUN if host is None else host, time.time_ns(), b"J" + json.dumps(event).encode())
+        self._check_clock()
+        arrived_ns, payload = _event(event)
+        self._append(RUN if host is None else host, arrived_ns, payload)
 
     def begin(self) -> None:
         """Write the `begin` event again, so that damage in one place does not make the journal unreadable."""
@@ -87,6 +94,13 @@ class Journal:
                     os.close(fd)
             self._fd = self._lock = -1
 
+    def _check_clock(self) -> None:
+        """Add an event if the wall clock was set since the last call: frames after it have arrived on another clock."""
+        before, self._clocks = self._clocks, _clocks()
+        by = (self._clocks[0] - before[0]) - (self._clocks[1] - before[1])
+        if abs(by) > STEP:
+            self._append(RUN, *_event({"event": "clock set", "by_ns": by}))
+
     def _append(self, host: int, arrived_ns: int, payload: bytes) -> None:
         self._check()
         with self._adding:
@@ -114,7 +128,7 @@ class Journal:
             os.fsync(self._lock)  # the directory entry must survive too
         except OSError as error:
             self._fail(error)
-        self._write(pack_entry(RUN, time.time_ns(), b"J" + json.dumps(self._begin).encode()))
+        self._write(pack_entry(RUN, *_event(self._begin)))
 
     def _write(self, data: bytes | bytearray) -> None:
         view = memoryview(data)
@@ -139,3 +153,17 @@ class Journal:
     def _check(self) -> None:
         if self._failure:
             raise RecordError(self._failure)
+
+
+def _event(event: dict[str, Any]) -> tuple[int, bytes]:
+    """The time and payload of an entry that holds an event."""
+    wall_ns, boot_ns = _clocks()
+    return wall_ns, b"J" + json.dumps({**event, "boot_ns": boot_ns}).encode()
+
+
+def _clocks() -> tuple[int, int]:
+    """The wall clock and the time since boot, suspends included, read without a pause between them."""
+    while True:
+        boot_ns, wall_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.time_ns()
+        if time.clock_gettime_ns(time.CLOCK_BOOTTIME) - boot_ns < MOST_APART:
+            return wall_ns, boot_ns

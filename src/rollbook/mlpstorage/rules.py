@@ -69,7 +69,7 @@ class ClusterValidationRulesChecker(RulesChecker):
         """The hosts were looked at, not only declared."""
         system = self.benchmark_run.system_info
         method = system.collection_method if system else "unknown"
-        if not is_measured(method):
+        if not is_measured({"collection_method": method}):
             message = f"Cluster info comes from {method}, not from the hosts"
             self.issues.append(Issue(Validation.OPEN, message, "collection_method", "mpi", method, "info"))
 
@@ -86,10 +86,10 @@ class BenchmarkRulesChecker(RulesChecker):
         run = self.benchmark_run
         whole = run.directory is not None and (run.directory / "hosts.json").exists()
         hosts = Record.open(run.directory).hosts if whole and run.directory else RecordHosts(started_ns=0, ended_ns=0)
-        run_data = RunData(hosts, metadata=run.metadata, path=run.directory)
+        subject = RunData(hosts, metadata=run.metadata, path=run.directory)
         for rule in module_rules():
             if rule.id.startswith("mlperf-") and (whole or rule.id in WITHOUT_HOSTS):
-                for finding in evaluate(rule, run_data).findings:
+                for finding in evaluate(rule, subject).findings:
                     self.issues.append(msgspec.convert(finding.evidence["issue"], Issue))
 
 
@@ -104,7 +104,9 @@ class BenchmarkVerifier:
         """Those that apply: the run's always, the cluster's where there are several hosts or not all were looked at."""
         system = self.benchmark_run.system_info
         found: list[RulesChecker] = [BenchmarkRulesChecker(self.benchmark_run, self.logger)]
-        if system is not None and (system.num_hosts > 1 or not is_measured(system.collection_method)):
+        if system is not None and (
+            system.num_hosts > 1 or not is_measured({"collection_method": system.collection_method})
+        ):
             found.append(ClusterValidationRulesChecker(self.benchmark_run, self.logger))
         return found
 

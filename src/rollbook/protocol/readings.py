@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from rollbook.errors import ParseError, ProtocolError
@@ -39,7 +40,10 @@ class Header(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """One source read once: its pages, when it started on the host's clocks, and how long it took."""
+    """One source read once: its pages, when it started on the host's clocks, and how long it took.
+
+    `starved` says that pages are missing because the agent had no free descriptors, memory or processes.
+    """
 
     source: Source
     phase: str
@@ -49,6 +53,7 @@ class Reading:
     wall: int
     seconds: float
     raw: bytes
+    starved: bool = False
 
     def pages(self) -> dict[str, str]:
         """The text of each page, by path; absent and unreadable pages have no entry."""
@@ -68,11 +73,23 @@ def read_frame(frame: Frame, plan: Plan) -> Reading:
     body = payload[payload.index(b"\n") + 1 :]
     if len(body) > plan.size_limits[header.source]:
         raise ProtocolError(f"a reading of {len(body)} bytes exceeds the limit of its source")
-    found = {status for _, status, _ in split_pages(body)}
+    pages = split_pages(body)
+    found = {status for _, status, _ in pages}
     worst: Status = next((status for status in WORST if status in found), "absent")
-    status = BY_BYTES.get(header.status.encode(), worst)
+    status, note = BY_BYTES.get(header.status.encode(), worst), header.note
+    if shortage := _shortage(pages):
+        status, note = "failed", shortage
     source = plan.sources[header.source]
-    return Reading(source, header.phase, status, header.note, frame.mono, frame.wall, header.seconds, body)
+    return Reading(source, header.phase, status, note, frame.mono, frame.wall, header.seconds, body, bool(shortage))
+
+
+def _shortage(pages: Sequence[tuple[str, Status, bytes]]) -> str:
+    """The reason why a page could not be read for lack of resources, or an empty string.
+
+    Only such pages are failed and have text: an agent without free descriptors knows nothing about the host.
+    """
+    reasons = (data for _, status, data in pages if status == "failed" and data)
+    return next(reasons, b"")[:LONGEST_NOTE].decode("utf-8", "backslashreplace")
 
 
 def read_header(frame: Frame) -> Header:

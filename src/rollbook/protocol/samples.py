@@ -9,7 +9,7 @@ the first has data.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -37,12 +37,17 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unpacker:
-    """Decodes the sample frames of one host, in order. `lost` counts the samples that could not be inflated."""
+    """Decodes the sample frames of one host, in order.
+
+    `on_lost` is called with the source and time of each sample that could not be inflated, `inflated` counts the bytes
+    of all others. A source has at most one sample in a frame, and no more text than its limit allows.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._limits = plan.size_limits
         self._inflaters: dict[int, zlib._Decompress] = {}
-        self.lost = 0
+        self.inflated = 0  # bytes
+        self.on_lost: Callable[[int, int], None] = lambda _source, _ts: None
 
     def restart(self) -> None:
         """Frames are missing, or a connection starts: skip samples until the next key frame."""
@@ -51,20 +56,20 @@ class Unpacker:
     def beat(self, payload: bytes, ts: int, mono: int) -> Iterator[Sample]:
         """The samples of one frame; raises `ProtocolError` if it is malformed."""
         body: bytes | None = None
-        at, decoded, seen = 0, False, set[int]()
+        at, decoded, seen = 0, False, 0
         while at < len(payload):
             source, flags, start, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
-            if len(data) != length or start > LATEST_START or source >= len(self._limits) or source in seen:
+            if len(data) != length or start > LATEST_START or source >= len(self._limits) or seen >> source & 1:
                 raise ProtocolError("a sample is truncated, or its source is repeated or not in the plan")
-            seen.add(source)
+            seen |= 1 << source
             if not flags & SAME:
                 body, decoded = self._body(source, flags, data)
             if decoded:
                 yield Sample(source, ts, mono + start * 1000, body)
             else:
-                self.lost += 1
+                self.on_lost(source, ts)
 
     def _body(self, source: int, flags: int, data: bytes) -> tuple[bytes | None, bool]:
         """The pages (None: unchanged), and whether they could be decoded."""
@@ -75,6 +80,7 @@ class Unpacker:
             return None, inflater is not None
         try:
             body = inflater.decompress(data + FLUSH_END, self._limits[source])
+            self.inflated += len(body)
             if not inflater.unconsumed_tail:
                 return body, True
         except zlib.error:

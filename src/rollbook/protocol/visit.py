@@ -86,7 +86,7 @@ def _add(result: HostResult, reading: Reading) -> str | None:
     facts, why = parse_facts(reading)
     name, status = reading.source.name, reading.status
     # A program that ran and reported an error, for example because its service is off, has given its answer.
-    declined = status == "failed" and reading.source.runs_program
+    declined = status == "failed" and reading.source.runs_program and not reading.starved
     if facts is not None:
         result.facts[name] = facts
     elif status == "ok":

@@ -1,4 +1,4 @@
-"""Results of checks: findings, the outcome of each rule, and the document that holds them all."""
+"""Findings, the outcome of each rule, and the document with all of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.records.document import written_by
+from rollbook.records.document import current_version
 
 __all__ = [
     "Change",
+    "Compared",
     "Difference",
     "Finding",
     "Findings",
-    "HostGroup",
+    "GroupSummary",
     "Outcome",
+    "RuleList",
+    "RuleManual",
     "RuleResult",
     "Severity",
     "Silenced",
@@ -30,14 +33,14 @@ RANK: dict[str, int] = {"not-applicable": 0, "pass": 1, "could-not-tell": 2, "wa
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A value and the hosts that have it; null if the hosts have none."""
+    """A value and the hosts that have it; null means that it is absent."""
 
     value: Any
     hosts: list[str]
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that differs between hosts, majority value first. `row` names the device, if any."""
+    """One field in which hosts differ, the most common value first. `row` is the device in a table."""
 
     field: str
     values: list[Value]
@@ -52,7 +55,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that changed; null if it had no value. `mode` is how the field is compared."""
+    """One field whose value changed; null means absent. `mode` is how the field compares."""
 
     field: str
     before: Any
@@ -63,16 +66,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Silenced(msgspec.Struct, frozen=True):
-    """Why a finding does not count, and until when."""
+    """Why a finding does not count, and the last day."""
 
     reason: str
     until: dt.date
 
 
 class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One thing that a rule found. `hosts` are the affected hosts; `evidence` holds the numbers behind it.
+    """One finding of a rule: the hosts concerned, and the numbers as evidence.
 
-    A rule leaves `severity` and `advice` empty to use its own defaults.
+    If a rule leaves `severity` or `advice` empty, those of the rule apply.
     """
 
     message: str
@@ -86,22 +89,49 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     silenced: Silenced | None = None
 
 
+class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that a rule compared: what is required, and what was measured and declared; None where unknown."""
+
+    what: str
+    required: Any
+    measured: Any = None
+    declared: Any = None
+
+
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The outcome of one rule; `note` is why it does not apply or could not tell, or which input was incomplete."""
+    """The outcome of one rule. `note` is why it does not apply or which input was missing.
+
+    `values` are the values it compared, also if it passed; few rules list them.
+    """
 
     id: str
     outcome: Outcome
     note: str = ""
     findings: list[Finding] = []
+    values: list[Compared] = []
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether part of the rule's input was missing, whatever it found in the rest."""
+        """Whether part of the input was missing, with or without findings."""
         return bool(self.note) and self.outcome != "not-applicable"
 
 
-class HostGroup(msgspec.Struct, frozen=True):
-    """A group of similar hosts: its name, what they have in common, its members."""
+class RuleManual(msgspec.Struct, frozen=True):
+    """A rule's id, its severity and its manual."""
+
+    id: str
+    severity: Severity
+    manual: str
+
+
+class RuleList(msgspec.Struct, tag_field="schema", tag="rollbook.rules/1"):
+    """The document of `rollbook check --list --json`."""
+
+    rules: list[RuleManual]
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A group of hosts that are compared: its name, machine and processor, its hosts."""
 
     name: str
     profile: str
@@ -112,20 +142,23 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     """The outcome of every rule over one record.
 
     `counts` has the findings by severity and `outcomes` the rules by outcome; a rule can have several findings, and
-    silenced findings do not count. `verdict` is that of MLPerf Storage, for its benchmarks.
+    silenced findings do not count. For a benchmark of MLPerf Storage, `verdict` is CLOSED, OPEN or INVALID by the rules
+    of `round`; null means not judged, and `not_judged` lists the missing inputs.
     """
 
-    rollbook: str = msgspec.field(default_factory=written_by)
+    rollbook: str = msgspec.field(default_factory=current_version)
     created: str
     counts: dict[Severity, int] = {}
     outcomes: dict[str, int]
-    groups: list[HostGroup]
+    groups: list[GroupSummary]
     rules: list[RuleResult]
     verdict: str | None = None
+    round: str = ""
+    not_judged: list[str] = []
     notes: list[str] = []
 
     @classmethod
-    def of(cls, created: str, groups: list[HostGroup], rules: list[RuleResult]) -> Findings:
+    def of(cls, created: str, groups: list[GroupSummary], rules: list[RuleResult]) -> Findings:
         """From results, worst first."""
         ordered = sorted(rules, key=lambda result: -RANK[result.outcome])
         found = cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
@@ -141,6 +174,13 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     def warnings(self) -> list[Finding]:
         """The findings of severity warn that are not silenced."""
         return self._counted("warn")
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict on a benchmark of MLPerf Storage in one line; empty for any other record."""
+        if self.verdict:
+            return f"MLPerf Storage: {self.verdict} (rules of {self.round})"
+        return f"MLPerf Storage: not judged; missing: {'; '.join(self.not_judged)}" if self.not_judged else ""
 
     def at_least(self, severity: Severity) -> list[Finding]:
         """The findings of that severity or worse that are not silenced."""

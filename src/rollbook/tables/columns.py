@@ -12,11 +12,12 @@ from typing import Any, TypeAlias
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.incremental.layout import Layout, Row, key_fields
 
-__all__ = ["Block", "Column", "Merge", "Origin", "block_of"]
+__all__ = ["Block", "Column", "HostColumns", "Merge", "Origin", "block_of"]
 
 Cells: TypeAlias = "array[Any] | list[Any]"
 """Integers, decimals, or a list of any values including None."""
 ORDER = ("", "q", "d", "o")
+HOST_COLUMNS = 1024  # by names in dicts, of one host in one table; the largest known source has 400
 
 
 class Column:
@@ -116,10 +117,33 @@ class Merge:
         return [at for at in range(1, len(groups) + 1) if at == len(groups) or groups[at - 1] != groups[at]]
 
 
-class Block:
-    """Rows of one host in one table: `columns` by name, and the origin of each."""
+class HostColumns:
+    """The columns that one host has added to one table by names in its dicts, in the order they came.
 
-    def __init__(self, source: Source, host: str) -> None:
+    There is a limit, so that a host that invents names cannot take the columns of other hosts.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def admits(self, name: str) -> bool:
+        """Whether a column is within the limit; counts it if it is new."""
+        if name in self._names:
+            return True
+        if len(self._names) >= HOST_COLUMNS:
+            return False
+        self._names.add(name)
+        return True
+
+
+class Block:
+    """Rows of one host in one table: `columns` by name, and the origin of each.
+
+    `incomplete` is the number of samples without some of their columns, because the host has too many.
+    """
+
+    def __init__(self, source: Source, host: str, admitted: HostColumns) -> None:
+        self._admitted, self.incomplete = admitted, 0
         self.source, self.host = source, host
         self.ts, self.mono = array("q"), array("q")
         self.columns: dict[str, Column] = {}
@@ -144,6 +168,9 @@ class Block:
         found: dict[tuple[str, Origin], list[Cells | None]] = {}
         for number, (layout, row) in enumerate(parts):
             for name, origin, cells in _cells(self.source, layout, row):
+                if _columns_by_name(self.source)[origin.field] and not self._admitted.admits(name):
+                    self.incomplete = max(self.incomplete, rows)
+                    continue
                 found.setdefault((name, origin), [None] * len(parts))[number] = cells
         for (name, origin), pieces in found.items():
             cells = _joined(pieces, counts)
@@ -171,13 +198,24 @@ class Block:
             column.add(cells)
 
 
-def block_of(source: Source, host: str, layouts: list[Layout], merge: Merge | None, first: int = 0) -> Block | None:
-    """The rows of one host, sorted by key and time; None if there are none. `first` is the time of its first sample."""
+def block_of(
+    source: Source,
+    host: str,
+    layouts: list[Layout],
+    merge: Merge | None,
+    *,
+    first: int = 0,
+    admitted: HostColumns | None = None,
+) -> Block | None:
+    """The rows of one host, sorted by key and time; None if there are none. `first` is the time of its first sample.
+
+    `admitted` are the columns of the host in blocks before this one.
+    """
     by_key: dict[Any, list[tuple[Layout, Row]]] = {}
     for layout in layouts:
         for row in layout.rows if len(layout) else ():
             by_key.setdefault(row.key, []).append((layout, row))
-    block, ends_of = Block(source, host), dict[tuple[int, ...], list[int]]()
+    block, ends_of = Block(source, host, admitted or HostColumns()), dict[tuple[int, ...], list[int]]()
     for key in sorted(by_key, key=lambda key: [(part is not None, part) for part in key]):
         parts, ends = by_key[key], None
         if merge is not None:
@@ -251,6 +289,13 @@ def _gauged(cells: Cells, ends: list[int]) -> tuple[Cells, Cells, Cells]:
 def _modes(source: Source) -> list[str]:
     notes = compare_of(source.row_type)
     return [notes[name].mode for name in source.row_type.__struct_fields__]
+
+
+@functools.cache
+def _columns_by_name(source: Source) -> list[bool]:
+    """For each field, whether it is a dict with columns by name."""
+    notes = compare_of(source.row_type)
+    return [notes[name].columns for name in source.row_type.__struct_fields__]
 
 
 @functools.lru_cache(maxsize=65536)

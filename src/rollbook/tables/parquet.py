@@ -43,19 +43,33 @@ KINDS = {"q": "BIGINT", "d": "DOUBLE", "o": "VARCHAR"}
 TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """A column: its origin, the number of hosts that have it, and its place among the columns of one of them."""
+
+    origin: Origin
+    hosts: int
+    rank: int
+
+    def __add__(self, other: Use) -> Use:
+        return Use(self.origin, self.hosts + other.hosts, min(self.rank, other.rank))
+
+
 @dataclasses.dataclass
 class Part:
-    """One part of a table on disk: its columns in order with their SQL types, and their origins.
+    """One part of a table on disk: its columns in order with their SQL types.
 
-    `wide` are columns with values that do not fit the type of their field. `windowed` says that a host of this table
-    has more than one window of time.
+    `uses` are the columns as the source calls them, with their origins, and `names` the columns of the file by those
+    names. `wide` are columns with values that do not fit the type of their field. `windowed` says that a host of this
+    table has more than one window of time.
     """
 
     source: str
     path: Path
     rows: int
     columns: list[tuple[str, str]]
-    origins: dict[str, Origin]
+    uses: dict[str, Use]
+    names: dict[str, str]
     wide: set[str]
     windowed: bool
 
@@ -93,22 +107,23 @@ class Parts:
     def _write(self, name: str) -> None:
         blocks = self._waiting.pop(name)
         del self._values[name]
-        source, origins = blocks[0].source, _united([block.origins for block in blocks])
+        source, uses = blocks[0].source, _uses(blocks)
         kinds = {
             name: max((block.columns[name].kind for block in blocks if name in block.columns), key="-qdo".find)
-            for name in origins
+            for name in _chosen(uses)
         }
         kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold only nulls
-        origins = _complete(source, {name: origins[name] for name in kinds})
-        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, origins[name]) == "BIGINT"}
-        columns = _columns(source, origins, wide, merged=self._merged)
+        uses = {name: uses[name] for name in kinds}
+        names, origins = _named(source, uses)
+        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, uses[name].origin) == "BIGINT"}
+        columns = _columns(source, origins, {names[name] for name in wide}, merged=self._merged)
         self._directory.mkdir(exist_ok=True)
         path = self._directory / f"{len(self.written):06d}.parquet"
-        batches = Batches([_batch(block, kinds) for block in blocks])
-        query = _query(columns, {name: KINDS[kind] for name, kind in kinds.items()}, "batches")
-        write(self._connection, query, path, _options(columns), batches=batches)
+        batches = Batches([_batch(block, kinds, names) for block in blocks])
+        existing = {names[name]: (names[name], KINDS[kind]) for name, kind in kinds.items()}
+        write(self._connection, _query(columns, existing, "batches"), path, _options(columns), batches=batches)
         rows = sum(len(block.ts) for block in blocks)
-        self.written.append(Part(source.name, path, rows, columns, origins, wide, source.name in self._windowed))
+        self.written.append(Part(source.name, path, rows, columns, uses, names, wide, source.name in self._windowed))
 
 
 def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
@@ -127,11 +142,18 @@ def join(
 
     Parts that lack a column, or have one in a narrower type, are rewritten; the others are copied unchanged.
     """
-    origins = _complete(source, _united([part.origins for part in parts]))
-    columns = _columns(source, origins, set[str]().union(*(part.wide for part in parts)), merged=merged)
+    uses: dict[str, Use] = {}
+    for part in parts:
+        for name, use in part.uses.items():
+            uses[name] = uses[name] + use if name in uses else use
+    names, origins = _named(source, {name: uses[name] for name in _chosen(uses)})
+    wide = {names[name] for part in parts for name in part.wide if name in names}
+    columns = _columns(source, origins, wide, merged=merged)
     for part in parts:
         if part.columns != columns:
-            write(connection, _query(columns, dict(part.columns), parquet(part.path)), part.path, _options(columns))
+            types = dict(part.columns)
+            there = {names[name]: (old, types[old]) for name, old in part.names.items() if name in names}
+            write(connection, _query(columns, there, parquet(part.path)), part.path, _options(columns))
     notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
     compare = {name: notes[fields[origin.field]] for name, origin in origins.items()}
     modes = {name: [how.mode, how.unit] for name, how in compare.items()}
@@ -206,14 +228,15 @@ def _columns(source: Source, origins: Mapping[str, Origin], wide: set[str], *, m
     return found
 
 
-def _query(columns: Sequence[tuple[str, str]], existing: Mapping[str, str], table: str) -> str:
-    """A query for all columns from a table in which some are missing or have another type."""
+def _query(columns: Sequence[tuple[str, str]], existing: Mapping[str, tuple[str, str]], table: str) -> str:
+    """A query for all columns from a table in which some have another name or type, or are missing."""
     chosen = ["host", "ts", "mono"]
     for name, kind in columns:
-        if existing.get(name) == kind:
-            chosen.append(quoted(name))
+        old, old_kind = existing.get(name, ("", ""))
+        value = quoted(old) if old else "NULL"
+        if old_kind == kind:
+            chosen.append(f"{value} AS {quoted(name)}")
             continue
-        value = quoted(name) if name in existing else "NULL"
         if kind.endswith("[]"):  # JSON text, nearly always empty
             value = f"CASE WHEN {value} = '[]' THEN [] ELSE CAST(CAST({value} AS JSON) AS {kind}) END"
         chosen.append(f"CAST({value} AS {kind}) AS {quoted(name)}")
@@ -225,22 +248,43 @@ def _options(columns: Sequence[tuple[str, str]]) -> str:
     return f"{SMALL}, ROW_GROUP_SIZE {max(2048, min(122_880, rows))}"
 
 
-def _united(origins: Sequence[Mapping[str, Origin]]) -> dict[str, Origin]:
-    """All columns, in the order they were met; of too many, those that most have.
-
-    SQL does not tell Name from name, so the first of such keeps it.
-    """
-    chosen = dict(Counter(itertools.chain.from_iterable(origins)).most_common(MOST_COLUMNS))
-    found: dict[str, Origin] = {}
-    lower: dict[str, str] = {}
-    for columns in origins:
-        for name, origin in columns.items():
-            if name in chosen and lower.setdefault(name.lower(), name) == name:
-                found.setdefault(name, origin)
+def _uses(blocks: Sequence[Block]) -> dict[str, Use]:
+    """All columns of some blocks, in the order they came."""
+    found, hosts = dict[str, Use](), dict[str, str]()
+    for block in blocks:
+        for rank, (name, origin) in enumerate(block.origins.items()):
+            use = Use(origin, int(hosts.get(name) != block.host), rank)  # a host may have several blocks
+            hosts[name] = block.host
+            found[name] = found[name] + use if name in found else use
     return found
 
 
-def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]:
+def _chosen(uses: Mapping[str, Use]) -> list[str]:
+    """All columns, or of too many those that most hosts have; among equals every host has its first ones."""
+    if len(uses) <= MOST_COLUMNS:
+        return list(uses)
+    best = set(sorted(uses, key=lambda name: (-uses[name].hosts, uses[name].rank, name))[:MOST_COLUMNS])
+    return [name for name in uses if name in best]
+
+
+def _named(source: Source, uses: Mapping[str, Use]) -> tuple[dict[str, str], dict[str, Origin]]:
+    """The name of each column in the table, by the name that the source has for it; and the origins by that name.
+
+    SQL does not distinguish `Name` from `name`: the one that most hosts have keeps its name, among equals one in lower
+    case; the others get a number.
+    """
+    names = {name: name for name in uses}
+    keepers: dict[str, str] = {}
+    for name in sorted(uses, key=lambda name: (-uses[name].hosts, name.swapcase())):
+        keepers.setdefault(name.lower(), name)
+    for name in sorted(name for name in uses if keepers[name.lower()] != name):
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        names[name] = next(new for new in numbered if new.lower() not in keepers)
+        keepers[names[name].lower()] = name
+    return names, _complete(source, {names[name]: use.origin for name, use in uses.items()})
+
+
+def _batch(block: Block, kinds: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Numbers | Texts]:
     rows = len(block.ts)
     found: dict[str, Numbers | Texts] = {
         "host": Texts([(block.host, rows)]),
@@ -254,9 +298,9 @@ def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]
         column.become(kind)
         if isinstance(column.data, list):
             runs = [(value, len(list(same))) for value, same in itertools.groupby(column.data)]
-            found[name] = Texts([(v if v is None or type(v) is str else _json(v), count) for v, count in runs])
+            found[names[name]] = Texts([(v if v is None or type(v) is str else _json(v), count) for v, count in runs])
         else:
-            found[name] = Numbers("l" if kind == "q" else "g", column.data, column.nulls)
+            found[names[name]] = Numbers("l" if kind == "q" else "g", column.data, column.nulls)
     return found
 
 

@@ -11,10 +11,14 @@ import duckdb
 
 from rollbook.errors import RecordError
 from rollbook.journal.survey import Survey
+from rollbook.records.record import LossKind
 from rollbook.tables.quoting import parquet
 from rollbook.tables.seal import Sealed, seal
 
 __all__ = ["reasons_to_keep"]
+
+ONLY_IN_JOURNAL: tuple[LossKind, ...] = ("undecodable", "rejected", "excess")
+"""Losses of samples that the journal has."""
 
 
 def reasons_to_keep(found: Survey, sealed: Sealed, path: Path) -> list[str]:
@@ -31,8 +35,9 @@ def reasons_to_keep(found: Survey, sealed: Sealed, path: Path) -> list[str]:
         why.append("the collector died")
     if found.damaged:
         why.append(f"{found.damaged} entries are damaged")
-    if sealed.lost.total() or sealed.refused.total():
-        why.append(f"{sealed.lost.total() + sealed.refused.total()} samples could not be read")
+    losses = [loss for sources in sealed.losses.values() for source in sources for loss in source.losses]
+    if without_rows := sum(loss.samples for loss in losses if loss.kind in ONLY_IN_JOURNAL):
+        why.append(f"{without_rows} samples could not be turned into rows")
     if refused := sum(host.refused for host in found.hosts):
         why.append(f"facts that could not be read: {refused}")
     return why or _differences(found, path)

@@ -8,24 +8,29 @@ processes; their parts are joined in the order of host names.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import gc
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rollbook.errors import RecordError
-from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.gaps import SamplingTime, frame_gaps, sampling_time
+from rollbook.journal.samples import ALL, HostSamples, Segments
 from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import nearest_beat
 from rollbook.protocol.samples import Sample
-from rollbook.tables.columns import Merge, block_of
+from rollbook.records.record import SourceLoss
+from rollbook.tables.columns import HostColumns, Merge, block_of
 from rollbook.tables.incremental.sample_parser import SampleParser
+from rollbook.tables.losses import Tally
 from rollbook.tables.parquet import Part, Parts, connect, join
 
 __all__ = ["Sealed", "seal"]
@@ -33,20 +38,21 @@ __all__ = ["Sealed", "seal"]
 WINDOW = 8 << 20  # values of one host held before they are written
 TURN, MOST_WAITING = 1024, 16_384  # samples waiting to be parsed: usually, and within one group of merged samples
 A_SAMPLE = 64 << 10  # bytes; a larger sample counts as several
+UNDECODABLE, EXCESS = -1, -2  # in place of a connection: the sample could not be decoded, or the host sent too much
 FRAMES_PER_PROCESS = 20_000  # with fewer, another process costs more than it saves
+
+Waiting = dict[int, list[tuple[Sample, int]]]
+"""Samples that wait to be parsed, with the number of their connection, by place of the source in the plan."""
+PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclasses.dataclass
 class Sealed:
-    """What came of a journal: rows by table, how many beats make one sample, and samples without a row.
-
-    `lost` counts, by host, samples whose deflate stream was broken; `refused`, by source, those the parser refused.
-    """
+    """The result of converting a journal: rows by table, the number of beats in one sample, and losses by host."""
 
     tables: dict[str, int]
     merged: int
-    lost: Counter[str]
-    refused: Counter[str]
+    losses: dict[str, list[SourceLoss]]
 
 
 def seal(
@@ -57,14 +63,13 @@ def seal(
     Without `incremental`, the parser of a source reads every sample in full: the same tables, more slowly.
     """
     merged, merge = merging(survey, max_samples)
-    scratch = target / ".parts"
-    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        scratch.mkdir(parents=True)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".parts-", dir=target))
     except OSError as error:
         raise RecordError(f"cannot write to {target}: {error.strerror}") from error
     try:
-        shares = _share_out(Job(survey, [], scratch, merge, incremental=incremental), processes)
+        shares = _share_out(Job(survey, [], {}, scratch, merge, incremental), processes)
         tables: dict[str, list[Part]] = {}
         for share in shares:
             for part in share.parts:
@@ -77,11 +82,7 @@ def seal(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     rows = {name: sum(part.rows for part in parts) for name, parts in tables.items()}
-    lost, refused = Counter[str](), Counter[str]()
-    for share in shares:
-        lost.update(share.lost)
-        refused.update(share.refused)
-    return Sealed(rows, merged, lost, refused)
+    return Sealed(rows, merged, {host: losses for share in shares for host, losses in share.losses.items()})
 
 
 def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
@@ -113,6 +114,7 @@ class Job:
 
     survey: Survey
     hosts: Sequence[HostJournal]
+    due: Mapping[str, SamplingTime]
     directory: Path
     merge: Merge | None
     incremental: bool
@@ -120,6 +122,7 @@ class Job:
 
 def _share_out(whole: Job, processes: int | None) -> list[Share]:
     hosts = sorted((host for host in whole.survey.hosts if len(host.places)), key=lambda host: host.name)
+    whole = dataclasses.replace(whole, due={host.name: sampling_time(whole.survey, host) for host in hosts})
     frames = sum(len(host.places) for host in hosts)
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
     count = max(1, min(cores, len(hosts), frames // FRAMES_PER_PROCESS if processes is None else cores))
@@ -132,7 +135,8 @@ def _share_out(whole: Job, processes: int | None) -> list[Share]:
         done += len(host.places)
     # Not multiprocessing: it would import the caller's main module again, or fork its threads.
     argv = [sys.executable, "-P", "-c", "from rollbook.tables.seal import work; work()"]
-    workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in groups]
+    # In their own process group, so that Ctrl-C reaches only this process, which decides what it means.
+    workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) for _ in groups]
     survey, answers = dataclasses.replace(whole.survey, hosts=[]), []
     try:
         for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
@@ -160,6 +164,7 @@ def _share_out(whole: Job, processes: int | None) -> list[Share]:
 
 def work() -> None:
     """The main function of a worker process: reads a job from stdin, writes its share to stdout."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives the process that reads it
     gc.disable()  # there are no reference cycles, and the search for them takes time
     answer = os.dup(1)
     os.dup2(2, 1)  # other output must not be mixed with the answer
@@ -174,11 +179,10 @@ def work() -> None:
 
 @dataclasses.dataclass
 class Share:
-    """The result for some of the hosts: parts of tables, and samples that are in none."""
+    """The result for some of the hosts: parts of tables, and the losses of each host."""
 
     parts: list[Part]
-    lost: Counter[str] = dataclasses.field(default_factory=Counter)
-    refused: Counter[str] = dataclasses.field(default_factory=Counter)
+    losses: dict[str, list[SourceLoss]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Job) -> Share:
@@ -188,32 +192,37 @@ class Share:
         share = cls(parts.written)
         try:
             for host in job.hosts:
-                samples, first = HostSamples(survey, host, files), min(host.times(), default=0)
-                for parsers in _windows(samples, job):
-                    for parser in parsers:
-                        block = block_of(parser.source, host.name, parser.take(), merge, first)
+                first = min(host.times())
+                frames = frame_gaps(host, job.due[host.name])
+                parsers, columns = dict[int, SampleParser](), dict[str, HostColumns]()
+                for number, source in enumerate(survey.plan.sources):
+                    if source.every:
+                        tally = Tally(source.name, source.beats(frames.due.interval_ns / 1e9 or 1.0), frames)
+                        parsers[number] = SampleParser(source, tally, incremental=job.incremental)
+                for _ in _windows(HostSamples(survey, host, files), parsers, merge):
+                    for parser in parsers.values():
+                        admitted = columns.setdefault(parser.source.name, HostColumns())
+                        block = block_of(parser.source, host.name, parser.take(), merge, first=first, admitted=admitted)
                         if block is not None:
+                            parser.tally.rows += len(block.ts)
+                            if block.incomplete:
+                                parser.tally.incomplete("excess", min(block.ts), max(block.ts), block.incomplete)
                             parts.add(block)
-                        share.refused[parser.source.name] += parser.refused
-                        parser.refused = 0
-                share.lost[host.name] += samples.lost
+                losses = [parser.tally.result() for parser in parsers.values()]
+                share.losses[host.name] = [loss for loss in losses if loss is not None]
             parts.close()
         finally:
             files.close()
         return share
 
 
-def _windows(samples: HostSamples, job: Job) -> Iterator[list[SampleParser]]:
-    """Parse all samples of a host; yields the parsers, one per source, for each window of values and at the end.
+def _windows(samples: HostSamples, parsers: Mapping[int, SampleParser], merge: Merge | None) -> Iterator[None]:
+    """Parse all samples of a host, each by the parser of its source; pauses after each window of values and at the end.
 
     Samples to be merged stay in one window. Each source is parsed for many beats at a time: switching sources at every
     beat would evict each one from the processor's caches.
     """
-    merge, parsers = job.merge, dict[int, SampleParser]()
-    for number, source in enumerate(job.survey.plan.sources):
-        if source.every:
-            parsers[number] = SampleParser(source, incremental=job.incremental)
-    waiting: dict[int, list[tuple[Sample, int]]] = {number: [] for number in parsers}
+    waiting: Waiting = {number: [] for number in parsers}
     count = group = 0
     for sample in samples:
         after = (sample.ts - merge.origin) // merge.step if merge is not None else sample.ts
@@ -221,17 +230,37 @@ def _windows(samples: HostSamples, job: Job) -> Iterator[list[SampleParser]]:
             _read(waiting, parsers)
             count = 0
             if after != group and sum(map(len, parsers.values())) > WINDOW:
-                yield list(parsers.values())
+                yield
+        if samples.undecodable:
+            _lose(samples, waiting, parsers)
         if sample.source in waiting:
             waiting[sample.source].append((sample, samples.connection))
         count, group = count + 1 + len(sample.body or b"") // A_SAMPLE, after
+    _lose(samples, waiting, parsers)
     _read(waiting, parsers)
-    yield list(parsers.values())
+    yield
 
 
-def _read(waiting: dict[int, list[tuple[Sample, int]]], parsers: dict[int, SampleParser]) -> None:
+def _lose(samples: HostSamples, waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
+    """Put samples that could not be decoded among those that wait, in order of time."""
+    connection = EXCESS if samples.over_budget else UNDECODABLE
+    for source, ts in samples.undecodable:
+        sources = [source]
+        if source == ALL:  # all that the host is known to have, or any, except those of this frame that were decoded
+            there = [number for number, parser in parsers.items() if parser.tally or waiting[number]] or list(waiting)
+            sources = [number for number in there if not waiting[number] or waiting[number][-1][0].ts != ts]
+        for number in sources:
+            if number in waiting:
+                waiting[number].append((Sample(number, ts, 0, None), connection))
+    samples.undecodable.clear()
+
+
+def _read(waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
     for number, some in waiting.items():
-        add = parsers[number].add
+        add, lose = parsers[number].add, parsers[number].lose
         for sample, connection in some:
-            add(sample.ts, sample.mono, connection, sample.body)
+            if connection >= 0:
+                add(sample.ts, sample.mono, connection, sample.body)
+            else:
+                lose(sample.ts, "excess" if connection == EXCESS else "undecodable")
         some.clear()

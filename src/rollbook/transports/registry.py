@@ -25,6 +25,7 @@ BUILT_IN = {
     "ssh": "rollbook.transports.ssh:Ssh",
     "slurm": "rollbook.transports.slurm:Slurm",
     "mpi": "rollbook.transports.mpi:Mpi",
+    "ssm": "rollbook.transports.ssm:Ssm",
 }
 
 GROUP = "rollbook.transports"

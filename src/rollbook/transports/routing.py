@@ -17,7 +17,7 @@ from rollbook.transports.launcher import Launcher
 from rollbook.transports.registry import AUTO, BUILT_IN, load, options_of
 from rollbook.transports.slurm import Slurm, allocation
 
-__all__ = ["Options", "Route", "explain_auto", "fallback_route", "route"]
+__all__ = ["Options", "Route", "explain_auto", "fallback_route", "known_hosts", "route"]
 
 Route = Callable[[Host], Transport]
 """The transport for each host."""
@@ -95,6 +95,14 @@ def fallback_route(options: Options) -> Route | None:
     if options.fallback is None:
         return None
     return route(dataclasses.replace(options, via=options.fallback, fallback=None))
+
+
+def known_hosts(options: Options) -> list[str]:
+    """The hosts to use if none are named: those that the chosen transport can list, such as a cluster's nodes."""
+    if options.via == AUTO or not hasattr(load(options.via), "hosts"):
+        return []
+    names: list[str] = _make(options.via, options).hosts()  # type: ignore[attr-defined] # not every transport can
+    return names
 
 
 def explain_auto(options: Options, hosts: Sequence[Host]) -> str:

@@ -21,12 +21,13 @@ from rollbook.tables.incremental.layout import Layout, NewShape, State, key_fiel
 from rollbook.tables.incremental.learning import Read, learn_templates
 from rollbook.tables.incremental.template import Apply, Template, without_numbers
 
-__all__ = ["Lines", "records_of"]
+__all__ = ["Lines", "records_of", "without_rejected_lines"]
 
 TRIES = 2  # attempts to learn a template for a line
 LEARNING = 16 << 20  # bytes of text parsed to learn one shape
 MOST_STEADY = 64  # lines that every other line needs, such as headings
 MOST_SHAPES = 512  # learned shapes kept
+MOST_REJECTED = 64  # lines of one text; with more, the whole text is rejected
 
 Place = tuple[int, int]
 """Number of the page, number of the line."""
@@ -178,6 +179,35 @@ def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
     if not source.is_table:
         return [found]
     return list({_key(source, row): row for row in found}.values()) if key_fields(source) else found
+
+
+def without_rejected_lines(source: Source, pages: dict[str, bytes]) -> list[Any]:
+    """The records of the lines that the parser accepts, in a source whose lines can be parsed alone.
+
+    Raises `ParseError` if lines cannot be parsed alone, or if more of them are rejected than a damaged text has.
+    """
+    if source.lines is None or len(pages) != 1:
+        raise ParseError("its lines cannot be parsed alone")
+    ((path, data),) = pages.items()
+    lines, prefixes = data.split(b"\n"), tuple(prefix.encode() for prefix in source.lines)
+    steady = {index for index, line in enumerate(lines) if prefixes and line.startswith(prefixes)}
+
+    def parse(indices: set[int]) -> list[Any]:
+        return records_of(source, {path: b"\n".join([lines[index] for index in sorted(indices | steady)])})
+
+    groups, rejected = [[index for index in range(len(lines)) if index not in steady]], set[int]()
+    while groups:
+        group = groups.pop()
+        try:
+            parse(set(group))
+        except ParseError:
+            if len(group) > 1:
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+            else:
+                rejected.update(group)
+            if len(rejected) > MOST_REJECTED or not group:
+                raise
+    return parse({index for index in range(len(lines)) if index not in rejected})
 
 
 def _key(source: Source, record: Any) -> tuple[Any, ...]:
