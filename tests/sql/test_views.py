@@ -24,7 +24,8 @@ from rollbook.exports.timeseries import write_timeseries
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import survey
 from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
-from rollbook.records.document import Snapshot
+from rollbook.records.document import Snapshot, encode
+from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.records.hosts import HostResult
 from rollbook.records.layout import RecordDirectory, list_files
 from rollbook.records.record import Record, RecordHosts
@@ -506,13 +507,13 @@ def test_findings(small: Record) -> None:
     """What the rules found is a table; without them it is empty."""
     sql = "SELECT rule, severity, hosts, message, silenced FROM findings ORDER BY rule"
     assert rows(small, sql) == []
-    silenced = {"reason": "known", "until": "2030-01-01"}
+    silenced = Finding(message="n", severity="fail", silenced=Silenced("known", dt.date(2030, 1, 1)))
     found = [
-        {"id": "b", "outcome": "warn", "findings": [{"message": "m", "hosts": ["a"], "severity": "warn"}]},
-        {"id": "c", "outcome": "pass"},
-        {"id": "d", "outcome": "pass", "findings": [{"message": "n", "severity": "fail", "silenced": silenced}]},
+        RuleResult(id="b", outcome="warn", findings=[Finding(message="m", hosts=["a"], severity="warn")]),
+        RuleResult(id="c", outcome="pass"),
+        RuleResult(id="d", outcome="pass", findings=[silenced]),
     ]
-    (small.path / "findings.json").write_text(json.dumps({"schema": "rollbook.findings/1", "rules": found}))
+    (small.path / "findings.json").write_bytes(encode(Findings.of("now", [], found)))
     assert rows(small, sql) == [("b", "warn", ["a"], "m", None), ("d", "fail", [], "n", "known")]
 
 

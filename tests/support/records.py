@@ -1,11 +1,11 @@
-"""Runs made of a few lines of data: what the cases of the checks are written in.
+"""Runs as a few lines of data, the format of the cases of rules.
 
     {"start": {"n[1-3]": {"thp": {"enabled": "madvise"}}, "n3": {"thp": {"enabled": "always"}}}}
 
-A nodeset gives its facts to each of its hosts; a later one adds to or replaces an earlier one's sources. Names that
-begin with `@` are of the host itself: `@status`, `@slots`, `@clock`. A source that is not given is absent from the
-host; those under `unread` were not read. `when` is the stretch of time that the first finding points to, from 0 at the
-start of the run; empty where it must point to none.
+A nodeset gives its facts to each of its hosts; later nodesets add or replace sources. Names that begin with `@` are
+fields of the host itself: `@status`, `@slots`, `@clock`. Sources that are not given are absent on the host; those under
+`unread` were not read. `when` is the time range of the first finding, from 0 at the start of the run; empty if it must
+have none. `says` and `advice` are part of the texts of the findings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _record(name: str, given: dict[str, Any], unread: list[str]) -> HostResult:
 
 
 class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One run as data, and what a rule shall say of it."""
+    """One run as data, and the expected result of a rule."""
 
     about: str
     outcome: str
@@ -68,7 +68,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     round: str = rounds.NEWEST
 
     def run_data(self) -> RunData:
-        """The run as rules see it."""
+        """The run as the input of rules."""
         hosts = msgspec.convert(
             {"started_ns": 0, "ended_ns": 600 * 10**9, "interval_seconds": self.interval, "series": self.series},
             RecordHosts,

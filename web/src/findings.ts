@@ -84,7 +84,8 @@ export function findings(view: View): HTMLElement {
 /** Findings by severity, then rules by outcome: a rule can have several findings. */
 function totals(checks: Record<string, number>, counts: Record<string, number>): string {
   const sum = (numbers: number[]): number => numbers.reduce((total, each) => total + each, 0);
-  const list = (entries: [string, number][]): string => entries.map(([name, number]) => `${number} ${name}`).join(", ");
+  const list = (entries: [string, number][]): string =>
+    entries.map(([name, number]) => `${number} ${name}`).join(", ");
   const rules = Object.entries(checks).filter(([outcome]) => !(outcome in counts));
   const withFindings = sum(Object.values(checks)) - sum(rules.map(([, number]) => number));
   const found = count(sum(Object.values(counts)), "finding");
