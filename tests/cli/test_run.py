@@ -120,7 +120,7 @@ def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signa
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.5)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (5, "caught\n"), err
     assert only_record(tmp_path).hosts.end[0].status == "complete"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.checks import engine
-from rollbook.checks.subject import open_subject
+from rollbook.checks.run_data import open_run_data
 from rollbook.checks.verify import verify
 from rollbook.mlpstorage import BenchmarkResult, BenchmarkRun, export_mlpstorage
 from rollbook.records.document import encode, read
@@ -115,7 +115,7 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
     assert findings["nvme-media-errors"][0]["message"] == "nvme0 media_errors: 2 more (node04)"
     away, hosts = findings["host-rebooted"][0]["evidence"], Record.open(path).hosts
     assert hosts.started_ns < away["start_ns"] < away["end_ns"] < hosts.ended_ns
-    again = json.loads(encode(engine.check(open_subject(path))))
+    again = json.loads(encode(engine.check(open_run_data(path))))
     assert found(again) == named
 
     assert verify(path).problems == []

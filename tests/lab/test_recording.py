@@ -26,7 +26,7 @@ from rollbook.records.document import encode
 from rollbook.records.record import Record, SeriesHost
 from rollbook.testing import Lab
 from rollbook.testing.lab import LabHost
-from rollbook.transports import Options
+from rollbook.transports.routing import Options
 from tests.support.launchers import Heard, back, heard
 from tests.support.waits import until_sampled, until_true
 
@@ -48,7 +48,7 @@ def record(
     lab: Lab, results: Path, during: During, *, interval: float = 0.5, facts: bool = True, ssh: Sequence[str] = ()
 ) -> Record:
     """Record all hosts of a lab while something happens to them; without end facts, the end comes at once."""
-    options = Options(via="ssh", ssh_config=str(lab.ssh_config), ssh_options=tuple(ssh), timeout=20)
+    options = Options.of(via="ssh", ssh_config=str(lab.ssh_config), ssh_options=tuple(ssh), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
     settings = Settings(hosts=hosts, options=options, results=results, interval=interval, report=False)
 

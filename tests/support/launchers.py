@@ -21,12 +21,13 @@ from rollbook.collect.recorder import Recorder
 from rollbook.hosts import Host
 from rollbook.journal.reader import Reader
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.visit import said
+from rollbook.protocol.visit import parse_fields
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing import LabHost
 from rollbook.testing.lab.processes import living
 from rollbook.transports.base import Transport
+from tests.support.waits import until
 
 PLAN = Plan.of(catalogue.load())
 INTERVAL = 0.5
@@ -84,7 +85,7 @@ def record(
     async def main(raw: Path) -> None:
         hosts = [Host(name) for name in names]
         about = {"type": "record", "stamp": "", "argv": [], "args": {}}
-        recording = Recorder(raw, hosts, lambda _: transport, PLAN, interval=INTERVAL, about=about, timeout=30)
+        recording = Recorder(raw, hosts, lambda _: transport, PLAN, interval=INTERVAL, about=about, timeout=60)
         async with recording as recorder:
             await recorder.ready()
             await asyncio.sleep(seconds / 2)
@@ -127,7 +128,7 @@ def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
                 phase = frame.payload.decode()
                 host.facts[phase] = host.facts.get(phase, 0) + 1
             elif frame.kind == "E":
-                host.goodbye, host.missed = True, host.missed + int(said(frame.payload)["missed"])
+                host.goodbye, host.missed = True, host.missed + int(parse_fields(frame.payload)["missed"])
     return found
 
 
@@ -172,10 +173,7 @@ def kill_children(name: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def nothing_left(hosts: Sequence[LabHost], seconds: float = 10.0) -> None:
+def nothing_left(hosts: Sequence[LabHost]) -> None:
     """No agent and no launcher's daemon is left on a host."""
-    end = time.monotonic() + seconds
     words = (AGENT, "orted", "prted", "hydra_pmi_proxy")
-    while left := [c for host in hosts for _, c in host.processes() if any(word in c for word in words)]:
-        assert time.monotonic() < end, left
-        time.sleep(0.1)
+    until(lambda: not [c for host in hosts for _, c in host.processes() if any(word in c for word in words)], 30)

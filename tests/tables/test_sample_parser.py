@@ -50,7 +50,7 @@ def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[
         except ParseError:
             continue
         keys = [name for name, how in compare_of(source.row_type).items() if how.mode == "key"]
-        rows = {tuple(getattr(r, key) for key in keys): r for r in parsed} if source.table else {(): parsed}
+        rows = {tuple(getattr(r, key) for key in keys): r for r in parsed} if source.is_table else {(): parsed}
         for record in rows.values():  # of equal keys the last
             row: dict[str, Any] = {}
             for name, value in msgspec.structs.asdict(record).items():

@@ -145,9 +145,9 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
 def _checked(run: Record) -> str | None:
     """Write what all rules find; gives MLPerf Storage's verdict on a benchmark of theirs."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
-    from rollbook.checks.subject import Subject  # noqa: PLC0415
+    from rollbook.checks.run_data import RunData  # noqa: PLC0415
 
-    findings = check(Subject(run.hosts, metadata=run.metadata, path=run.path))
+    findings = check(RunData(run.hosts, metadata=run.metadata, path=run.path))
     write_file(run.path / "findings.json", encode(findings))
     return findings.verdict
 

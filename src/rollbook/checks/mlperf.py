@@ -1,7 +1,6 @@
-"""MLPerf Storage's way to judge a run: issues that leave it CLOSED, make it OPEN, or INVALID; the worst counts.
+"""MLPerf Storage's verdict on a run: CLOSED, OPEN or INVALID, the worst of all issues.
 
-Rules of Rollbook that speak for MLPerf Storage put an `Issue` into the evidence of their finding; the verdict of a
-record is the worst of them.
+Rules for MLPerf Storage put an `Issue` into the evidence of their findings.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
@@ -26,24 +25,24 @@ __all__ = [
     "Issue",
     "Memory",
     "Validation",
-    "finding",
-    "looked_at",
+    "finding_for",
+    "is_measured",
+    "is_size",
     "memory_of",
-    "need_all_memory",
     "parameter",
-    "sized",
+    "positive_integer",
+    "require_all_memory",
     "verdict",
     "verdict_of",
-    "whole",
 ]
 
 GIB = 1024**3
-# Ways to know of hosts without a look at each: nobody said, the user did, DLIO did, or this machine stood for all.
-NOT_LOOKED_AT = {"unknown", "args", "dlio_summary", "local_fallback"}
+# Collection methods that did not measure every host: declared by the user or DLIO, or taken from the local machine.
+NOT_MEASURED = {"unknown", "args", "dlio_summary", "local_fallback"}
 
 
 class Validation(enum.Enum):
-    """What an issue means for a submission."""
+    """The effect of an issue on a submission."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -51,7 +50,7 @@ class Validation(enum.Enum):
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """One issue, with MLPerf Storage's own fields."""
+    """One issue with the fields that MLPerf Storage uses."""
 
     validation: Validation
     message: str
@@ -62,26 +61,26 @@ class Issue(msgspec.Struct, frozen=True):
 
 
 def verdict(issues: Iterable[Issue]) -> Validation:
-    """Any INVALID makes it INVALID, else any OPEN makes it OPEN, else it is CLOSED."""
+    """INVALID if any issue is INVALID, else OPEN if any is OPEN, else CLOSED."""
     found = {issue.validation for issue in issues}
     return next((worst for worst in (Validation.INVALID, Validation.OPEN) if worst in found), Validation.CLOSED)
 
 
-def finding(issue: Issue, hosts: Iterable[str] = (), **evidence: Any) -> Finding:
-    """The finding that an issue is: a failure where it makes the run INVALID, else a warning."""
+def finding_for(issue: Issue, hosts: Iterable[str] = (), **evidence: Any) -> Finding:
+    """The finding for an issue: a failure if it makes the run INVALID, else a warning."""
     severity: Severity = "fail" if issue.validation is Validation.INVALID else "warn"
-    told = {"issue": msgspec.to_builtins(issue), **evidence}
-    return Finding(message=issue.message, hosts=list(hosts), severity=severity, evidence=told)
+    evidence = {"issue": msgspec.to_builtins(issue), **evidence}
+    return Finding(message=issue.message, hosts=list(hosts), severity=severity, evidence=evidence)
 
 
 def verdict_of(findings: Findings) -> Validation:
-    """The verdict of a record, from the issues among its findings; silenced ones count, silence is no exemption."""
-    told = (one.evidence.get("issue") for result in findings.rules for one in result.findings)
-    return verdict(msgspec.convert(issue, Issue) for issue in told if issue)
+    """The verdict of a record, from the issues in its findings; silenced findings count too."""
+    issues = (one.evidence.get("issue") for result in findings.rules for one in result.findings)
+    return verdict(msgspec.convert(issue, Issue) for issue in issues if issue)
 
 
 def parameter(metadata: Mapping[str, Any], *names: str) -> Any:
-    """The first of these dotted parameters that the run has, overrides first; None if it has none."""
+    """The value of the first of these dotted parameters that the run has, overrides first; None if it has none."""
     overrides = _table(metadata.get("override_parameters"))
     for name in names:
         if name in overrides:
@@ -94,22 +93,22 @@ def parameter(metadata: Mapping[str, Any], *names: str) -> Any:
     return None
 
 
-def whole(value: Any, name: str) -> int:
-    """A positive whole number, also as it was typed; raises `CannotTell` where it is none."""
+def positive_integer(value: Any, name: str) -> int:
+    """A positive integer, also from a string; raises `CannotTell` if it is not one."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise CannotTell(f"the record does not say {name}") from None
+        raise CannotTell(f"the record has no {name}") from None
     if number <= 0:
         raise CannotTell(f"{name} is {number}")
     return number
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The memory of all clients in bytes, by who says so; None where nobody does.
+    """The memory of all clients in bytes, from different origins; None if unknown.
 
-    `limited` is what control groups leave to the job; `declared` is what the user typed, per host and times hosts;
-    `reported` is the sum in DLIO's summary, which is right even where its positions are not.
+    `limited` is the limit of the cgroups, `declared` the user's argument times the number of hosts, `reported` the sum
+    in DLIO's summary.
     """
 
     hosts: int
@@ -119,13 +118,13 @@ class Memory(msgspec.Struct, frozen=True):
     reported: int | None
 
     @property
-    def judged(self) -> tuple[str, int] | None:
-        """The one that rules go by: what was measured, else what DLIO reports, else what the user declared."""
+    def effective(self) -> tuple[str, int] | None:
+        """Origin and value that rules use: measured, else reported by DLIO, else declared by the user."""
         named = {"measured": self.measured, "reported": self.reported, "declared": self.declared}
         return next(((name, value) for name, value in named.items() if value is not None), None)
 
-    def said(self) -> str:
-        """All of them side by side."""
+    def describe(self) -> str:
+        """All origins with their values."""
         named = {
             "measured": self.measured,
             "limited by cgroups": self.limited,
@@ -137,21 +136,27 @@ class Memory(msgspec.Struct, frozen=True):
         )
 
 
-def memory_of(run: Subject) -> Memory:
-    """Every statement about the clients' memory that the record holds."""
-    known = [HostMemoryInfo.of(memory, host.fact(CgroupLimits)) for host, memory in run.each(MemInfo)]
+def memory_of(run: RunData) -> Memory:
+    """The memory of the clients, from every origin that the record has."""
+    measured = [HostMemoryInfo.of(memory, host.fact(CgroupLimits)) for host, memory in run.each(MemInfo)]
     cluster = _table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
-    stated = cluster.get("total_memory_bytes") if looked_at(str(cluster.get("collection_method", "unknown"))) else None
+    stated = (
+        cluster.get("total_memory_bytes") if is_measured(str(cluster.get("collection_method", "unknown"))) else None
+    )
     args = _table(run.metadata.get("args"))
     each, count, hosts = (args.get(name) for name in ("client_host_memory_in_gb", "num_client_hosts", "hosts"))
-    clients = count if sized(count) and count else len(run.start) or (len(hosts) if isinstance(hosts, list) else 0)
+    clients = count if is_size(count) and count else len(run.start) or (len(hosts) if isinstance(hosts, list) else 0)
     number, sizes = cluster.get("num_hosts"), run.summary.get("host_memory_GB")
     return Memory(
-        hosts=len(known) or len(run.start) or (int(number) if sized(number) else 0),
-        measured=sum(memory.total for memory in known) if known else int(stated) if sized(stated) and stated else None,
-        limited=sum(memory.usable for memory in known) if known else None,
-        declared=int(each * clients * GIB) if sized(each) and clients else None,
-        reported=int(sum(sizes) * GIB) if isinstance(sizes, list) and sizes and all(map(sized, sizes)) else None,
+        hosts=len(measured) or len(run.start) or (int(number) if is_size(number) else 0),
+        measured=sum(one.total for one in measured)
+        if measured
+        else int(stated)
+        if is_size(stated) and stated
+        else None,
+        limited=sum(one.usable for one in measured) if measured else None,
+        declared=int(each * clients * GIB) if is_size(each) and clients else None,
+        reported=int(sum(sizes) * GIB) if isinstance(sizes, list) and sizes and all(map(is_size, sizes)) else None,
     )
 
 
@@ -159,19 +164,19 @@ def _table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def looked_at(method: str) -> bool:
-    """Whether a cluster's `collection_method` says that all its hosts were looked at."""
-    return not set(method.split("+")) & NOT_LOOKED_AT
+def is_measured(method: str) -> bool:
+    """Whether `collection_method` of a cluster means that all its hosts were measured."""
+    return not set(method.split("+")) & NOT_MEASURED
 
 
-def sized(value: Any) -> TypeGuard[int | float]:
-    """Whether it is a size or a count that can be reckoned with."""
+def is_size(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a finite number of at least zero."""
     return isinstance(value, int | float) and math.isfinite(value) and value >= 0
 
 
-def need_all_memory(run: Subject) -> None:
-    """Raise `CannotTell` where a client's memory is not known: what was found fine without it may not be with it."""
-    known = {host.name for host, _ in run.each(MemInfo)}
-    silent = [host.name for host in run.start if host.name not in known]
-    if silent:
-        raise CannotTell(f"nobody measured the memory of {fold(silent)}")
+def require_all_memory(run: RunData) -> None:
+    """Raise `CannotTell` if the memory of a client is unknown: the result could differ with it."""
+    measured = {host.name for host, _ in run.each(MemInfo)}
+    missing = [host.name for host in run.start if host.name not in measured]
+    if missing:
+        raise CannotTell(f"memory not measured on {fold(missing)}")

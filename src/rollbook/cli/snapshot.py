@@ -10,9 +10,9 @@ import click
 
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, option, sign_option
 from rollbook.cli.output import coverage_line, failures, size, table
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
 from rollbook.files import write_file
 from rollbook.protocol.plan import Plan
@@ -33,17 +33,25 @@ __all__ = ["command"]
 HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network")
 
 
-@click.command("snapshot")
-@click.option(
+@click.command("snapshot", cls=ReachCommand)
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(path_type=Path),
     metavar="PATH",
     help="A name ending in .json: the document as one file; otherwise a results directory for a record.",
 )
 @sign_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--source", "names", multiple=True, metavar="NAME", help="Read only these sources; may be repeated.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
+@option(
+    "--source",
+    "names",
+    heading=RECORDING,
+    multiple=True,
+    metavar="NAME",
+    help="Read only these sources; may be repeated.",
+)
 @click.option("--list-sources", "listed", is_flag=True, help="List the sources that can be read.")
 @reach_options
 def command(

@@ -13,8 +13,8 @@ from rollbook.journal.gaps import host_gaps, interval_of
 from rollbook.journal.samples import Segments
 from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import nearest_beat
-from rollbook.protocol.readings import READABLE, parsed, read_frame
-from rollbook.protocol.visit import Phase, Visit, cost_of, said
+from rollbook.protocol.readings import READABLE, parse_facts, read_frame
+from rollbook.protocol.visit import Phase, Visit, cost_of, parse_fields
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import ClockJump, SeriesHost, SourceLoss
 from rollbook.sources.cpuinfo import CpuInfo
@@ -43,13 +43,13 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
             visit.lost += 1
             continue
         if visit.keep(reading):
-            host.refused += reading.status in READABLE and parsed(reading)[0] is None
+            host.refused += reading.status in READABLE and parse_facts(reading)[0] is None
             began.setdefault(reading.phase, []).append(frame.wall)
     status, reason = _loss(host)
     ended = dataclasses.replace(
         visit,
         hello=host.hellos[-1] if host.hellos else {},
-        goodbye=said(host.goodbye),
+        goodbye=parse_fields(host.goodbye),
         clock=clocks[-1] if clocks else None,
         lost=host.lost_frames + visit.lost,
     )
@@ -59,7 +59,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
     for one, phase in both:
         # A host that sent its facts before it was lost has not failed.
         complete = phase in began or not host.losses
-        record = one.record(phase, "complete" if complete else status, "" if complete else reason)
+        record = one.result(phase, "complete" if complete else status, "" if complete else reason)
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
@@ -75,7 +75,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
 def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Sequence[SourceLoss] = ()) -> SeriesHost:
     """The series status of one host; `sources` are the losses found while its tables were made."""
     times = _beats(host)
-    cost = cost_of(said(host.goodbye)) if host.goodbye else None
+    cost = cost_of(parse_fields(host.goodbye)) if host.goodbye else None
     found = SeriesHost(
         name=host.name,
         status="complete",

@@ -8,17 +8,17 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import zlib
 from array import array
 from pathlib import Path
 from typing import Any
 
-from rollbook.errors import RecordError
+from rollbook.errors import ProtocolError, RecordError
 from rollbook.journal.clocks import CollectorClock, Timeline
 from rollbook.journal.entries import RUN, Entry
 from rollbook.journal.reader import Reader
 from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
+from rollbook.protocol.readings import read_header
 from rollbook.records.hosts import Clock
 from rollbook.records.record import ClockPoint, Phase
 from rollbook.sources import catalogue
@@ -266,7 +266,7 @@ def plan_of(begin: dict[str, Any]) -> Plan:
     """The plan of a `begin` event; a source that this version does not have keeps its place, without data."""
     return Plan(
         tuple(
-            catalogue.known(name) or Source((), lambda _: None, None, limit=LARGEST, name=name)
+            catalogue.find(name) or Source((), lambda _: None, None, limit=LARGEST, name=name)
             for name in begin["sources"]
         )
     )
@@ -308,14 +308,9 @@ def _begin(directory: Path) -> tuple[dict[str, Any], int]:
 
 
 def _header(frame: Frame) -> tuple[int, str]:
-    """Source number and phase of a reading, from its first bytes."""
-    head = frame.payload[:80]
-    if frame.kind == "Z":
-        try:
-            head = zlib.decompressobj().decompress(frame.payload, 80)
-        except zlib.error:
-            return 0, ""
-    words = head.split(b" ", 2)
-    if len(words) < 3 or not words[0].isdigit() or len(words[0]) > 9:
+    """Source and phase of a reading; an empty phase if its header is malformed."""
+    try:
+        header = read_header(frame)
+    except ProtocolError:
         return 0, ""
-    return int(words[0]), words[1].decode("ascii", "replace")
+    return header.source, header.phase

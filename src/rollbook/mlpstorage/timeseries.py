@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.options import at_once
+from rollbook.api.options import check_fanout
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
 from rollbook.hosts import Host, parse_hosts
@@ -27,7 +27,7 @@ from rollbook.protocol.readings import Reading
 from rollbook.records.timeseries import TimeSeriesData, TimeSeriesSample
 from rollbook.sources import catalogue
 from rollbook.times import iso_now, iso_time
-from rollbook.transports import Options, route
+from rollbook.transports.routing import Options, route
 
 __all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector"]
 
@@ -50,8 +50,8 @@ class MultiHostTimeSeriesCollector:
         **options: Any,
     ) -> None:
         self.hosts, self.interval, self.max_samples, self.logger = list(hosts), interval_seconds, max_samples, logger
-        self._options = Options(ssh_user=ssh_username, timeout=ssh_timeout, **options)
-        self._fanout = at_once(max_workers)
+        self._options = Options.of(ssh_user=ssh_username, timeout=ssh_timeout, **options)
+        self._fanout = check_fanout(max_workers)
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,9 +1,9 @@
-"""The description of the system does not fit the run.
+"""The system description does not match the run.
 
-Why: Reviewers compare it with the summary: the number of clients must be the same, and each client's memory within a
-tenth of the described one.
+Why: Reviewers compare them: the number of clients must be equal, and the memory of each client within 10 % of the
+described value.
 Example: 15 clients described, 16 in the run
-Fix: Correct the description; `rollbook describe` writes the clients as they were measured.
+Fix: Correct the description; `rollbook describe` writes the measured clients.
 Reference: MLPerf Storage rules 2.1.9
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding, whole
-from rollbook.checks.subject import Description, Subject
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for, positive_integer
+from rollbook.checks.run_data import Description, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Finding
 from rollbook.sources.meminfo import MemInfo
@@ -22,25 +22,25 @@ ID, SEVERITY, NEEDS = "mlperf-description", "fail", (Description, MemInfo)
 TOLERANCE = 0.1
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Clients by number and memory, and several hosts only where the system is made for several."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Compare number and memory of clients, and whether the system supports several hosts."""
     system = (run.description or {}).get("system_under_test")
     if not isinstance(system, Mapping) or not isinstance(system.get("clients"), list):
         raise CannotTell("the description has no system_under_test.clients")
     clients = system["clients"]
     hosts = len(run.start)
-    described = sum(whole(_at(client, "quantity"), "clients[].quantity") for client in clients)
+    described = sum(positive_integer(_at(client, "quantity"), "clients[].quantity") for client in clients)
     if described != hosts:
         text = f"{described} clients described, {hosts} in the run"
-        yield finding(Issue(Validation.INVALID, text, "clients.quantity", hosts, described))
+        yield finding_for(Issue(Validation.INVALID, text, "clients.quantity", hosts, described))
     if len(clients) == 1:
         yield from _memory(run, _at(clients[0], "chassis", "memory_capacity"))
     if _at(system, "solution", "capabilities", "multi_host") is False and hosts > 1:
-        text = f"the system is described for a single host, {hosts} were used"
-        yield finding(Issue(Validation.INVALID, text, "capabilities.multi_host", True, False))
+        text = f"system described for a single host, {hosts} used"
+        yield finding_for(Issue(Validation.INVALID, text, "capabilities.multi_host", True, False))
 
 
-def _memory(run: Subject, capacity: Any) -> Iterator[Finding]:
+def _memory(run: RunData, capacity: Any) -> Iterator[Finding]:
     if not isinstance(capacity, int | float) or capacity <= 0:
         raise CannotTell("the description has no clients[0].chassis.memory_capacity")
     for host, memory in run.each(MemInfo):
@@ -48,7 +48,7 @@ def _memory(run: Subject, capacity: Any) -> Iterator[Finding]:
         if abs(measured - capacity) > TOLERANCE * capacity:
             text = f"{capacity} GiB described, {measured:.1f} GiB measured ({host.name})"
             issue = Issue(Validation.INVALID, text, "chassis.memory_capacity", capacity, round(measured, 1))
-            yield finding(issue, [host.name])
+            yield finding_for(issue, [host.name])
 
 
 def _at(value: Any, *keys: str) -> Any:

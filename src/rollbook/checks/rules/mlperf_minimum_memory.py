@@ -1,10 +1,9 @@
-"""A client has less memory than any run needs.
+"""A client has less memory than the minimum.
 
-Why: A host that reports next to none was misread, or is shut in a control group that no benchmark fits into. MLPerf
-Storage's tools name a least size and publish no number; ours, 1 GiB, only tells a misread host from a small one.
+Why: The host was misread, or its cgroup limit is too low for a benchmark. MLPerf Storage publishes no number; the
+default of 1 GiB only detects misread hosts.
 Example: Host memory 0.5GB below minimum 1GB
-Fix: Raise the limit of the control group, or leave the host out. A site that knows how much it needs says so with
---minimum-memory.
+Fix: Raise the cgroup limit or remove the host. `--minimum-memory` sets another minimum.
 Reference: rollbook check --minimum-memory
 """
 
@@ -12,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding, need_all_memory
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for, require_all_memory
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.records.cluster import HostInfo
 from rollbook.records.findings import Finding
 from rollbook.sources.meminfo import MemInfo
@@ -21,17 +20,17 @@ from rollbook.sources.meminfo import MemInfo
 ID, SEVERITY, NEEDS = "mlperf-minimum-memory", "fail", (Benchmark, MemInfo)
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Each client's memory, as far as control groups leave it."""
-    for host in run.telling:
+def check(run: RunData) -> Iterator[Finding]:
+    """Compare the memory of each client, limited by its cgroup, with the minimum."""
+    for host in run.hosts_with_data:
         info = HostInfo.of(host)
         if info is not None and info.memory.usable < run.minimum_memory_gb * GIB:
-            yield finding(too_small(info.memory.usable, run.minimum_memory_gb), [host.name])
-    need_all_memory(run)
+            yield finding_for(too_small(info.memory.usable, run.minimum_memory_gb), [host.name])
+    require_all_memory(run)
 
 
 def too_small(usable: int, minimum_gb: float) -> Issue:
-    """The issue with a host of so little memory."""
+    """The issue for a host with too little memory."""
     memory = f"{usable / GIB:.1f}GB"
     return Issue(
         Validation.INVALID,

@@ -176,7 +176,7 @@ def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
     If several rows have the same key, the last one counts, as for file systems mounted over each other.
     """
     found = source.parse({path: data.decode("utf-8", "backslashreplace") for path, data in pages.items()})
-    if not source.table:
+    if not source.is_table:
         return [found]
     return list({_key(source, row): row for row in found}.values()) if key_fields(source) else found
 

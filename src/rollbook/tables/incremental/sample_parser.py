@@ -122,7 +122,7 @@ class SampleParser:
             for path, status, _ in found
             if status in ("timed-out", "truncated") or not pages or path in self._readable
         }
-        is_program = self.source.runs_program or any(ask.op == "loop" for ask in self.source.asks)
+        is_program = self.source.runs_program or any(order.op == "loop" for order in self.source.orders)
         if statuses == {"failed"} and is_program and not self._readable:
             return None
         return next((kind for kind in LOSSES if kind in statuses), None)
