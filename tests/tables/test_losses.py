@@ -14,7 +14,8 @@ from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
 from rollbook.journal.survey import survey
 from rollbook.protocol.varint import put_varint
-from rollbook.records.record import RecordHosts, SeriesHost, SourceLoss
+from rollbook.records.record import Record, RecordHosts, SeriesHost, SourceLoss
+from rollbook.sql.connection import connect
 from rollbook.tables.derive import derive
 from rollbook.tables.proof import reasons_to_keep
 from rollbook.testing.journals import Beats, Script, body_of
@@ -102,6 +103,28 @@ def test_a_lost_frame(tmp_path: Path, how: str) -> None:
     assert series.status == "partial"
     assert "loadavg: 50 of 90 samples lost (lost, undecodable)" in series.reason
     assert any("98 samples could not be turned into rows" in why for why in reasons_to_keep(found, sealed, tmp_path))
+
+
+def test_losses_and_gaps_in_sql(tmp_path: Path) -> None:
+    """The tables `losses` and `gaps` name the source; a gap of the whole host has none."""
+    script = recorded(tmp_path, 30)
+    for number in range(40, 70):
+        script.sample(START + number * SECOND, {"loadavg": load(number), "diskstats": disks(number)})
+    script.close()
+    flip_bit(tmp_path, 10)
+    hosts = derive(tmp_path)[2]
+    with connect(Record(tmp_path, {}, hosts)) as connection:
+        query = 'SELECT host, source, kind, samples, partly, due, stored, epoch_ns("first") // 1000000000 FROM losses'
+        found = connection.execute(f"{query} ORDER BY source, kind").fetchall()
+        gaps = 'SELECT source, epoch_ns("start"), epoch_ns("end"), why FROM gaps ORDER BY source NULLS FIRST'
+        first, *others = connection.execute(gaps).fetchall()
+    start = START // SECOND
+    expected = [("lost", 1, start + 9), ("missed", 10, start + 29), ("undecodable", 49, start + 11)]
+    counted = [(kind, samples, at) for _, source, kind, samples, _, _, _, at in found if source == "diskstats"]
+    assert counted == expected
+    assert {(due, stored) for _, _, _, _, _, due, stored, _ in found} == {(70, 10)}
+    assert (first[0], first[3]) == (None, "no samples: the host was stopped or overloaded")
+    assert [gap[0] for gap in others] == ["diskstats", "loadavg"]
 
 
 @pytest.mark.parametrize(
