@@ -19,7 +19,7 @@ from rollbook.checks.run_data import RunData
 from rollbook.hosts import expand
 from rollbook.mlperf import rounds
 from rollbook.records.hosts import HostResult
-from rollbook.records.record import RecordHosts
+from rollbook.records.record import ClockJump, RecordHosts
 from rollbook.sources import catalogue
 
 Sets = dict[str, dict[str, Any]]
@@ -56,6 +56,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     start: Sets = {}
     end: Sets = {}
     series: list[dict[str, Any]] = []
+    clock_steps: list[ClockJump] = []
     interval: float | None = None
     unread: list[str] = []
     metadata: dict[str, Any] = {}
@@ -74,6 +75,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             RecordHosts,
         )
         hosts.start, hosts.end = host_records(self.start, self.unread), host_records(self.end)
+        hosts.clock_steps = self.clock_steps
         base = (
             RunData(RecordHosts(started_ns=0, ended_ns=0, start=host_records(self.baseline))) if self.baseline else None
         )

@@ -90,7 +90,7 @@ class RunData:
         mlperf_round: Round | None = None,
     ) -> None:
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
-        self.interval = hosts.interval_seconds
+        self.interval, self.clock_steps = hosts.interval_seconds, hosts.clock_steps
         self.started_ns, self.ended_ns = hosts.started_ns, hosts.ended_ns
         self.metadata = metadata or {}
         self.path = path

@@ -8,7 +8,7 @@
     all_cpus, paging    of `stat` the line that sums up all CPUs, of `vmstat` faults and swapping; *_rates per second
     samples, rates      one row per host and beat: what tells most, as it was read and per second
     disks, interfaces, ports, gpus, nfs_mounts      rates per device; *_total: the parts of `rates`, summed per host
-    hosts, facts, phases, gaps, findings            what is known besides the series
+    hosts, facts, phases, gaps, losses, findings            what is known besides the series
     phase_stats         statistics of every rate in every phase, over time and over hosts
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,10 +13,10 @@ import msgspec
 
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
-from rollbook.records.record import Phase, RecordHosts, SeriesHost
+from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
-from rollbook.tables.arrow import Batches, Texts
+from rollbook.tables.arrow import Batches, Numbers, Texts
 
 __all__ = ["add_facts", "add_findings", "add_known", "add_texts"]
 
@@ -29,7 +30,7 @@ HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, r
 
 
 def add_known(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
-    """Make the tables `hosts`, `phases` and `gaps`."""
+    """Make the tables `hosts`, `phases`, `gaps` and `losses`."""
     connection.execute(HOSTS)
     start, end = ({one.name: one for one in records} for records in (hosts.start, hosts.end))
     series = {one.name: one for one in hosts.series}
@@ -44,13 +45,60 @@ def add_known(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None
             "INSERT INTO phases VALUES (?, ?, make_timestamp_ns(?), make_timestamp_ns(?))",
             [number, phase.name, phase.start_ns, phase.end_ns],
         )
-    connection.execute('CREATE TABLE gaps (host VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS, why VARCHAR)')
-    for one in hosts.series:
-        for gap in one.gaps:
-            connection.execute(
-                "INSERT INTO gaps VALUES (?, make_timestamp_ns(?), make_timestamp_ns(?), ?)",
-                [one.name, gap.start_ns, gap.end_ns, gap.why],
-            )
+    _add_gaps(connection, hosts)
+    _add_losses(connection, hosts)
+
+
+def _add_gaps(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
+    """Create the table `gaps`: times without samples of a host, or of one source of it."""
+    columns = 'host VARCHAR, source VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS, why VARCHAR'
+    connection.execute(f"CREATE TABLE gaps ({columns})")
+    gaps: list[tuple[str, str | None, Gap]] = [(one.name, None, gap) for one in hosts.series for gap in one.gaps]
+    gaps += [(one.name, source.source, gap) for one in hosts.series for source in one.sources for gap in source.gaps]
+    if not gaps:
+        return
+    batches = Batches(
+        [
+            {
+                "host": Texts([(host, 1) for host, _, _ in gaps]),
+                "source": Texts([(source, 1) for _, source, _ in gaps]),
+                "start": Numbers("tsn:", array("q", [gap.start_ns for _, _, gap in gaps])),
+                "end": Numbers("tsn:", array("q", [gap.end_ns for _, _, gap in gaps])),
+                "why": Texts([(gap.why, 1) for _, _, gap in gaps]),
+            }
+        ]
+    )
+    connection.register("batches", batches)
+    connection.execute("INSERT INTO gaps SELECT * FROM batches")
+    connection.unregister("batches")
+
+
+def _add_losses(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
+    """Create the table `losses`: samples of a source that are lost or incomplete, by host, source and kind."""
+    counts = "samples BIGINT, partly BIGINT, due BIGINT, stored BIGINT"
+    columns = f'host VARCHAR, source VARCHAR, kind VARCHAR, {counts}, "first" TIMESTAMP_NS, "last" TIMESTAMP_NS'
+    connection.execute(f"CREATE TABLE losses ({columns})")
+    losses = [(one.name, source, loss) for one in hosts.series for source in one.sources for loss in source.losses]
+    if not losses:
+        return
+    batches = Batches(
+        [
+            {
+                "host": Texts([(host, 1) for host, _, _ in losses]),
+                "source": Texts([(source.source, 1) for _, source, _ in losses]),
+                "kind": Texts([(loss.kind, 1) for _, _, loss in losses]),
+                "samples": Numbers("l", array("q", [loss.samples for _, _, loss in losses])),
+                "partly": Numbers("l", array("q", [loss.partly for _, _, loss in losses])),
+                "due": Numbers("l", array("q", [source.due for _, source, _ in losses])),
+                "stored": Numbers("l", array("q", [source.stored for _, source, _ in losses])),
+                "first": Numbers("tsn:", array("q", [loss.first_ns for _, _, loss in losses])),
+                "last": Numbers("tsn:", array("q", [loss.last_ns for _, _, loss in losses])),
+            }
+        ]
+    )
+    connection.register("batches", batches)
+    connection.execute("INSERT INTO losses SELECT * FROM batches")
+    connection.unregister("batches")
 
 
 def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts, *, made: bool) -> None:
