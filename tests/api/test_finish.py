@@ -18,7 +18,8 @@ from rollbook.api.finish import finish, open_record
 from rollbook.checks import engine
 from rollbook.cli import cli
 from rollbook.errors import RecordError, UsageError
-from rollbook.journal.log import Journal, unfinished
+from rollbook.journal.state import is_unfinished
+from rollbook.journal.writer import Journal
 from rollbook.protocol.plan import Plan
 from rollbook.records import signing
 from rollbook.records.layout import files_of
@@ -189,11 +190,11 @@ def test_an_unfinished_record_is_finished_by_who_reads_it(
     if killed == "before the manifest":
         finish(record, report=False)
         (record / "manifest.json").unlink()
-    assert unfinished(record)
+    assert is_unfinished(record)
     words = [word.format(record=record, out=tmp_path / "out") for word in argv]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert not unfinished(record)
+    assert not is_unfinished(record)
     assert (record / "manifest.json").exists()
     assert table_rows(record / "series" / "loadavg.parquet") == 8
 

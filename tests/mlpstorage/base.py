@@ -104,7 +104,7 @@ class Benchmark:
         )
 
     def run(self, seconds: float) -> None:
-        """Run for so long, with everything around it."""
+        """Run for that many seconds, with everything around it."""
         start = self._collect()
         collector = self._start_series()
         collector.start()

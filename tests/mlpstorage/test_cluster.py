@@ -136,8 +136,8 @@ def test_round_trip() -> None:
     assert again.as_dict() == cluster.as_dict() == cluster.to_detailed_dict() == cluster.info
     assert again.host_info_list[1].memory.total == 500 * GIB
     assert again.host_info_list[0].disks == cluster.host_info_list[0].disks
-    for nothing in (None, {}, {"hosts": []}, [1]):
-        assert ClusterInformation.from_dict(nothing, LOGGER) is None
+    empty: list[Any] = [None, {}, {"hosts": []}, [1]]
+    assert [ClusterInformation.from_dict(one, LOGGER) for one in empty] == [None] * 4
     both = ClusterSnapshots(start=cluster, collection_method="mpi").as_dict()
     assert (both["start"]["num_hosts"], both["end"], both["collection_method"]) == (2, None, "mpi")
     read = ClusterSnapshots.from_dict(json.loads(json.dumps(both)), LOGGER)

@@ -24,7 +24,6 @@ from rollbook.mlpstorage import (
     Issue,
     MultiRunRulesChecker,
     ProcessedRun,
-    RulesChecker,
     RunID,
     TrainingRunRulesChecker,
     ValidationIssue,
@@ -32,6 +31,7 @@ from rollbook.mlpstorage import (
     generate_output_location,
     get_runs_files,
 )
+from rollbook.mlpstorage.rules import RulesChecker
 from tests.mlpstorage.test_cluster import collected
 
 LOGGER = logging.getLogger(__name__)
@@ -109,9 +109,9 @@ def test_verifier_input(tmp_path: Path) -> None:
     assert (verifier.verify(), verifier.mode) == (CLOSED, "multi")
     assert BenchmarkVerifier(*map(str, runs[:4])).verify() is INVALID, "five runs are required"
     mixed = [*map(str, runs[:4]), str(leaf(tmp_path / "m", model="resnet50"))]
-    assert "Runs have different models: resnet50, unet3d" in [
-        issue.message for issue in (lambda v: (v.verify(), v.issues)[1])(BenchmarkVerifier(*mixed))
-    ]
+    verifier = BenchmarkVerifier(*mixed)
+    verifier.verify()
+    assert "Runs have different models: resnet50, unet3d" in [issue.message for issue in verifier.issues]
 
 
 def test_checkpoint_submission(tmp_path: Path) -> None:

@@ -13,16 +13,17 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.checks import engine
-from rollbook.checks.subject import open_subject
+from rollbook.checks.run_data import open_run_data
 from rollbook.checks.verify import Problem, verify
 from rollbook.cli.report import command as report
 from rollbook.cli.snapshot import command as snapshot
 from rollbook.cli.verify import command
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import write_file
 from rollbook.records import layout
 from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.findings import Findings
-from rollbook.records.layout import Leaf, files_of, write_file
+from rollbook.records.layout import Leaf, files_of
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import check_signature, sign
 from rollbook.testing.journals import Script
@@ -37,7 +38,7 @@ def record(tmp_path: Path) -> Path:
     leaf = Leaf.make(tmp_path / "results", "training", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
     about = {"benchmark_type": "training", "run_datetime": leaf.stamp, "num_processes": 2, "parameters": {}}
     leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", host_records(HOSTS)), about)
-    write_file(leaf.path / "findings.json", encode(engine.check(open_subject(leaf.path))))
+    write_file(leaf.path / "findings.json", encode(engine.check(open_run_data(leaf.path))))
     (leaf.path / "raw").mkdir()
     (leaf.path / "raw" / "000001.seg").write_bytes(b"RBJ1" + bytes(100))
     leaf.write_manifest()
@@ -153,7 +154,7 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
     assert told(record) == [("missing", "ghosts.json"), ("changed", "zero")]
     (record / "manifest.json").unlink()
     os.mkfifo(record / "manifest.json")
-    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+    with pytest.raises(RecordError, match=r"manifest\.json does not exist"):
         verify(record)
 
 
@@ -169,13 +170,13 @@ def test_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="is not a record"):
         verify(tmp_path)
     (tmp_path / "x_metadata.json").write_text("{}")
-    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+    with pytest.raises(RecordError, match=r"manifest\.json does not exist"):
         verify(tmp_path)
     script = Script(tmp_path / "raw", ["a"], ["loadavg"])
     with pytest.raises(RecordError, match="is still being recorded"):
         verify(tmp_path)
     script.close()
-    with pytest.raises(RecordError, match="was never finished; `rollbook recover` does that"):
+    with pytest.raises(RecordError, match="is not finished; run `rollbook recover`"):
         verify(tmp_path)
 
 

@@ -17,13 +17,14 @@ from rollbook import adapters
 from rollbook.adapters.argv import shown
 from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import write_file
 from rollbook.journal.history import clock_notes
-from rollbook.journal.log import unfinished
+from rollbook.journal.state import is_unfinished
 from rollbook.journal.survey import Survey
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
-from rollbook.records.layout import Leaf, write_file
+from rollbook.records.layout import Leaf
 from rollbook.records.metadata import metadata
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import Record
@@ -37,7 +38,7 @@ MOST_SAMPLES = 20_000  # in all, that are still written as the seeds' JSON besid
 
 def open_record(path: Path | str) -> Record:
     """A record for reading; one that nobody finished is finished first."""
-    return finish(path) if unfinished(Path(path)) else Record.open(Path(path))
+    return finish(path) if is_unfinished(Path(path)) else Record.open(Path(path))
 
 
 def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Record:
@@ -68,7 +69,7 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if found.end_facts is False:
         notes.append("the end facts were skipped: nobody wanted to wait for them")
-    notes += clock_notes(hosts.series)
+    notes += clock_notes(hosts.series, hosts.clock_steps)
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
@@ -144,10 +145,10 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
 def _checked(run: Record) -> dict[str, Any]:
     """Write what all rules find; return MLPerf Storage's verdict on a benchmark of theirs, for the metadata."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
-    from rollbook.checks.subject import Subject  # noqa: PLC0415
+    from rollbook.checks.run_data import RunData  # noqa: PLC0415
     from rollbook.mlperf import rounds  # noqa: PLC0415
 
-    findings = check(Subject(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load()))
+    findings = check(RunData(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load()))
     write_file(run.path / "findings.json", encode(findings))
     return {
         "verification": findings.verdict,
@@ -190,9 +191,9 @@ def _small_series(run: Record, leaf: Leaf) -> dict[str, Any] | None:
 
 def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
     """Remove the journal, or raise why it stays."""
-    from rollbook.tables.proof import doubts  # noqa: PLC0415 - few records are made without their journal
+    from rollbook.tables.proof import reasons_to_keep  # noqa: PLC0415 - few records are made without their journal
 
-    if why := doubts(found, sealed, path):
+    if why := reasons_to_keep(found, sealed, path):
         raise RecordError(f"kept: {'; '.join(why)}")
     shutil.rmtree(path / "raw")
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.checking import subject_of
+from rollbook.api.checking import run_data_of
 from rollbook.api.finish import open_record
-from rollbook.api.options import listed
+from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
 from rollbook.exports.files import FORMATS
 from rollbook.exports.files import export as export_tables
@@ -44,7 +44,7 @@ def export(
     run, path = _run(record), Path(output)
     must_lie_outside(run.path, path)
     if form in FORMATS:
-        return export_tables(run, form, path, listed(tables))
+        return export_tables(run, form, path, as_list(tables))
     if form not in FORMS:
         raise UsageError(f"no form is called {form!r}; there are {', '.join(FORMS)}")
     if tables:
@@ -87,7 +87,7 @@ def describe(record: Path | str, product: Path | str | None = None) -> str:
     """
     from rollbook.mlperf.describe import draft, text_of  # noqa: PLC0415 - few want it
 
-    return text_of(draft(subject_of(Path(record)), subject_of(Path(product)) if product else None), Path(record))
+    return text_of(draft(run_data_of(Path(record)), run_data_of(Path(product)) if product else None), Path(record))
 
 
 def _run(record: Record | Path | str) -> Record:

@@ -12,9 +12,9 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from rollbook.api.options import at_once, hosts_of, ways
+from rollbook.api.options import TransportOptions, check_fanout, hosts_of, transport_options
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
@@ -25,7 +25,7 @@ from rollbook.records import signing
 from rollbook.records.layout import Leaf
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
-from rollbook.transports import Options, fallback, route
+from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["Recording", "Settings", "record"]
 
@@ -66,7 +66,7 @@ class Recording:
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
-        self._route, self._fallback = route(settings.options), fallback(settings.options)
+        self._route, self._fallback = route(settings.options), fallback_route(settings.options)
         _preflight(settings)
         self.settings, self.argv, self._progress = settings, argv or [], progress
         self.socket = self.unfinished = self.unsigned = ""
@@ -248,18 +248,18 @@ def record(
     report: bool = True,
     sign: Path | str | None = None,
     fanout: int = 64,
-    **options: Any,
+    **options: Unpack[TransportOptions],
 ) -> Recording:
     """Record hosts while a block runs, `with` or `async with`; without hosts, this machine.
 
     `hosts` is a nodeset or several, `results` the directory for records and `kind` that of this one below it,
     `interval` the seconds between samples (0.1 to 86400, or 0 for snapshots alone), `max_samples` the most that are
     kept of a host (0: all), `drop_raw` whether the raw log goes once the tables are verified, `sign` an ssh key for the
-    manifest; `options` are the fields of `rollbook.transports.Options`.
+    manifest; `options` choose the transport (`rollbook.api.options.TransportOptions`).
     """
     settings = Settings(
         hosts=hosts_of(hosts),
-        options=ways(**options),
+        options=transport_options(**options),
         fanout=fanout,
         results=Path(results),
         kind=kind,
@@ -281,7 +281,7 @@ async def _others_done() -> None:
 def _preflight(settings: Settings) -> None:
     """Numbers and names make sense, the results directory has room, the key signs; said before anything starts."""
     results, interval = settings.results, settings.interval
-    at_once(settings.fanout)
+    check_fanout(settings.fanout)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.kind):
         raise UsageError(f"{settings.kind!r} cannot be a type of record: only letters, digits, '.', '_' and '-'")
     if interval and not SHORTEST <= interval <= LONGEST:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol, Unpack
 
 from rollbook.adapters import load
-from rollbook.api.options import hosts_of, outside_a_loop, ways
+from rollbook.api.options import TransportOptions, hosts_of, require_no_event_loop, transport_options
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
@@ -56,18 +56,18 @@ def run(
     report: bool = True,
     sign: Path | str | None = None,
     fanout: int = 64,
-    **options: Any,
+    **options: Unpack[TransportOptions],
 ) -> tuple[Recording, int]:
     """Run a command with a record of hosts around it, as `rollbook run` does; without hosts, of this machine.
 
     Gives the recording, whose `run` is the finished record, and the command's own exit code; what else can be said is
     as for `rollbook.record`. `kind` names the benchmark: its adapter finds parameters and metrics.
     """
-    outside_a_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
+    require_no_event_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
     load(kind)
     settings = Settings(
         hosts=hosts_of(hosts),
-        options=ways(**options),
+        options=transport_options(**options),
         fanout=fanout,
         results=Path(results),
         kind=kind,
@@ -132,7 +132,7 @@ async def _around(recording: Recording, start: Start | None) -> int | None:
 
     def resized() -> None:
         for command in commands:
-            command.resized()
+            command.resize()
 
     with _signals(interrupt, resized) as (stop, hurry):
         if not await _entered(recording, stop, start):
@@ -150,7 +150,7 @@ async def _around(recording: Recording, start: Start | None) -> int | None:
         recording.event("command", state="ended", code=code, at_ns=time.time_ns())
         recording.mark("after")
         await _ended(recording, hurry)
-        await command.drained()
+        await command.drain()
     return code
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.mlperf import GIB, Memory, memory_of, number, parameter, round_of, table, whole
-from rollbook.checks.subject import Subject
+from rollbook.checks.mlperf import GIB, Memory, memory_of, number, parameter, positive_integer, round_of, table
+from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 
 __all__ = ["DatasetSize", "column_bytes", "dataset_size"]
@@ -61,10 +61,10 @@ class DatasetSize(msgspec.Struct, frozen=True):
         ]
 
 
-def dataset_size(run: Subject, memory: Memory | None = None) -> DatasetSize:
+def dataset_size(run: RunData, memory: Memory | None = None) -> DatasetSize:
     """Return the size for a run; raises `CannotTell` that names the number the record lacks."""
     rules = round_of(run).training
-    judged = (memory or memory_of(run)).judged
+    judged = (memory or memory_of(run)).effective
     if judged is None:
         raise CannotTell("the memory of the clients is not recorded")
     data = run.metadata
@@ -78,10 +78,12 @@ def dataset_size(run: Subject, memory: Memory | None = None) -> DatasetSize:
         steps=rules.steps,
         times_memory=rules.times_memory,
         rounded_up=rules.files == "rounded up",
-        batch_size=whole(parameter(data, "reader.batch_size"), "reader.batch_size"),
-        accelerators=whole(data.get("num_processes"), "num_processes"),
+        batch_size=positive_integer(parameter(data, "reader.batch_size"), "reader.batch_size"),
+        accelerators=positive_integer(data.get("num_processes"), "num_processes"),
         record_bytes=record,
-        samples_per_file=whole(parameter(data, "dataset.num_samples_per_file"), "dataset.num_samples_per_file"),
+        samples_per_file=positive_integer(
+            parameter(data, "dataset.num_samples_per_file"), "dataset.num_samples_per_file"
+        ),
         memory_bytes=judged[1],
         memory_origin=judged[0],
     )
@@ -95,5 +97,5 @@ def column_bytes(dataset: Mapping[str, Any]) -> int | None:
     total = 0
     for column in map(table, columns):
         width = COLUMN_BYTES.get(str(column.get("dtype", "")), OTHER_COLUMN_BYTES)
-        total += width * whole(column.get("size", 1), "dataset.parquet.columns[].size")
+        total += width * positive_integer(column.get("size", 1), "dataset.parquet.columns[].size")
     return total

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from rollbook.checks.mlperf_round import Effect, Round
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
@@ -32,21 +32,21 @@ __all__ = [
     "Validation",
     "clients",
     "effect",
-    "finding",
+    "finding_for",
     "is_measured",
     "is_measured_run",
     "is_size",
     "judge",
     "memory_of",
-    "need_all_memory",
     "needs_type",
     "number",
     "parameter",
+    "positive_integer",
+    "require_all_memory",
     "round_of",
     "stated",
     "table",
     "verdict",
-    "whole",
 ]
 
 GIB = 1024**3
@@ -80,7 +80,7 @@ def verdict(issues: Iterable[Issue]) -> Validation:
     return next((worst for worst in (Validation.INVALID, Validation.OPEN) if worst in found), Validation.CLOSED)
 
 
-def finding(issue: Issue, hosts: Iterable[str] = (), **evidence: Any) -> Finding:
+def finding_for(issue: Issue, hosts: Iterable[str] = (), **evidence: Any) -> Finding:
     """Return the finding for an issue: a failure if it makes the run INVALID, else a warning."""
     severity: Severity = "fail" if issue.validation is Validation.INVALID else "warn"
     evidence = {"issue": msgspec.to_builtins(issue), **evidence}
@@ -92,7 +92,7 @@ def effect(name: Effect) -> Validation:
     return Validation(name)
 
 
-def judge(found: Findings, run: Subject) -> None:
+def judge(found: Findings, run: RunData) -> None:
     """Set verdict, round and missing inputs of a benchmark's findings. Silenced findings count.
 
     A command that only prepares (datasize, datagen) is not judged, which a note states.
@@ -111,7 +111,7 @@ def judge(found: Findings, run: Subject) -> None:
     results = {result.id: result for result in found.rules}
     kind = str(run.metadata["benchmark_type"])
     needed = rules.needs[kind]
-    missing = [f"{name}: {results[name].note}" for name in needed if name in results and results[name].left_open]
+    missing = [f"{name}: {results[name].note}" for name in needed if name in results and results[name].is_incomplete]
     missing += [f"{name}: the rule was not run" for name in needed if name not in results]
     missing += [f"rules for {kind}: round {rules.name} has none"] * (kind in rules.without_rules)
     if missing and worst is not Validation.INVALID:
@@ -125,14 +125,14 @@ def is_measured_run(metadata: Mapping[str, Any]) -> bool:
     return str(metadata.get("command") or "") in RUN_COMMANDS
 
 
-def round_of(run: Subject) -> Round:
+def round_of(run: RunData) -> Round:
     """Return the round to judge by; raises `CannotTell` without one."""
     if run.mlperf_round is None:
         raise CannotTell("no round of MLPerf Storage's rules was chosen")
     return run.mlperf_round
 
 
-def needs_type(run: Subject, *types: str) -> str | None:
+def needs_type(run: RunData, *types: str) -> str | None:
     """Return why a rule for these benchmark types does not apply; None if it does."""
     if run.metadata.get("benchmark_type") not in types:
         return f"not a {' or '.join(types)} run"
@@ -162,7 +162,7 @@ def stated(metadata: Mapping[str, Any], *names: str) -> Any:
     return next((args[name] for name in names if args.get(name) is not None), None) if value is None else value
 
 
-def whole(value: Any, name: str) -> int:
+def positive_integer(value: Any, name: str) -> int:
     """Return a positive whole number, also from text; raises `CannotTell` for anything else."""
     try:
         count = int(value)
@@ -197,7 +197,7 @@ class Clients(msgspec.Struct, frozen=True):
     origin: str
 
 
-def clients(run: Subject) -> Clients:
+def clients(run: RunData) -> Clients:
     """Return the clients: those recorded, else those of the arguments, the cluster information or DLIO's summary.
 
     Raises `CannotTell` if none of them is there.
@@ -232,12 +232,12 @@ class Memory(msgspec.Struct, frozen=True):
     reported: int | None
 
     @property
-    def judged(self) -> tuple[str, int] | None:
+    def effective(self) -> tuple[str, int] | None:
         """The one that rules use: measured, else reported by DLIO, else declared."""
         named = {"measured": self.measured, "reported": self.reported, "declared": self.declared}
         return next(((name, value) for name, value in named.items() if value is not None), None)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """All of them side by side."""
         named = {
             "measured": self.measured,
@@ -250,7 +250,7 @@ class Memory(msgspec.Struct, frozen=True):
         )
 
 
-def memory_of(run: Subject) -> Memory:
+def memory_of(run: RunData) -> Memory:
     """Return every statement about the clients' memory in the record. One machine under two names counts once."""
     sizes: dict[object, HostMemoryInfo] = {}
     for host, memory in run.each(MemInfo):
@@ -298,7 +298,7 @@ def is_size(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
-def need_all_memory(run: Subject) -> None:
+def require_all_memory(run: RunData) -> None:
     """Raise `CannotTell` if a client's memory is unknown: with it, the run might no longer pass."""
     known = {host.name for host, _ in run.each(MemInfo)}
     silent = [host.name for host in run.start if host.name not in known]

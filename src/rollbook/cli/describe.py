@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.checking import subject_of
+from rollbook.api.checking import run_data_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
+from rollbook.files import write_file
 from rollbook.mlperf.describe import completed, draft, text_of, to_do
-from rollbook.records.layout import write_file
 from rollbook.records.yaml import read_yaml
 
 __all__ = ["command"]
@@ -37,7 +37,7 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
 
     What a person must fill in is listed on stderr. Exits with 1 where an existing FILE disagrees with the record.
     """
-    tree = draft(subject_of(record), subject_of(product) if product else None)
+    tree = draft(run_data_of(record), run_data_of(product) if product else None)
     lines: list[str] = []
     if output is not None and output.exists():
         tree, lines = completed(read_yaml(output), tree)

@@ -49,9 +49,10 @@ def _show(found: Diff) -> None:
             click.echo(clean(f"only in {side}: {fold(names)}"))
     if found.silent:
         stderr().print(clean(f"nothing to compare from {fold(found.silent)}"), soft_wrap=True)
-    same = [name for name, changes in found.hosts.items() if not changes]
     if found.hosts:
-        stderr().print(f"{len(same)} of {len(found.hosts)} hosts the same")
+        differing, total = sum(map(bool, found.hosts.values())), len(found.hosts)
+        hosts = f"{total} host{'s' * (total != 1)}"
+        stderr().print(f"{differing} of {hosts} with differences" if differing else f"no differences on {hosts}")
     else:
         other = "; compare two with A:HOST B:HOST" if found.only_before and found.only_after else ""
-        stderr().print(f"no host is in both{other}")
+        stderr().print(f"no host is on both sides{other}")

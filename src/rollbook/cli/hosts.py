@@ -1,4 +1,4 @@
-"""`rollbook hosts`: who would be asked, and can they be reached."""
+"""`rollbook hosts`: list hosts and check whether they can be reached."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import sys
 
 import click
 
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.options import OUTPUT, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
-from rollbook.hosts import fold
+from rollbook.hosts import Host, fold
 
 __all__ = ["command"]
 
 
-@click.command("hosts")
-@click.option("--check", is_flag=True, help="Log in to every host, in parallel, and say whether it can be used.")
-@click.option("--fold", "folded", is_flag=True, help="Print the hosts as one folded nodeset.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.command("hosts", cls=ReachCommand)
+@click.option("--check", is_flag=True, help="Log in to every host, in parallel, and report whether it can be used.")
+@option("--fold", "folded", heading=OUTPUT, is_flag=True, help="Print the hosts as one folded nodeset.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
 @reach_options
 def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
-    """Show the hosts that the host options name, one a line; with --check, whether each can be used.
+    """List the hosts that the host options name, one a line; with --check, report whether each can be used.
 
     A check logs in, starts the agent and measures round trip and clock offset; nothing else is read.
     """
     if folded and (check or as_json):
-        raise UsageError("--fold is a way to list hosts: it goes with neither --check nor --json")
+        raise UsageError("--fold cannot be combined with --check or --json")
     if check:
         sys.exit(_check(reach, as_json=as_json))
     if as_json:
@@ -33,10 +34,16 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
 
         click.echo(encode(HostList(reach.hosts)), nl=False)
     elif folded:
-        click.echo(fold([host.name for host in reach.hosts]))
+        users = dict.fromkeys(host.user for host in reach.hosts)
+        click.echo(",".join(fold(_login(host) for host in reach.hosts if host.user == user) for user in users))
     else:
         for host in reach.hosts:
-            click.echo(host.name)
+            click.echo(_login(host))
+
+
+def _login(host: Host) -> str:
+    """The host as `-w` takes it, with the user if one was given."""
+    return f"{host.user}@{host.name}" if host.user else host.name
 
 
 def _check(reach: Reach, *, as_json: bool) -> int:

@@ -9,16 +9,16 @@ import click
 
 from rollbook.api.recording import Settings
 from rollbook.api.running import record_for
-from rollbook.cli.options import Number
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.options import RECORDING, Number, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import StartView, recording_options, said, show_end
 
 __all__ = ["command"]
 
 
-@click.command("record")
+@click.command("record", cls=ReachCommand)
 @recording_options
-@click.option("--duration", type=Number(0.1), metavar="SECONDS", help="End after so long.")
+@option("--duration", heading=RECORDING, type=Number(0.1), metavar="SECONDS", help="Stop after this many seconds.")
 @reach_options
 def command(reach: Reach, *, settings: Settings, duration: float | None) -> None:
     """Record all hosts until Ctrl-C or for --duration: start snapshot, series, end snapshot, tables."""

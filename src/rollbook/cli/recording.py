@@ -16,24 +16,27 @@ from rich.console import Console
 
 from rollbook.api.recording import LONGEST, SHORTEST, Recording, Settings
 from rollbook.clean import clean
-from rollbook.cli.options import Number, sign_option
+from rollbook.cli.options import RECORDING, Number, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
 from rollbook.cli.reach import Reach
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
+from rollbook.records.document import read
+from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
 
 __all__ = ["StartView", "recording_options", "said", "show_end"]
 
 OPTIONS = (
-    click.option("--results-dir", "results", type=click.Path(path_type=Path), default=Path("results"),
-                 show_default=True, metavar="DIR", help="Where records are made."),
-    click.option("--timeseries-interval", "interval", type=Number(SHORTEST, LONGEST), default=10.0,
-                 show_default=True, metavar="SECONDS", help="Time between samples."),
-    click.option("--max-timeseries-samples", "max_samples", type=click.IntRange(0), default=3600, show_default=True,
-                 metavar="N", help="Samples kept per host in the tables: of more, neighbours are merged. 0: all."),
-    click.option("--drop-raw", is_flag=True, help="Remove the raw log once the tables are verified."),
-    click.option("--report/--no-report", default=True, help="Write report.html at the end."),
+    option("--results-dir", "results", heading=RECORDING, type=click.Path(path_type=Path), default=Path("results"),
+           show_default=True, metavar="DIR", help="Where records are made."),
+    option("--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST), default=10.0,
+           show_default=True, metavar="SECONDS", help="Time between samples."),
+    option("--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0), default=3600,
+           show_default=True, metavar="N",
+           help="Samples kept per host in the tables: of more, neighbours are merged. 0: all."),
+    option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the raw log once the tables are verified."),
+    option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     sign_option,
 )  # fmt: skip
 
@@ -62,8 +65,8 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(settings=settings, **rest)
 
-    for option in reversed(OPTIONS):
-        with_settings = option(with_settings)
+    for add in reversed(OPTIONS):
+        with_settings = add(with_settings)
     return with_settings
 
 
@@ -71,9 +74,9 @@ def said(hosts: Sequence[Host]) -> dict[str, Any]:
     """What the user asked for, by the names of the options, as it is kept in a record; the hosts as they were found."""
     context = click.get_current_context()
     named = {
-        max(option.opts, key=len).lstrip("-").replace("-", "_"): context.params[option.name]
-        for option in context.command.params
-        if isinstance(option, click.Option) and option.name in context.params
+        max(param.opts, key=len).lstrip("-").replace("-", "_"): context.params[param.name]
+        for param in context.command.get_params(context)
+        if isinstance(param, click.Option) and param.name in context.params
     }
     plain: dict[str, Any] = json.loads(json.dumps(named, default=str))
     return {**plain, "hosts": [host.name for host in hosts]}
@@ -146,8 +149,8 @@ def _show_end(ended: Recording, console: Console) -> None:
         console.print(f"note: {clean(note)}", soft_wrap=True)
     findings = ended.path / "findings.json"
     if findings.exists():
-        outcomes = json.loads(findings.read_bytes())["outcomes"]
-        bad = [f"{outcomes[word]} {word}" for word in ("fail", "warn") if outcomes.get(word)]
+        counts = read(findings, Findings).counts
+        bad = [f"{count} {severity}" for severity, count in counts.items() if count]
         console.print(
             f"checks: {', '.join(bad) or 'nothing found'}; see rollbook check {shlex.quote(str(ended.path))}",
             soft_wrap=True,

@@ -13,8 +13,8 @@ import click
 from rollbook.adapters import leaf_parts, load
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
-from rollbook.cli.options import Number
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import StartView, recording_options, said, show_end
 from rollbook.errors import UsageError
 from rollbook.records.record import Record
@@ -22,45 +22,64 @@ from rollbook.records.record import Record
 __all__ = ["command"]
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    "run", cls=ReachCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 @recording_options
-@click.option(
+@option(
     "--type",
     "kind",
+    heading=BENCHMARK,
     default="generic",
     show_default=True,
     metavar="NAME",
     help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
 )
-@click.option(
+@option(
     "--layout",
+    heading=RECORDING,
     type=click.Choice(["rollbook", "mlpstorage"]),
     default="rollbook",
     show_default=True,
     help="Directories of the record: results/type, or those of MLPerf Storage's tools.",
 )
-@click.option(
+@option(
     "--strict",
+    heading=RECORDING,
     is_flag=True,
     help="If the command succeeded, exit with 3 or 4 for missing hosts, 2 for an incomplete record, 1 for an INVALID "
     "MLPerf Storage run, 3 for one that could not be judged. If no host is reached, do not start the command.",
 )
-@click.option("--skip-timeseries", is_flag=True, help="Take snapshots only, no series.")
-@click.option(
+@option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Take snapshots only, no series.")
+@option(
     "--collect-cluster-info/--skip-cluster-collection",
     "collect",
+    heading=RECORDING,
     default=True,
     help="Ask the hosts; without, only the arguments say what the cluster is.",
 )
-@click.option(
+@option(
     "--cluster-collection-timeout",
+    heading=RECORDING,
     type=Number(0.1),
     metavar="SECONDS",
     help="Time for each host to log in and give its facts [default: that of --timeout].",
 )
-@click.option("--client-host-memory-in-gb", type=Number(0), metavar="GB", help="Declared memory of each client host.")
-@click.option("--num-client-hosts", type=click.IntRange(1), metavar="N", help="Declared number of client hosts.")
-@click.option("--exec-type", type=click.Choice(["mpi", "docker"]), help="Kept in the record's args.")
+@option(
+    "--client-host-memory-in-gb",
+    heading=BENCHMARK,
+    type=Number(0),
+    metavar="GB",
+    help="Declared memory of each client host.",
+)
+@option(
+    "--num-client-hosts",
+    heading=BENCHMARK,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Declared number of client hosts.",
+)
+@option("--exec-type", heading=BENCHMARK, type=click.Choice(["mpi", "docker"]), help="Kept in the record's args.")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
 @reach_options
 def command(

@@ -10,38 +10,48 @@ import click
 
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, option, sign_option
 from rollbook.cli.output import coverage_line, failures, size, table
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
+from rollbook.files import write_file
 from rollbook.protocol.plan import Plan
 from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.hosts import HostResult
-from rollbook.records.layout import Leaf, write_file
+from rollbook.records.layout import Leaf
 from rollbook.records.signing import sign as sign_manifest
 from rollbook.records.signing import try_key
 from rollbook.sources import catalogue
 from rollbook.sources.block import Block
 from rollbook.sources.identity import Identity
 from rollbook.sources.net_class import Interface
+from rollbook.times import iso_time
 
 __all__ = ["command"]
 
 HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network")
 
 
-@click.command("snapshot")
-@click.option(
+@click.command("snapshot", cls=ReachCommand)
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(path_type=Path),
     metavar="PATH",
     help="A name ending in .json: the document as one file; otherwise a results directory for a record.",
 )
 @sign_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--source", "names", multiple=True, metavar="NAME", help="Read only these sources; may be repeated.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
+@option(
+    "--source",
+    "names",
+    heading=RECORDING,
+    multiple=True,
+    metavar="NAME",
+    help="Read only these sources; may be repeated.",
+)
 @click.option("--list-sources", "listed", is_flag=True, help="List the sources that can be read.")
 @reach_options
 def command(
@@ -64,7 +74,7 @@ def command(
         _must_be_writable(output)
     now = dt.datetime.now(dt.UTC)
     records, interrupted = gather_live(reach, Plan.of(sources))
-    snapshot = Snapshot.of(now.strftime("%Y-%m-%dT%H:%M:%SZ"), records)
+    snapshot = Snapshot.of(iso_time(now), records)
     if output is not None:
         _write(output, snapshot, now, sign)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 from collections.abc import Collection, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import BY_UMASK, atomic_path
 from rollbook.records.record import Record
 from rollbook.sql.connection import connect
 from rollbook.tables.quoting import quoted, text
@@ -47,16 +47,13 @@ def export(run: Record, form: str, output: Path, tables: Sequence[str] = ()) -> 
             if name not in known:
                 raise _no_table(name, known)
             path = output / f"{name}.{form}"
-            temporary = output / f".{path.name}.part"
             body = _safe(connection, name) if form == "csv" else f"SELECT * FROM {quoted(name)}"  # noqa: S608 - quoted
             try:
-                connection.execute(f"COPY ({body}) TO {text(temporary.resolve())} ({FORMATS[form]})")
-                temporary.replace(path)
-            except (duckdb.Error, OSError) as error:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                why = error.strerror if isinstance(error, OSError) else error
-                raise RecordError(f"cannot write {path}: {why}") from error
+                with atomic_path(path, mode=BY_UMASK) as temporary:
+                    options = f"{FORMATS[form]}, USE_TMP_FILE false"
+                    connection.execute(f"COPY ({body}) TO {text(temporary.resolve())} ({options})")
+            except duckdb.Error as error:
+                raise RecordError(f"cannot write {path}: {error}") from error
             written.append(path)
     return written
 

@@ -6,8 +6,6 @@ milliseconds; of two samples of a host less than two apart, as the edge of a pha
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +14,7 @@ import duckdb
 
 from rollbook.errors import RecordError
 from rollbook.exports.families import LABELS, Column, families
+from rollbook.files import BY_UMASK, atomic_file
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sql.connection import connect
@@ -33,25 +32,18 @@ CLOSE_NS = 2_000_000
 
 def write_openmetrics(run: Record, path: Path) -> None:
     """Write the file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
     try:
-        with connect(run) as connection, temporary.open("w", encoding="utf-8") as file:
+        with connect(run) as connection, atomic_file(path, mode=BY_UMASK) as file:
             for part in _parts(connection, run):
-                file.write(part)
-            file.write("# EOF\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except (OSError, duckdb.Error) as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        why = error.strerror if isinstance(error, OSError) else error
-        raise RecordError(f"cannot write {path}: {why}") from error
+                file.write(part.encode())
+            file.write(b"# EOF\n")
+    except duckdb.Error as error:
+        raise RecordError(f"cannot write {path}: {error}") from error
 
 
 def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
     """The text of all families, in pieces."""
-    files = {name: path for name, path in run.series_files().items() if catalogue.known(name)}
+    files = {name: path for name, path in run.series_files().items() if catalogue.find(name)}
     notes = {name: about(connection, path.resolve()) for name, path in files.items()}
     tables = {name: _Table(connection, name, notes[name]) for name in files}
     for name, columns in families(notes).items():

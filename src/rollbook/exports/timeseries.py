@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -12,7 +10,7 @@ from typing import IO, Any
 import duckdb
 import msgspec
 
-from rollbook.errors import RecordError
+from rollbook.files import PRIVATE, atomic_file
 from rollbook.records.record import Record
 from rollbook.sources.base import Facts
 from rollbook.sources.diskstats import Disk
@@ -20,6 +18,7 @@ from rollbook.sources.loadavg import LoadAvg
 from rollbook.sources.net_dev import Interface
 from rollbook.sql.connection import connect
 from rollbook.tables.quoting import quoted
+from rollbook.times import iso_time
 
 __all__ = ["write_timeseries"]
 
@@ -30,20 +29,10 @@ DROPPED = ("device_number", "extra")  # keys that those tools do not know
 PLAIN = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # the same again under the kernel's names
 
 
-def write_timeseries(run: Record, path: Path) -> int:
+def write_timeseries(run: Record, path: Path, *, mode: int = PRIVATE) -> int:
     """Write the file, whole or not at all, with the very keys that MLPerf Storage's tools read; gives its samples."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with connect(run) as connection, temporary.open("wb") as file:
-            count = _write(run, connection, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise RecordError(f"cannot write {path}: {error.strerror}") from error
-    return count
+    with connect(run) as connection, atomic_file(path, mode=mode) as file:
+        return _write(run, connection, file)
 
 
 def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> int:
@@ -53,8 +42,8 @@ def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) 
     ended = max((last for _, _, last in hosts.values()), default=_at(run.hosts.ended_ns))
     head = {
         "collection_interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
-        "start_time": _stamp(started),
-        "end_time": _stamp(ended),
+        "start_time": iso_time(started),
+        "end_time": iso_time(ended),
         "num_samples": sum(count for count, _, _ in hosts.values()),
     }
     tail = {
@@ -79,7 +68,7 @@ def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[
     rows = {name: _Rows(connection, host, table, record) for name, (table, record) in LISTS.items()}
     rows |= {name: _Rows(connection, host, table, None) for name, table in DICTS.items()}
     for (ts,) in times:
-        sample: dict[str, Any] = {"timestamp": _stamp(ts), "hostname": (known and known[0]) or host}
+        sample: dict[str, Any] = {"timestamp": iso_time(ts), "hostname": (known and known[0]) or host}
         for name in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev"):
             found = rows[name].at(ts)
             if found:
@@ -131,7 +120,3 @@ class _Rows:
 
 def _at(at_ns: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(at_ns / 1e9, dt.UTC).replace(tzinfo=None)
-
-
-def _stamp(at: dt.datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import BY_UMASK, write_file
 from rollbook.records.document import encode
-from rollbook.records.layout import write_file
 from rollbook.records.record import Record
 
 __all__ = ["export_mlpstorage"]
@@ -49,13 +49,13 @@ def export_mlpstorage(run: Record, path: Path) -> list[Path]:
     written = [path / f"{kind}_{stamp}_metadata.json"]
     if cluster is not None:
         written.append(path / f"{kind}_cluster_info.json")
-        write_file(written[-1], encode(cluster))
+        write_file(written[-1], encode(cluster), mode=BY_UMASK)
     if run.series_files():
         # DuckDB is needed only where there is a series.
         from rollbook.exports.timeseries import write_timeseries  # noqa: PLC0415
 
         written.append(path / f"{kind}_{stamp}_timeseries.json")
-        write_timeseries(run, written[-1])
+        write_timeseries(run, written[-1], mode=BY_UMASK)
         about = metadata.get("timeseries_data")
         metadata["timeseries_data"] = {**(about if isinstance(about, dict) else {}), "file": written[-1].name}
     for pattern in THEIRS:
@@ -65,5 +65,5 @@ def export_mlpstorage(run: Record, path: Path) -> list[Path]:
                 (shutil.copytree if found.is_dir() else shutil.copy2)(found, written[-1])
             except OSError as error:
                 raise RecordError(f"cannot write {written[-1]}: {error.strerror or error}") from error
-    write_file(written[0], json.dumps(metadata, indent=2).encode() + b"\n")
+    write_file(written[0], json.dumps(metadata, indent=2).encode() + b"\n", mode=BY_UMASK)
     return written

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from rollbook.checks.mlperf import Validation
-from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB
+from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB
 from rollbook.mlperf import rounds
 
 __all__ = [

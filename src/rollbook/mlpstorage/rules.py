@@ -18,7 +18,7 @@ from rollbook.checks.mlperf import GIB, is_measured, verdict
 from rollbook.checks.mlperf import Issue as CoreIssue
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.rules.mlperf_minimum_memory import too_small
-from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
+from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
 from rollbook.errors import RollbookError
 from rollbook.mlpstorage.config import BENCHMARK_TYPES, PARAM_VALIDATION, ROUND
 from rollbook.mlpstorage.issues import Issue
@@ -425,12 +425,12 @@ def _issues(run: BenchmarkRun, rule: str, parameters: Sequence[str] = ()) -> lis
             hosts = Record.open(path).hosts
         except RollbookError as error:
             log(run.logger, "warning", str(error))
-    subject = Subject(hosts, metadata=_metadata(run), path=path, mlperf_round=ROUND)
-    result = engine.ask(engine.rule(rule), subject)
+    subject = RunData(hosts, metadata=_metadata(run), path=path, mlperf_round=ROUND)
+    result = engine.evaluate(engine.rule(rule), subject)
     evidence = [finding.evidence["issue"] for finding in result.findings if "issue" in finding.evidence]
     found = [Issue.of(msgspec.convert(issue, CoreIssue)) for issue in evidence]
     if parameters:
         found = [issue for issue in found if issue.parameter in parameters]
-    if result.left_open and (not parameters or any(name in result.note for name in parameters)):
+    if result.is_incomplete and (not parameters or any(name in result.note for name in parameters)):
         found.append(Issue(OPEN, f"{rule} could not be evaluated: {result.note}", severity="warning"))
     return found

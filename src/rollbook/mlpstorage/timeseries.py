@@ -11,16 +11,17 @@ import contextlib
 import datetime as dt
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.options import at_once
+from rollbook.api.options import check_fanout
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError, RollbookError
 from rollbook.hosts import Host, parse_hosts
 from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import HostLog, Survey, survey
+from rollbook.journal.survey import HostJournal, Survey, survey
 from rollbook.mlpstorage.collector import TimeSeriesCollectorInterface, host_names
 from rollbook.mlpstorage.logs import log
 from rollbook.mlpstorage.shapes import SOURCES, sample_value
@@ -28,7 +29,8 @@ from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import Reading
 from rollbook.records.timeseries import TimeSeriesData, TimeSeriesSample
 from rollbook.sources import catalogue
-from rollbook.transports import Options, route
+from rollbook.times import iso_now, iso_time
+from rollbook.transports.routing import Options, route
 
 __all__ = ["HostSampleLists", "MultiHostTimeSeriesCollector", "SampleList", "TimeSeriesCollector"]
 
@@ -95,8 +97,7 @@ class _Collector(TimeSeriesCollectorInterface):
         hosts = parse_hosts(self._names) if self._names else []
         way = route(self._options)
         self._directory = tempfile.TemporaryDirectory(prefix="rollbook-")
-        now = dt.datetime.now(dt.UTC)
-        self._started_ns, self._start_time = int(now.timestamp() * NANO), _stamp(now)
+        self._started_ns, self._start_time = time.time_ns(), iso_now()
         self._thread = threading.Thread(target=self._run, args=(hosts, way), name=name, daemon=False)
         self._thread.start()
         log(self.logger, "debug", f"{name} started: {len(hosts)} hosts, every {self.interval_seconds:g}s")
@@ -108,7 +109,7 @@ class _Collector(TimeSeriesCollectorInterface):
         if self._result is None:
             self._stop_event.set()
             self._thread.join()
-            self._end_time = _stamp(dt.datetime.now(dt.UTC))
+            self._end_time = iso_now()
             with self._directory as path:
                 self._result = self._read(Path(path))
             data = self._result.data
@@ -156,7 +157,7 @@ class _Collector(TimeSeriesCollectorInterface):
 
     async def _stopped(self) -> None:
         """Wait for `stop`, or for the end of the main thread: then no one is left to take the samples."""
-        while not self._stop_event.is_set() and threading.main_thread().is_alive():
+        while not self._stop_event.is_set() and threading.main_thread().is_alive():  # noqa: ASYNC110 - set by threads
             await asyncio.sleep(POLL_SECONDS)
 
     def _read(self, path: Path) -> HostSampleLists:
@@ -183,7 +184,7 @@ class _Collector(TimeSeriesCollectorInterface):
         result.data = TimeSeriesData(
             collection_interval_seconds=self.interval_seconds * step,
             start_time=self._start_time or "",
-            end_time=self._end_time or _stamp(dt.datetime.now(dt.UTC)),
+            end_time=self._end_time or iso_now(),
             num_samples=sum(map(len, samples.values())),
             samples_by_host=samples,
             collection_method="+".join(sorted(ways)) or "unknown",
@@ -211,10 +212,10 @@ class _Collector(TimeSeriesCollectorInterface):
         at = self._started_ns
         if after:
             at = int(dt.datetime.fromisoformat(after[-1].timestamp).timestamp()) * NANO + spacing
-        end = int(dt.datetime.now(dt.UTC).timestamp() * NANO)
+        end = time.time_ns()
         room = max(self.max_samples - len(after), 0)
         moments = range(at, end, spacing)[:room]
-        return [_stamp(dt.datetime.fromtimestamp(moment / NANO, dt.UTC)) for moment in moments]
+        return [iso_time(moment) for moment in moments]
 
     def _step(self, longest: int) -> int:
         """Of how many samples one is kept, so that the host with most keeps at most `max_samples`."""
@@ -243,8 +244,8 @@ class MultiHostTimeSeriesCollector(_Collector):
     ) -> None:
         self.hosts, self.ssh_username = host_names(hosts), ssh_username
         self.ssh_timeout, self.max_workers = ssh_timeout, max_workers
-        way = Options(ssh_user=ssh_username, timeout=ssh_timeout, **options)
-        fanout = at_once(max_workers)
+        way = Options.of(ssh_user=ssh_username, timeout=ssh_timeout, **options)
+        fanout = check_fanout(max_workers)
         super().__init__(self.hosts, interval_seconds, max_samples, fanout=fanout, logger=logger, options=way)
 
     def stop(self) -> HostSampleLists:
@@ -266,7 +267,7 @@ class TimeSeriesCollector(_Collector):
     """Samples this machine in the background from `start` to `stop`."""
 
     def __init__(self, interval_seconds: float = 10.0, max_samples: int = 3600, logger: Any = None) -> None:
-        way = Options(via="local")
+        way = Options.of(via="local")
         super().__init__(["localhost"], interval_seconds, max_samples, fanout=1, logger=logger, options=way)
         self._list: SampleList | None = None
 
@@ -284,7 +285,7 @@ class TimeSeriesCollector(_Collector):
         return self._live().get("localhost", []) if self._list is None else self._list
 
 
-def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeriesSample]:
+def _samples(found: Survey, host: HostJournal, files: Segments) -> Iterator[TimeSeriesSample]:
     """Yield the samples of a host, all sources of one beat together."""
     keys = {
         number: key
@@ -298,9 +299,7 @@ def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeri
     for sample in HostSamples(found, host, files):
         if sample.source not in keys:
             continue
-        beat = beats.setdefault(
-            sample.ts, TimeSeriesSample(_stamp(dt.datetime.fromtimestamp(sample.ts / NANO, dt.UTC)), name)
-        )
+        beat = beats.setdefault(sample.ts, TimeSeriesSample(iso_time(sample.ts), name))
         body = bodies[sample.source] = bodies.get(sample.source, b"") if sample.body is None else sample.body
         source = found.plan.sources[sample.source]
         reading = Reading(source, "sample", "ok", "", sample.mono, 0, 0.0, body)
@@ -309,7 +308,3 @@ def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeri
         except ParseError as error:
             beat.errors = {**(beat.errors or {}), keys[sample.source]: str(error)}
     yield from beats.values()
-
-
-def _stamp(at: dt.datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""What checks say: findings, the outcome of each rule, and the document that holds them all."""
+"""Findings, the outcome of each rule, and the document with all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
     "Difference",
     "Finding",
     "Findings",
-    "GroupShown",
+    "GroupSummary",
     "Outcome",
     "RuleResult",
     "Severity",
@@ -31,23 +31,29 @@ RANK: dict[str, int] = {"not-applicable": 0, "pass": 1, "could-not-tell": 2, "wa
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A value, and the hosts that have it; null where the host has none."""
+    """A value and the hosts that have it; null means that it is absent."""
 
     value: Any
     hosts: list[str]
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that hosts disagree on: the value most have first. `row` names the device where there is one."""
+    """One field in which hosts differ, the most common value first. `row` is the device in a table."""
 
     field: str
     values: list[Value]
     row: str = ""
     unit: str = ""
 
+    @property
+    def most_common(self) -> Value | None:
+        """The value that more hosts have than any other; None for a tie."""
+        first, *rest = self.values
+        return first if rest and len(first.hosts) > len(rest[0].hosts) else None
+
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that was one thing and then another; null where there was none. `mode` is how it compares."""
+    """One field whose value changed; null means absent. `mode` is how the field compares."""
 
     field: str
     before: Any
@@ -58,16 +64,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Silenced(msgspec.Struct, frozen=True):
-    """Why a finding does not count, and until when."""
+    """Why a finding does not count, and the last day."""
 
     reason: str
     until: dt.date
 
 
 class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One thing that a rule found. `hosts` are those to look at; `evidence` are the numbers it rests on.
+    """One finding of a rule: the hosts concerned, and the numbers as evidence.
 
-    A rule leaves `severity` and `advice` empty where its own hold.
+    If a rule leaves `severity` or `advice` empty, those of the rule apply.
     """
 
     message: str
@@ -91,9 +97,9 @@ class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of one rule; `note` says why it does not apply or could not tell, or what its findings leave open.
+    """The outcome of one rule. `note` is why it does not apply or which input was missing.
 
-    `values` are the values it compared, also where it passed; few rules list them.
+    `values` are the values that it compared, also where it passed; few rules list them.
     """
 
     id: str
@@ -103,13 +109,13 @@ class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     values: list[Compared] = []
 
     @property
-    def left_open(self) -> bool:
-        """Whether there is something that the rule could not see, whatever it found besides."""
+    def is_incomplete(self) -> bool:
+        """Whether part of the input was missing, with or without findings."""
         return bool(self.note) and self.outcome != "not-applicable"
 
 
-class GroupShown(msgspec.Struct, frozen=True):
-    """A group of like hosts: its name, what they have in common, its members."""
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A group of hosts that are compared: its name, machine and processor, its hosts."""
 
     name: str
     profile: str
@@ -117,16 +123,18 @@ class GroupShown(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.findings/1"):
-    """Every rule's outcome over one record.
+    """The outcome of every rule over one record.
 
-    For a benchmark of MLPerf Storage, `verdict` is CLOSED, OPEN or INVALID by the rules of `round`; null means not
-    judged, and `not_judged` lists the missing inputs.
+    `counts` has the findings by severity and `outcomes` the rules by outcome; a rule can have several findings, and
+    silenced findings do not count. For a benchmark of MLPerf Storage, `verdict` is CLOSED, OPEN or INVALID by the rules
+    of `round`; null means not judged, and `not_judged` lists the missing inputs.
     """
 
     rollbook: str = msgspec.field(default_factory=written_by)
     created: str
+    counts: dict[Severity, int] = {}
     outcomes: dict[str, int]
-    groups: list[GroupShown]
+    groups: list[GroupSummary]
     rules: list[RuleResult]
     verdict: str | None = None
     round: str = ""
@@ -134,10 +142,22 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     notes: list[str] = []
 
     @classmethod
-    def of(cls, created: str, groups: list[GroupShown], rules: list[RuleResult]) -> Findings:
+    def of(cls, created: str, groups: list[GroupSummary], rules: list[RuleResult]) -> Findings:
         """From results, worst first."""
         ordered = sorted(rules, key=lambda result: -RANK[result.outcome])
-        return cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
+        found = cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
+        found.counts = {"fail": len(found.failures), "warn": len(found.warnings)}
+        return found
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings of severity fail that are not silenced."""
+        return self._counted("fail")
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """The findings of severity warn that are not silenced."""
+        return self._counted("warn")
 
     @property
     def verdict_text(self) -> str:
@@ -147,13 +167,15 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
         return f"MLPerf Storage: not judged; missing: {'; '.join(self.not_judged)}" if self.not_judged else ""
 
     def at_least(self, severity: Severity) -> list[Finding]:
-        """The findings that count, of that severity or worse."""
-        wanted = RANK[severity]
-        found = (finding for result in self.rules for finding in result.findings if finding.silenced is None)
-        return [finding for finding in found if RANK[finding.severity or "fail"] >= wanted]
+        """The findings of that severity or worse that are not silenced."""
+        return self.failures if severity == "fail" else [*self.failures, *self.warnings]
+
+    def _counted(self, severity: Severity) -> list[Finding]:
+        found = (finding for result in self.rules for finding in result.findings)
+        return [one for one in found if one.silenced is None and (one.severity or "fail") == severity]
 
 
 def worst(findings: Sequence[Finding]) -> Outcome:
-    """The outcome of a rule with these findings, silenced ones not counted."""
+    """The outcome of a rule with these findings, without silenced ones."""
     counted = {finding.severity for finding in findings if finding.silenced is None}
     return "fail" if "fail" in counted else "warn" if "warn" in counted else "pass"

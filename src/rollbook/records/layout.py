@@ -13,13 +13,15 @@ from typing import Any
 
 import msgspec
 
-from rollbook.errors import RecordError, UsageError
+from rollbook import times
+from rollbook.errors import UsageError
+from rollbook.files import write_file
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read, written_by
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import signature_file
 
-__all__ = ["Leaf", "Manifest", "files_of", "must_lie_outside", "relist", "size_and_hash", "write_file"]
+__all__ = ["Leaf", "Manifest", "files_of", "must_lie_outside", "relist", "size_and_hash"]
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):
@@ -37,21 +39,6 @@ class Manifest(msgspec.Struct, tag_field="schema", tag="rollbook.manifest/1"):
     rollbook: str = msgspec.field(default_factory=written_by)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write under a temporary name and rename: a reader sees the old file or the whole new one."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise RecordError(f"cannot write {path}: {error.strerror}") from error
-
-
 class Leaf:
     """The directory of one run: `RESULTS/<type>/<YYYYMMDD_HHMMSS>/`."""
 
@@ -65,7 +52,7 @@ class Leaf:
         `parts` are the directories between the results and the stamp, by default the type alone.
         """
         for second in range(3600):
-            stamp = (now + dt.timedelta(seconds=second)).strftime("%Y%m%d_%H%M%S")
+            stamp = times.stamp(now + dt.timedelta(seconds=second))
             path = results.joinpath(*(parts or (kind,)), stamp)
             try:
                 path.mkdir(parents=True)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rollbook import times
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.hosts import HostResult
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import RecordHosts
 
-__all__ = ["iso", "metadata", "snapshots"]
-
-
-def iso(at_ns: int) -> str:
-    """Nanoseconds since the epoch as `YYYY-MM-DDTHH:MM:SSZ`."""
-    return dt.datetime.fromtimestamp(at_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+__all__ = ["metadata", "snapshots"]
 
 
 def snapshots(start: Sequence[HostResult], end: Sequence[HostResult]) -> dict[str, Any]:
@@ -70,9 +65,9 @@ def metadata(
         "executed_command": line,
         "command_output_files": [{"command": line, "stdout": "stdout.log", "stderr": "stderr.log"}] if argv else [],
         "args": args,
-        "invocation_start_time": iso(hosts.started_ns),
-        "invocation_end_time": iso(hosts.ended_ns),
-        "end_datetime": dt.datetime.fromtimestamp(ended_ns // 10**9, dt.UTC).strftime("%Y%m%d_%H%M%S"),
+        "invocation_start_time": times.iso_time(hosts.started_ns),
+        "invocation_end_time": times.iso_time(hosts.ended_ns),
+        "end_datetime": times.stamp(times.from_ns(ended_ns)),
         "provenance_file": None,
         "exit_code": command.get("code") if ended else None,
         "coverage": hosts.coverage,

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import RecordError
+from rollbook.files import write_file
 
 __all__ = ["NAMESPACE", "Signature", "check_signature", "sign", "signature_file", "try_key"]
 
@@ -40,11 +41,7 @@ def sign(manifest: Path, key: Path) -> Path:
     A signature that was there stays where signing fails.
     """
     signature = signature_file(manifest)
-    made = _signed(manifest.read_bytes(), key)
-    try:
-        signature.write_bytes(made)
-    except OSError as error:
-        raise RecordError(f"cannot write {signature}: {error.strerror}") from error
+    write_file(signature, _signed(manifest.read_bytes(), key))
     return signature
 
 

@@ -64,6 +64,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
         hosts=hosts,
         findings=found,
         checks=checked.outcomes if checked else None,
+        counts={"fail": len(checked.failures), "warn": len(checked.warnings)} if checked else {},
         outliers=drawn.outliers,
         no_outliers=_no_outliers(run, drawn),
         cost=cost(hosts),

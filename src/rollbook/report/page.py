@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.layout import write_file
+from rollbook.files import write_file
 from rollbook.records.record import Record
 from rollbook.report.build import build
 from rollbook.report.model import PageData

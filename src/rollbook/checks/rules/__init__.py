@@ -1,13 +1,13 @@
-"""The rules that need code, one small module each. The order is the order in which they are asked."""
+"""The rules that need code, one small module each, in the order of evaluation."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 
-from rollbook.checks.rule import Rule, of_module
+from rollbook.checks.rule import Rule, rule_from_module
 
-__all__ = ["MODULES", "written"]
+__all__ = ["MODULES", "module_rules"]
 
 MODULES = (
     "host_missing",
@@ -62,6 +62,6 @@ MODULES = (
 
 
 @functools.cache
-def written() -> tuple[Rule, ...]:
-    """The rules of the modules."""
-    return tuple(of_module(importlib.import_module(f"rollbook.checks.rules.{name}")) for name in MODULES)
+def module_rules() -> tuple[Rule, ...]:
+    """The rules that these modules declare."""
+    return tuple(rule_from_module(importlib.import_module(f"rollbook.checks.rules.{name}")) for name in MODULES)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, round_of, whole
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, positive_integer, round_of
 from rollbook.checks.rules.mlperf_checkpoint_size import checkpoint_gb
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerator-memory", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Memory of all accelerators against one checkpoint; a run that names no type has the round's default."""
     if why := needs_type(run, "checkpointing"):
         raise NotApplicable(why)
@@ -30,9 +30,9 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
     name = str(run.metadata.get("accelerator") or "").lower()
     if name not in sizes:
         raise CannotTell(f"round {rules.name} has no memory size for accelerator {name}")
-    count, size = whole(run.metadata.get("num_processes"), "num_processes"), checkpoint_gb(run)
+    count, size = positive_integer(run.metadata.get("num_processes"), "num_processes"), checkpoint_gb(run)
     held = sizes[name] * count
     yield Compared("memory of all accelerators, GB", f">= {size:.1f}", declared=held)
     if held < size:
         text = f"{count} × {name or 'accelerators'} hold {held:g} GB, the checkpoint has {size:.1f} GB"
-        yield finding(Issue(Validation.INVALID, text, "accelerator", f">= {size:.1f} GB", f"{held:g} GB"))
+        yield finding_for(Issue(Validation.INVALID, text, "accelerator", f">= {size:.1f} GB", f"{held:g} GB"))

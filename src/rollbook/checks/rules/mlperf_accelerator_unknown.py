@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, round_of, stated
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of, stated
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerator-unknown", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Compare the accelerator with those of the round and of the workload."""
     if why := needs_type(run, "training"):
         raise NotApplicable(why)
@@ -31,10 +31,10 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
     workload = rules.training.workload.get(str(run.metadata.get("model")))
     if value not in (*closed, *rules.training.open_accelerators):
         text = f"accelerator {value} is not in round {rules.name}: {', '.join(closed)}"
-        yield finding(Issue(Validation.INVALID, text, "accelerator", closed, value))
+        yield finding_for(Issue(Validation.INVALID, text, "accelerator", closed, value))
     elif workload is not None and value not in workload.batch_size:
         text = f"round {rules.name} has no {run.metadata['model']} workload for {value}"
-        yield finding(Issue(Validation.INVALID, text, "accelerator", list(workload.batch_size), value))
+        yield finding_for(Issue(Validation.INVALID, text, "accelerator", list(workload.batch_size), value))
     elif value not in closed:
         text = f"accelerator {value} is not in CLOSED of round {rules.name}: {', '.join(closed)}"
-        yield finding(Issue(Validation.OPEN, text, "accelerator", closed, value, "warning"))
+        yield finding_for(Issue(Validation.OPEN, text, "accelerator", closed, value, "warning"))

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, parameter, round_of, table
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter, round_of, table
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-count", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Writes and reads of this invocation; sums over invocations are judged for the group."""
     if why := needs_type(run, "checkpointing"):
         raise NotApplicable(why)
@@ -35,7 +35,7 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
             f"{writes} writes and {reads} reads; {rules.writes} and {rules.reads} in one invocation, or "
             f"{rules.writes} and 0 followed by 0 and {rules.reads}, are required"
         )
-        yield finding(Issue(Validation.INVALID, text, "num_checkpoints", wanted, done))
+        yield finding_for(Issue(Validation.INVALID, text, "num_checkpoints", wanted, done))
 
 
 def count_of(metadata: Mapping[str, Any], what: str) -> int | None:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, parameter, round_of, whole
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter, positive_integer, round_of
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes against the model's, and against the size of a subset."""
     if why := needs_type(run, "checkpointing"):
         raise NotApplicable(why)
@@ -27,7 +27,7 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
     model = rules.model.get(name)
     if model is None:
         raise CannotTell(f"there is no process count for {name or 'no model'}")
-    processes = whole(run.metadata.get("num_processes"), "num_processes")
+    processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
     subset = parameter(run.metadata, "checkpoint.mode") == "subset"
     has_subset = model.subset_gb is not None
     closed = f"{model.closed_processes}" + f", or {rules.subset_processes} in subset mode" * has_subset
@@ -35,8 +35,10 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
     if subset:
         if not has_subset or processes != rules.subset_processes:
             text = f"subset mode with {processes} processes for {name}: CLOSED needs {closed}"
-            yield finding(Issue(Validation.INVALID, text, "num_processes", closed, processes))
+            yield finding_for(Issue(Validation.INVALID, text, "num_processes", closed, processes))
     elif processes != model.closed_processes:
         fits = processes % model.open_multiple == 0
         text = f"{processes} processes for {name}: CLOSED needs {closed}; OPEN a multiple of {model.open_multiple}"
-        yield finding(Issue(Validation.OPEN if fits else Validation.INVALID, text, "num_processes", closed, processes))
+        yield finding_for(
+            Issue(Validation.OPEN if fits else Validation.INVALID, text, "num_processes", closed, processes)
+        )

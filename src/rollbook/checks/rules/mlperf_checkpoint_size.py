@@ -14,39 +14,39 @@ from rollbook.checks.mlperf import (
     GIB,
     Issue,
     Validation,
-    finding,
+    finding_for,
     is_size,
     memory_of,
-    need_all_memory,
     needs_type,
+    require_all_memory,
     round_of,
 )
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """The checkpoint's part of each host against the memory of a host."""
     if why := needs_type(run, "checkpointing"):
         raise NotApplicable(why)
     times = round_of(run).checkpointing.times_memory
     size, memory = checkpoint_gb(run), memory_of(run)
-    if memory.judged is None or not memory.hosts:
+    if memory.effective is None or not memory.hosts:
         raise CannotTell("the memory of the clients is not recorded")
-    each, needed = size / memory.hosts, times * memory.judged[1] / memory.hosts / GIB
+    each, needed = size / memory.hosts, times * memory.effective[1] / memory.hosts / GIB
     yield Compared("checkpoint a host, GB", f">= {needed:.1f}", round(each, 1))
     if each < needed:
         text = f"{each:.1f} GB of checkpoint a host, {times} × {needed / times:.1f} GiB of memory"
         issue = Issue(Validation.CLOSED, text, "checkpoint_size_GB", f">= {needed:.1f}", round(each, 1), "warning")
-        yield finding(issue)
-    elif memory.judged[0] == "measured":
-        need_all_memory(run)
+        yield finding_for(issue)
+    elif memory.effective[0] == "measured":
+        require_all_memory(run)
 
 
-def checkpoint_gb(run: Subject) -> float:
+def checkpoint_gb(run: RunData) -> float:
     """Return the size of one checkpoint as DLIO reports it; raises `CannotTell` if it does not."""
     for place in (run.summary.get("metric"), run.summary, run.metadata.get("metrics")):
         size = place.get("checkpoint_size_GB") if isinstance(place, dict) else None

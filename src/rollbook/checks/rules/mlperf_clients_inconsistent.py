@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, effect, finding, is_measured, round_of, table
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, effect, finding_for, is_measured, round_of, table
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo, consistency_issues
 from rollbook.records.findings import Compared, Finding
@@ -20,7 +20,7 @@ from rollbook.records.findings import Compared, Finding
 ID, SEVERITY, NEEDS = "mlperf-clients-inconsistent", "warn", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Hosts that gave data; of a result without a record, what its cluster information says."""
     rules = round_of(run)
     hosts = [info for host in run.start if (info := HostInfo.of(host)) is not None]
@@ -35,4 +35,4 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         raise CannotTell("the clients were not measured")
     yield Compared("differences between clients", 0, f"{len(issues)} between {count} clients")
     for text in issues:
-        yield finding(Issue(effect(rules.cluster.unlike), text, "hosts", "equal clients", text, "warning"))
+        yield finding_for(Issue(effect(rules.cluster.unlike), text, "hosts", "equal clients", text, "warning"))

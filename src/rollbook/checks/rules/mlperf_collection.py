@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, effect, finding, is_measured, is_size, round_of, table
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, effect, finding_for, is_measured, is_size, round_of, table
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.findings import Compared, Finding
@@ -21,7 +21,7 @@ from rollbook.records.findings import Compared, Finding
 ID, SEVERITY, NEEDS = "mlperf-collection", "warn", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Clients without data, and a list of clients shorter than the number declared."""
     validation = effect(round_of(run).cluster.not_collected)
     cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
@@ -32,7 +32,7 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         yield Compared("clients with data", asked, asked - len(missing))
         if missing:
             text = f"{asked - len(missing)} of {asked} clients gave data; missing: {fold(missing)}"
-            yield finding(Issue(validation, text, "hosts", asked, asked - len(missing), "warning"), missing)
+            yield finding_for(Issue(validation, text, "hosts", asked, asked - len(missing), "warning"), missing)
     elif not cluster:
         raise CannotTell("the run has no cluster information")
     else:
@@ -40,8 +40,8 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         yield Compared("collection", "from every client", method)
         if not is_measured(cluster):
             text = f"the cluster information is from {method}, not from every client"
-            yield finding(Issue(validation, text, "collection_method", "mpi", method, "warning"))
+            yield finding_for(Issue(validation, text, "collection_method", "mpi", method, "warning"))
     declared = table(run.metadata.get("args")).get("num_client_hosts")
     if is_size(declared) and is_size(asked) and asked and declared != asked:
         text = f"{declared} clients declared, {asked} collected"
-        yield finding(Issue(validation, text, "num_client_hosts", declared, asked, "warning"))
+        yield finding_for(Issue(validation, text, "num_client_hosts", declared, asked, "warning"))

@@ -17,34 +17,34 @@ from rollbook.checks.mlperf import (
     GIB,
     Issue,
     Validation,
-    finding,
+    finding_for,
     memory_of,
-    need_all_memory,
     needs_type,
     parameter,
-    whole,
+    positive_integer,
+    require_all_memory,
 )
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-dataset-size", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Files of the run against files needed, with every number they are computed from."""
     if why := needs_type(run, "training"):
         raise NotApplicable(why)
     memory = memory_of(run)
     needed = dataset_size(run, memory)
     name = "dataset.num_files_train"
-    files = whole(parameter(run.metadata, name) or run.summary.get("num_files_train"), name)
+    files = positive_integer(parameter(run.metadata, name) or run.summary.get("num_files_train"), name)
     yield Compared(name, f">= {needed.files}", run.summary.get("num_files_train"), files)
     sizes = [None if size is None else round(size / GIB, 1) for size in (memory.measured, memory.declared)]
     yield Compared("memory of all clients, GiB", f"{needed.memory_origin} counts", *sizes)
     if files < needed.files:
-        lines = [*needed.explained(), f"memory of {memory.hosts} clients: {memory.described()}"]
+        lines = [*needed.explained(), f"memory of {memory.hosts} clients: {memory.describe()}"]
         text = f"{files} files, {needed.files} needed: {'; '.join(lines)}"
-        yield finding(Issue(Validation.INVALID, text, name, needed.files, files), explained=lines)
+        yield finding_for(Issue(Validation.INVALID, text, name, needed.files, files), explained=lines)
     elif needed.memory_origin == "measured":
-        need_all_memory(run)
+        require_all_memory(run)

@@ -12,8 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, clients, finding, is_size, need_all_memory, whole
-from rollbook.checks.subject import Description, Subject
+from rollbook.checks.mlperf import (
+    GIB,
+    Issue,
+    Validation,
+    clients,
+    finding_for,
+    is_size,
+    positive_integer,
+    require_all_memory,
+)
+from rollbook.checks.run_data import Description, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 from rollbook.sources.meminfo import MemInfo
@@ -22,26 +31,26 @@ ID, SEVERITY, NEEDS = "mlperf-description", "fail", (Description,)
 TOLERANCE = 0.1
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Number and memory of the clients, and several hosts only if the system allows several."""
     system = (run.description or {}).get("system_under_test")
     if not isinstance(system, Mapping) or not isinstance(system.get("clients"), list):
         raise CannotTell("the description has no system_under_test.clients")
     rows = system["clients"]
     hosts = clients(run).count
-    described = sum(whole(_at(row, "quantity"), "clients[].quantity") for row in rows)
+    described = sum(positive_integer(_at(row, "quantity"), "clients[].quantity") for row in rows)
     yield Compared("clients", described, hosts)
     if described != hosts:
         text = f"{described} clients described, {hosts} in the run"
-        yield finding(Issue(Validation.INVALID, text, "clients.quantity", hosts, described))
+        yield finding_for(Issue(Validation.INVALID, text, "clients.quantity", hosts, described))
     if len(rows) == 1:
         yield from _memory(run, _at(rows[0], "chassis", "memory_capacity"))
     if _at(system, "solution", "capabilities", "multi_host") is False and hosts > 1:
-        text = f"the system is described for a single host, {hosts} were used"
-        yield finding(Issue(Validation.INVALID, text, "capabilities.multi_host", True, False))
+        text = f"system described for a single host, {hosts} used"
+        yield finding_for(Issue(Validation.INVALID, text, "capabilities.multi_host", True, False))
 
 
-def _memory(run: Subject, capacity: Any) -> Iterator[Finding]:
+def _memory(run: RunData, capacity: Any) -> Iterator[Finding]:
     if not isinstance(capacity, int | float) or capacity <= 0:
         raise CannotTell("the description has no clients[0].chassis.memory_capacity")
     sizes = {host.name: memory.total_kib * 1024 / GIB for host, memory in run.each(MemInfo)} or _collected(run)
@@ -51,11 +60,11 @@ def _memory(run: Subject, capacity: Any) -> Iterator[Finding]:
         if abs(measured - capacity) > TOLERANCE * capacity:
             text = f"{capacity} GiB described, {measured:.1f} GiB measured ({name})"
             issue = Issue(Validation.INVALID, text, "chassis.memory_capacity", capacity, round(measured, 1))
-            yield finding(issue, [name])
-    need_all_memory(run)
+            yield finding_for(issue, [name])
+    require_all_memory(run)
 
 
-def _collected(run: Subject) -> dict[str, float]:
+def _collected(run: RunData) -> dict[str, float]:
     """The memory of each host in the cluster information of a result, in GiB."""
     cluster = run.metadata.get("system_info") or run.metadata.get("cluster_information")
     hosts = _at(cluster, "hosts")

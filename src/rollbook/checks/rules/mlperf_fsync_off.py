@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, parameter
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-fsync-off", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """The parameter, also as text."""
     if why := needs_type(run, "checkpointing"):
         raise NotApplicable(why)
@@ -28,4 +28,4 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         raise CannotTell("checkpoint.fsync is not recorded")
     yield Compared("checkpoint.fsync", True, declared=word == "true")
     if word == "false":
-        yield finding(Issue(Validation.INVALID, "checkpoint.fsync is false", "checkpoint.fsync", True, False))
+        yield finding_for(Issue(Validation.INVALID, "checkpoint.fsync is false", "checkpoint.fsync", True, False))

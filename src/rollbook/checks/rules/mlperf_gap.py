@@ -15,16 +15,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, round_of
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """The end of the latest run beside this one that only wrote this model, against the start of this one."""
     rules = round_of(run)
     most = rules.checkpointing.gap_seconds
@@ -39,16 +39,16 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         raise CannotTell("there is no run beside this one that only writes checkpoints")
     ended, began = _time(wrote, "invocation_end_time"), _time(run.metadata, "invocation_start_time")
     gap = (began - ended).total_seconds()
-    skew = max((abs(host.clock.offset_ns) for host in run.telling if host.clock), default=0) / 1e9
+    skew = max((abs(host.clock.offset_ns) for host in run.hosts_with_data if host.clock), default=0) / 1e9
     yield Compared("seconds between writing and reading", f"0 to {most:g}", gap)
     between = f"{gap:.1f} s between writing ({wrote.get('run_datetime')}) and reading"
     if gap < 0:
         text = f"{between}: the clocks of the launching hosts disagree by {-gap:.1f} s or more"
-        yield finding(Issue(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap), clock_skew=skew)
+        yield finding_for(Issue(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap), clock_skew=skew)
     elif gap > most:
         known = f"; clocks of the hosts differ by up to {skew:.3f} s" if skew else ""
         text = f"{between}, at most {most:.0f} s{known}"
-        yield finding(
+        yield finding_for(
             Issue(Validation.INVALID, text, "invocation_start_time", f"<= {most:.0f} s", gap), clock_skew=skew
         )
 
@@ -59,7 +59,7 @@ def only(metadata: Mapping[str, Any], what: str) -> bool:
     return bool(count_of(metadata, what)) and not count_of(metadata, other)
 
 
-def _writing_run(run: Subject) -> Mapping[str, Any] | None:
+def _writing_run(run: RunData) -> Mapping[str, Any] | None:
     if run.path is None:
         return None
     here = run.path.resolve()  # `.` is its own parent

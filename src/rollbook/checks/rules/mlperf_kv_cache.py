@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, number, round_of, stated
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, number, round_of, stated
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-kv-cache", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Users, duration, cache sizes, mode and profile."""
     if why := needs_type(run, "kv_cache"):
         raise NotApplicable(why)
     rules = round_of(run).kv_cache
     if rules.preview:
         text = "the KV cache benchmark is a preview and not accepted for CLOSED"
-        yield finding(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
+        yield finding_for(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
     missing: list[str] = []
     for name, least, closed in (
         ("num_users", rules.minimum_users, rules.closed_users),
@@ -40,7 +40,7 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         raise CannotTell(f"{', '.join(missing)} not recorded")
 
 
-def _at_least(run: Subject, name: str, least: float, closed: float, missing: list[str]) -> Iterator[Finding | Compared]:
+def _at_least(run: RunData, name: str, least: float, closed: float, missing: list[str]) -> Iterator[Finding | Compared]:
     value = stated(run.metadata, name)
     if value is None:
         missing.append(name)
@@ -50,11 +50,11 @@ def _at_least(run: Subject, name: str, least: float, closed: float, missing: lis
     if amount < closed:
         validation, limit = (Validation.INVALID, least) if amount < least else (Validation.OPEN, closed)
         text = f"{name} is {amount:g}, at least {limit:g} required{' for CLOSED' * (validation is Validation.OPEN)}"
-        yield finding(Issue(validation, text, name, f">= {limit:g}", amount))
+        yield finding_for(Issue(validation, text, name, f">= {limit:g}", amount))
 
 
 def _one_of(
-    run: Subject, name: str, known: Sequence[str], only_open: Sequence[str], missing: list[str]
+    run: RunData, name: str, known: Sequence[str], only_open: Sequence[str], missing: list[str]
 ) -> Iterator[Finding | Compared]:
     value = stated(run.metadata, name)
     if value is None:
@@ -65,4 +65,4 @@ def _one_of(
     if value not in closed:
         validation = Validation.OPEN if value in only_open else Validation.INVALID
         text = f"{name} is {value}; CLOSED allows {', '.join(closed)}"
-        yield finding(Issue(validation, text, name, closed, value))
+        yield finding_for(Issue(validation, text, name, closed, value))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding, is_measured, is_size, need_all_memory, table
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for, is_measured, is_size, require_all_memory, table
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo
 from rollbook.records.findings import Compared, Finding
@@ -20,7 +20,7 @@ from rollbook.records.findings import Compared, Finding
 ID, SEVERITY, NEEDS = "mlperf-minimum-memory", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Each client's memory within its control group; of a result without a record, the smallest it reports."""
     required = f">= {run.minimum_memory_gb:g}"
     if not run.start:
@@ -30,15 +30,15 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
             raise CannotTell("the memory of the clients was not measured")
         yield Compared("smallest client, GiB", required, round(smallest / GIB, 1))
         if smallest < run.minimum_memory_gb * GIB:
-            yield finding(too_small(int(smallest), run.minimum_memory_gb))
+            yield finding_for(too_small(int(smallest), run.minimum_memory_gb))
         return
     usable = {host.name: info.memory.usable for host in run.start if (info := HostInfo.of(host)) is not None}
     if usable:
         yield Compared("smallest client, GiB", required, round(min(usable.values()) / GIB, 1))
     for name, size in usable.items():
         if size < run.minimum_memory_gb * GIB:
-            yield finding(too_small(size, run.minimum_memory_gb), [name])
-    need_all_memory(run)
+            yield finding_for(too_small(size, run.minimum_memory_gb), [name])
+    require_all_memory(run)
 
 
 def too_small(usable: int, minimum_gb: float) -> Issue:

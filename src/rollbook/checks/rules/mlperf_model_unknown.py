@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, round_of, stated
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of, stated
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
@@ -19,7 +19,7 @@ ID, SEVERITY, NEEDS = "mlperf-model-unknown", "fail", (Benchmark,)
 TYPES = ("training", "checkpointing", "vector_database", "kv_cache")
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Compare the names with those of the round."""
     if why := needs_type(run, *TYPES):
         raise NotApplicable(why)
@@ -50,4 +50,4 @@ def _compared(
         only_open = value.lower() in {one.lower() for one in opened}
         validation = Validation.OPEN if only_open else Validation.INVALID
         text = f"{what} {value} is not in {'CLOSED of ' * only_open}round {name}: {', '.join(closed)}"
-        yield finding(Issue(validation, text, what, list(closed), value))
+        yield finding_for(Issue(validation, text, what, list(closed), value))

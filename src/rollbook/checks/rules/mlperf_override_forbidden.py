@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rollbook.checks.mlperf import Issue, Validation, effect, finding, needs_type, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, effect, finding_for, needs_type, round_of, table
 from rollbook.checks.mlperf_round import Overrides
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-override-forbidden", "fail", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Each override against the lists of the round."""
     if why := needs_type(run, "training", "checkpointing", "vector_database"):
         raise NotApplicable(why)
@@ -40,7 +40,7 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         if worst is not Validation.CLOSED:
             where = "in CLOSED" if worst is Validation.OPEN else "in CLOSED nor in OPEN"
             text = f"{name}={value} is allowed {'not' if worst is Validation.OPEN else 'neither'} {where}"
-            yield finding(Issue(worst, text, str(name), allowed.closed, value))
+            yield finding_for(Issue(worst, text, str(name), allowed.closed, value))
 
 
 def _validation(name: str, model: str, allowed: Overrides) -> Validation:

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, clients, finding, needs_type, round_of, whole
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, needs_type, positive_integer, round_of
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-processes", "warn", (Benchmark,)
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes over hosts."""
     if why := needs_type(run, "checkpointing"):
         raise NotApplicable(why)
     limit, hosts = round_of(run).checkpointing.more_processes_per_host, clients(run).count
-    processes = whole(run.metadata.get("num_processes"), "num_processes")
+    processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
     yield Compared("processes a host", f"> {limit}", declared=processes / hosts)
     if processes / hosts <= limit:
         text = f"{processes / hosts:g} processes on each of {hosts} hosts"
-        yield finding(Issue(Validation.OPEN, text, "num_processes", f"> {limit * hosts}", processes, "warning"))
+        yield finding_for(Issue(Validation.OPEN, text, "num_processes", f"> {limit * hosts}", processes, "warning"))

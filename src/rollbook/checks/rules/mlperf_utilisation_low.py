@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, number, round_of, table
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, number, round_of, table
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
@@ -19,7 +19,7 @@ ID, SEVERITY, NEEDS = "mlperf-utilisation-low", "fail", (Benchmark,)
 MEAN, WORD = "train_au_mean_percentage", "train_au_meet_expectation"
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """The mean utilisation against the workload's, and DLIO's own word where the round goes by it."""
     if why := needs_type(run, "training"):
         raise NotApplicable(why)
@@ -31,11 +31,11 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
     yield Compared("accelerator utilisation, %", required, measured)
     if measured < required:
         text = f"accelerator utilisation {measured:.1f} %, {required:.0f} % required for {model}"
-        yield finding(Issue(Validation.INVALID, text, MEAN, required, measured))
+        yield finding_for(Issue(Validation.INVALID, text, MEAN, required, measured))
     if word := rules.training.summary_word:
         if not metrics.get(WORD):
             raise CannotTell(f"{WORD} is not recorded")
         yield Compared(WORD, word, metrics[WORD])
         if metrics[WORD] != word:
             text = f"DLIO reports {metrics[WORD]} for the utilisation, {word} is required"
-            yield finding(Issue(Validation.INVALID, text, WORD, word, metrics[WORD]))
+            yield finding_for(Issue(Validation.INVALID, text, WORD, word, metrics[WORD]))

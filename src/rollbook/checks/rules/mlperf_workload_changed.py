@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollbook.checks.dataset import column_bytes
-from rollbook.checks.mlperf import Issue, Validation, finding, needs_type, number, parameter, round_of, table
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, number, parameter, round_of, table
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
@@ -23,7 +23,7 @@ ID, SEVERITY, NEEDS = "mlperf-workload-changed", "fail", (Benchmark,)
 LENGTH = "dataset.record_length_bytes"
 
 
-def check(run: Subject) -> Iterator[Finding | Compared]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """The parameters of the run against those of its model and accelerator."""
     if why := needs_type(run, "training"):
         raise NotApplicable(why)
@@ -49,12 +49,12 @@ def check(run: Subject) -> Iterator[Finding | Compared]:
         if not _same(value, wanted, name):
             validation = Validation.OPEN if name in rules.training.overrides.open else Validation.INVALID
             text = f"{name} is {value}, round {rules.name} has {wanted} for {model} on {accelerator}"
-            yield finding(Issue(validation, text, name, wanted, value))
+            yield finding_for(Issue(validation, text, name, wanted, value))
     if unknown:
         raise CannotTell(f"{', '.join(unknown)} not recorded")
 
 
-def _value(run: Subject, name: str) -> Any:
+def _value(run: RunData, name: str) -> Any:
     names = (name, "dataset.record_length") if name == LENGTH else (name,)
     value = parameter(run.metadata, *names)
     if value is None and name == LENGTH:

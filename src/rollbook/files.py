@@ -1,0 +1,90 @@
+"""The one way to write a file atomically: readers see the old content or the complete new content.
+
+The temporary file lies in the same directory under an unpredictable name. It is created exclusively, so neither an
+existing file nor a symlink is ever opened; file and directory are synced, and the rename replaces a symlink instead
+of following it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from rollbook.errors import RecordError
+
+__all__ = ["BY_UMASK", "PRIVATE", "atomic_file", "atomic_path", "remove_leftovers", "sync_directory", "write_file"]
+
+PRIVATE = 0o600
+"""Only the owner reads the file: the default, used for everything inside a record."""
+
+BY_UMASK = 0o666
+"""As permissive as the umask allows: for files that a user asks for outside a record."""
+
+SUFFIX = ".part"
+
+
+def write_file(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
+    """Write a file atomically; `RecordError` if it cannot be written."""
+    with atomic_file(path, mode=mode) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+    """Open a file for writing that replaces `path` when the block ends without an exception.
+
+    Raises `RecordError` for any `OSError`, including those of the block.
+    """
+    with atomic_path(path, mode=mode) as temporary, temporary.open("r+b") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path, *, mode: int = PRIVATE, sync: bool = True) -> Iterator[Path]:
+    """Create a temporary file for a library to fill; it replaces `path` when the block ends without an exception.
+
+    The library must write into the existing file (in DuckDB: `USE_TMP_FILE false`). `sync=False` is for intermediate
+    files that need not survive a crash. Raises `RecordError` for any `OSError`, including those of the block.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}{SUFFIX}")
+    try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode))
+        try:
+            yield temporary
+            if sync:
+                _sync(temporary, os.O_RDWR | os.O_NOFOLLOW)
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        if sync:
+            sync_directory(path.parent)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and new names in a directory durable."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove temporary files that a killed process left in a directory or below it."""
+    for found in directory.rglob(f".*{SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(found.lstat().st_mode):
+                found.unlink()
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,87 @@
+"""The atomic write: complete or not at all, private, and never through a symlink."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from rollbook.errors import RecordError
+from rollbook.files import BY_UMASK, atomic_file, atomic_path, remove_leftovers, write_file
+
+
+def test_a_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    """Mode 0600 by default; on request the umask decides."""
+    before = os.umask(0)
+    try:
+        write_file(tmp_path / "a", b"1")
+        write_file(tmp_path / "b", b"1", mode=BY_UMASK)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o666
+
+
+def test_a_symlink_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    """Neither the target nor a planted temporary file is followed."""
+    (tmp_path / "victim").write_bytes(b"untouched")
+    (tmp_path / "a").symlink_to("victim")
+    (tmp_path / ".a.part").symlink_to("victim")  # the temporary name of earlier versions
+    write_file(tmp_path / "a", b"new")
+    assert (tmp_path / "victim").read_bytes() == b"untouched"
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert not (tmp_path / "a").is_symlink()
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
+    """An exception in the block, and any error of the system, leaves the directory as it was."""
+    write_file(tmp_path / "a", b"old")
+    with pytest.raises(ZeroDivisionError), atomic_file(tmp_path / "a") as file:
+        file.write(b"%d" % (1 // 0))
+    with pytest.raises(RecordError, match=r"cannot write .*/a: No space left"), atomic_file(tmp_path / "a"):
+        raise OSError(28, "No space left on device")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    with pytest.raises(RecordError, match=r"cannot write .*missing/a: No such file or directory"):
+        write_file(tmp_path / "missing" / "a", b"")
+
+
+def test_file_and_directory_are_synced_before_and_after_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the file, then the rename, then the directory."""
+    events: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name[:3])
+
+    def replace(path: Path, target: Path) -> None:
+        events.append("rename")
+        path.rename(target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    (tmp_path / "dir").mkdir()
+    write_file(tmp_path / "dir" / "a", b"1")
+    assert events == [".a.", "rename", "dir"]
+
+
+def test_duckdb_writes_into_the_private_file(tmp_path: Path) -> None:
+    """DuckDB fills the file that was created for it and makes no second one."""
+    with atomic_path(tmp_path / "t.parquet") as temporary:
+        inode = temporary.stat().st_ino
+        duckdb.execute(f"COPY (SELECT 1) TO '{temporary}' (FORMAT parquet, USE_TMP_FILE false)")
+    found = (tmp_path / "t.parquet").stat()
+    assert (found.st_ino, found.st_mode & 0o777) == (inode, 0o600)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    """Only files with our own temporary names go."""
+    (tmp_path / "series").mkdir()
+    (tmp_path / "series" / ".a.parquet.0123456789abcdef.part").touch()
+    (tmp_path / "kept.part").touch()
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.rglob("*")} == {"series", "kept.part"}
