@@ -25,7 +25,7 @@ from rollbook.mlpstorage import (
 
 
 class Benchmark:
-    """What the tool's base class does around a run; `way` are options of the lab."""
+    """What the tool's base class does around a run; `way` are options of the lab, by collector."""
 
     BENCHMARK_TYPE = BENCHMARK_TYPES.kv_cache
 
@@ -50,7 +50,7 @@ class Benchmark:
                 allow_run_as_root=self.args.allow_run_as_root,
                 timeout_seconds=timeout,
                 fallback_to_local=True,
-                **self.way,
+                **self.way["mpi"],
             )
             return ClusterInformation.from_mpi_collection(data, self.logger)
         collector = SSHClusterCollector(
@@ -58,7 +58,7 @@ class Benchmark:
             logger=self.logger,
             ssh_username=getattr(self.args, "ssh_username", None),
             timeout_seconds=timeout,
-            **self.way,
+            **self.way["ssh"],
         )
         if not collector.is_available():
             return None
@@ -81,7 +81,7 @@ class Benchmark:
             ssh_username=None,
             ssh_timeout=20,
             logger=self.logger,
-            **self.way,
+            **self.way["ssh"],
         )
 
     def _stop_series(self, collector: Any) -> None:

@@ -228,7 +228,7 @@ def files_of(output: Path, run: Benchmark) -> dict[str, Any]:
 def test_base_class_local(tmp_path: Path) -> None:
     """Without hosts: a series of this machine, and metadata that read back."""
     args = SimpleNamespace(timeseries_interval=0.1)
-    run = Benchmark(args, LOGGER, tmp_path / "out", {})
+    run = Benchmark(args, LOGGER, tmp_path / "out", {"ssh": {}})
     run.run(2.0)
     files = files_of(tmp_path / "out", run)
     assert set(files) == {"20260801_120000_metadata.json", "20260801_120000_timeseries.json"}
@@ -239,7 +239,9 @@ def test_base_class_local(tmp_path: Path) -> None:
 
 
 def mpi_arguments(lab: Lab) -> dict[str, Any]:
-    """What Open MPI needs to reach lab hosts."""
+    """What Open MPI needs to reach lab hosts, if it is there."""
+    if shutil.which("mpirun") is None:
+        return {}
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
     ssh = f"ssh -F {lab.ssh_config}"
     agent = f"--prtemca plm_ssh_agent '{ssh}'" if " 5." in version.split("\n")[0] else f"--mca plm_rsh_agent '{ssh}'"
@@ -255,13 +257,11 @@ def test_base_class_with_a_failing_host(
         pytest.skip("needs mpirun")
     lab["node03"].kill_sshd()
     hosts = ["node01", "node02", "node03"]
-    way: dict[str, Any] = {"ssh_config": str(lab.ssh_config)}
+    way = {"ssh": {"ssh_config": str(lab.ssh_config)}, "mpi": mpi_arguments(lab)}
     args = SimpleNamespace(
         timeseries_interval=0.2, hosts=hosts, exec_type=exec_type, mpi_bin="mpirun", allow_run_as_root=True,
         cluster_collection_timeout=20,
     )  # fmt: skip
-    if exec_type == EXEC_TYPE.MPI:
-        way |= mpi_arguments(lab)
     run = Benchmark(args, LOGGER, tmp_path / "out", way)
     run.run(3.0)
     files = files_of(tmp_path / "out", run)

@@ -134,7 +134,7 @@ class SSHClusterCollector(ClusterCollectorInterface):
     ) -> None:
         self.hosts, self.logger, self.ssh_username = hosts, logger, ssh_username
         self.timeout, self.max_workers = timeout_seconds, max_workers
-        self._options = {"ssh_user": ssh_username, **options}
+        self._options = options
 
     def collect(self, hosts: Sequence[str] | None = None, timeout: float | None = None) -> CollectionResult:
         """Collect from these hosts, or from those of the constructor; raises `ValueError` without any."""
@@ -142,7 +142,8 @@ class SSHClusterCollector(ClusterCollectorInterface):
         if not names:
             raise ValueError("no hosts to collect from")
         log(self.logger, "debug", f"Collecting from {len(names)} hosts over SSH")
-        records = _asked(names, via="auto", timeout=seconds, fanout=self.max_workers, **self._options)
+        fanout = self.max_workers
+        records = _asked(names, self.ssh_username, via="auto", timeout=seconds, fanout=fanout, **self._options)
         data = {name: {**raw_record(record), **_requested(record, name)} for name, record in records.items()}
         errors = []
         for name, record in records.items():
@@ -208,14 +209,9 @@ class MPIClusterCollector:
         names = host_names(self.hosts)
         if not names:
             raise RuntimeError("MPI collection failed: no hosts to collect from")
-        own = {
-            "mpi_bin": self.mpi_bin,
-            "allow_run_as_root": self.allow_run_as_root,
-            "ssh_user": self.ssh_username,
-            **self._options,
-        }
+        own = {"mpi_bin": self.mpi_bin, "allow_run_as_root": self.allow_run_as_root, **self._options}
         try:
-            records = _asked(names, via="mpi", timeout=self.timeout, fanout=len(names), **own)
+            records = _asked(names, self.ssh_username, via="mpi", timeout=self.timeout, fanout=len(names), **own)
         except RollbookError as error:
             raise RuntimeError(f"MPI collection failed: {error}") from error
         failed = {name: record for name, record in records.items() if not record.gave_data}
@@ -245,9 +241,10 @@ class MPIClusterCollector:
         return shutil.which(self.mpi_bin) is not None
 
 
-def _asked(names: Sequence[str], **options: Any) -> dict[str, HostResult]:
+def _asked(names: Sequence[str], user: str | None, **options: Any) -> dict[str, HostResult]:
     """Return a result for each requested name; names of one local machine share one."""
-    results = {record.name: record for record in snapshot(list(names), **options).hosts}
+    hosts = [f"{user}@{name}" if user else name for name in names]
+    results = {record.name: record for record in snapshot(hosts, **options).hosts}
     local = next((record for record in results.values() if is_local(record.name)), None)
     missing = HostResult(name="", status="failed", reason="there is no result for this host")
     return {name: results.get(name) or (local if is_local(name) else None) or missing for name in names}

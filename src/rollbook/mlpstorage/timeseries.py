@@ -244,7 +244,8 @@ class MultiHostTimeSeriesCollector(_Collector):
     ) -> None:
         self.hosts, self.ssh_username = host_names(hosts), ssh_username
         self.ssh_timeout, self.max_workers = ssh_timeout, max_workers
-        way = Options.of(ssh_user=ssh_username, timeout=ssh_timeout, **options)
+        user = {"ssh_user": ssh_username} if ssh_username else {}
+        way = Options.of(timeout=ssh_timeout, **user, **options)
         fanout = check_fanout(max_workers)
         super().__init__(self.hosts, interval_seconds, max_samples, fanout=fanout, logger=logger, options=way)
 
