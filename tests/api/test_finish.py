@@ -22,7 +22,7 @@ from rollbook.journal.state import is_unfinished
 from rollbook.journal.writer import Journal
 from rollbook.protocol.plan import Plan
 from rollbook.records import signing
-from rollbook.records.layout import files_of
+from rollbook.records.layout import list_files
 from rollbook.records.metadata import snapshots
 from rollbook.records.record import Record
 from rollbook.tables.derive import derive
@@ -215,12 +215,12 @@ def test_a_signed_record_stays_signed(record: Path, tmp_path: Path) -> None:
     for path in (key, other):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
     finish(record, report=False, sign=key)
-    before = {path: path.read_bytes() for path in files_of(record).values()}
+    before = {path: path.read_bytes() for path in list_files(record).values()}
     with pytest.raises(UsageError, match="is signed"):
         CliRunner().invoke(cli, ["recover", str(record)], catch_exceptions=False)
     with pytest.raises(RecordError, match="cannot sign with"):
         finish(record, sign=tmp_path / "nokey")
-    assert {path: path.read_bytes() for path in files_of(record).values()} == before
+    assert {path: path.read_bytes() for path in list_files(record).values()} == before
     done = CliRunner().invoke(cli, ["recover", str(record), "--sign", str(other)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     signature = signing.check_signature(record / "manifest.json", None)

@@ -388,6 +388,17 @@ def test_two_that_write_at_once() -> None:
     assert asyncio.run(main()) == b"a" * 200_000 + b"b" * 200_000 + b"c"
 
 
+def test_a_launcher_need_not_wait_for_us() -> None:
+    """Its pipes take what it prints at its end while we are busy: Open MPI drops what it could not write."""
+
+    async def main() -> None:
+        pipe = Pipe(["sh", "-c", "head -c 900k /dev/zero; head -c 900k /dev/zero >&2; exit 4"], large_buffers=True)
+        until(lambda: pipe.code == 4)  # the loop does not run meanwhile
+        await pipe.close()
+
+    asyncio.run(main())
+
+
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.', flush=True)\ntime.sleep(60)"
 
 

@@ -26,7 +26,7 @@ from rollbook.journal.survey import survey
 from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
 from rollbook.records.document import Snapshot
 from rollbook.records.hosts import HostResult
-from rollbook.records.layout import Leaf, files_of
+from rollbook.records.layout import RecordDirectory, list_files
 from rollbook.records.record import Record, RecordHosts
 from rollbook.sources.block import Block
 from rollbook.sources.mountinfo import MountInfo
@@ -69,7 +69,7 @@ def record(tmp_path: Path) -> Callable[..., Record]:
         script.close()
         derive(path)
         (path / "test_20261115_000000_metadata.json").write_text("{}")
-        Leaf(path, "test", "20261115_000000").write_manifest()
+        RecordDirectory(path, "test", "20261115_000000").write_manifest()
         return Record.open(path)
 
     return make
@@ -589,7 +589,7 @@ def test_an_export_that_cannot_be_written(small: Record, tmp_path: Path, form: s
 @pytest.mark.parametrize("form", ["openmetrics", "timeseries"])
 def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
     """A snapshot has none: that is said, and no empty file is left."""
-    leaf = Leaf.make(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    leaf = RecordDirectory.create(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
     leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
     with pytest.raises(RecordError, match="has no samples to write"):
         invoke("export", str(leaf.path), "--format", form, "-o", str(tmp_path / "out"))
@@ -609,10 +609,10 @@ def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
 )
 def test_an_export_leaves_its_record_alone(small: Record, form: str, place: str) -> None:
     """A place inside the record is refused before anything is written there."""
-    before = {path: path.read_bytes() for path in files_of(small.path).values()}
+    before = {path: path.read_bytes() for path in list_files(small.path).values()}
     with pytest.raises(UsageError, match="lies inside the record; write elsewhere"):
         invoke("export", str(small.path), "--format", form, "-o", str(small.path / place))
-    assert {path: path.read_bytes() for path in files_of(small.path).values()} == before
+    assert {path: path.read_bytes() for path in list_files(small.path).values()} == before
 
 
 def test_timeseries_json(record: Callable[..., Record], tmp_path: Path) -> None:

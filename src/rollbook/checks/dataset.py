@@ -64,8 +64,8 @@ class DatasetSize(msgspec.Struct, frozen=True):
 def dataset_size(run: RunData, memory: Memory | None = None) -> DatasetSize:
     """Return the size for a run; raises `CannotTell` that names the number the record lacks."""
     rules = round_of(run).training
-    judged = (memory or memory_of(run)).effective
-    if judged is None:
+    effective = (memory or memory_of(run)).effective
+    if effective is None:
         raise CannotTell("the memory of the clients is not recorded")
     data = run.metadata
     length = parameter(data, "dataset.record_length_bytes", "dataset.record_length")
@@ -84,8 +84,8 @@ def dataset_size(run: RunData, memory: Memory | None = None) -> DatasetSize:
         samples_per_file=positive_integer(
             parameter(data, "dataset.num_samples_per_file"), "dataset.num_samples_per_file"
         ),
-        memory_bytes=judged[1],
-        memory_origin=judged[0],
+        memory_bytes=effective[1],
+        memory_origin=effective[0],
     )
 
 

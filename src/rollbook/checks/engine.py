@@ -15,7 +15,7 @@ from rollbook.checks.rules import module_rules
 from rollbook.checks.run_data import Benchmark, Presence, RunData
 from rollbook.checks.silence import Silence
 from rollbook.errors import CannotTell, NotApplicable, RollbookError, UsageError
-from rollbook.records.document import no_collecting
+from rollbook.records.document import without_gc
 from rollbook.records.findings import Compared, Finding, Findings, Outcome, RuleResult, worst
 from rollbook.times import iso_time
 
@@ -63,7 +63,7 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
     """Evaluate every rule; findings that a silence covers are marked and do not count."""
     now = dt.datetime.now(dt.UTC)
     today = today or now.date()
-    with no_collecting():
+    with without_gc():
         results = [evaluate(one, run) for one in rules()]
     for result in results:
         for finding in result.findings:

@@ -14,8 +14,8 @@ from rollbook.journal.state import is_unfinished, refuse_while_recording
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.findings import Findings
-from rollbook.records.layout import Manifest, ManifestEntry, files_of, size_and_hash
-from rollbook.records.locate import is_record, no_record
+from rollbook.records.layout import Manifest, ManifestEntry, list_files, size_and_hash
+from rollbook.records.locate import is_record, not_a_record
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
 from rollbook.records.timeseries import TimeSeriesData
@@ -58,7 +58,7 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
     manifest = read(path / MANIFEST, Manifest)
     found = Verified(path=str(path), files=len(manifest.files), bytes=sum(entry.size for entry in manifest.files))
     # A manifest is untrusted: only files inside the record are read.
-    present, listed = files_of(path), {entry.path for entry in manifest.files}
+    present, listed = list_files(path), {entry.path for entry in manifest.files}
     for entry in manifest.files:
         found.problems += _file(present.get(entry.path), entry)
     own = {MANIFEST, signature_file(path / MANIFEST).name}
@@ -81,7 +81,7 @@ def _no_manifest(path: Path) -> RecordError:
     refuse_while_recording(path)
     if is_unfinished(path):
         return RecordError(f"{path} is not finished; run `rollbook recover`")
-    return RecordError(f"{path / MANIFEST} does not exist") if is_record(path) else no_record(path)
+    return RecordError(f"{path / MANIFEST} does not exist") if is_record(path) else not_a_record(path)
 
 
 def _file(path: Path | None, entry: ManifestEntry) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.records.document import written_by
+from rollbook.records.document import current_version
 
 __all__ = [
     "Change",
@@ -19,6 +19,8 @@ __all__ = [
     "Findings",
     "GroupSummary",
     "Outcome",
+    "RuleList",
+    "RuleManual",
     "RuleResult",
     "Severity",
     "Silenced",
@@ -99,7 +101,7 @@ class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The outcome of one rule. `note` is why it does not apply or which input was missing.
 
-    `values` are the values that it compared, also where it passed; few rules list them.
+    `values` are the values it compared, also if it passed; few rules list them.
     """
 
     id: str
@@ -112,6 +114,20 @@ class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     def is_incomplete(self) -> bool:
         """Whether part of the input was missing, with or without findings."""
         return bool(self.note) and self.outcome != "not-applicable"
+
+
+class RuleManual(msgspec.Struct, frozen=True):
+    """A rule's id, its severity and its manual."""
+
+    id: str
+    severity: Severity
+    manual: str
+
+
+class RuleList(msgspec.Struct, tag_field="schema", tag="rollbook.rules/1"):
+    """The document of `rollbook check --list --json`."""
+
+    rules: list[RuleManual]
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
@@ -130,7 +146,7 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     of `round`; null means not judged, and `not_judged` lists the missing inputs.
     """
 
-    rollbook: str = msgspec.field(default_factory=written_by)
+    rollbook: str = msgspec.field(default_factory=current_version)
     created: str
     counts: dict[Severity, int] = {}
     outcomes: dict[str, int]

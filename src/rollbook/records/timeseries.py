@@ -23,12 +23,12 @@ class TimeSeriesSample:
     errors: dict[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what is None."""
+        """The fields that are not None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesSample:
-        """From `to_dict`; keys of later versions are passed over."""
+        """From `to_dict`; keys of later versions are ignored."""
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in known})
 

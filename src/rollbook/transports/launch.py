@@ -118,7 +118,7 @@ class Launch:
             # Only the same user can read the environment of a process; every user can read its command line.
             environ = {**os.environ, agent.TOKEN: self.token}
             program = argv(self._listener.port)
-            self._pipe = Pipe(program, environ, end_with_parent=True, on_stderr=self._stderr.feed)
+            self._pipe = Pipe(program, environ, end_with_parent=True, large_buffers=True, on_stderr=self._stderr.feed)
         except AgentFailed:
             self._listener.close()
             raise
