@@ -15,7 +15,7 @@ __all__ = ["verdict"]
 LONGEST_REASON = 90  # characters
 
 
-def verdict(  # noqa: C901 - one line per kind of trouble
+def verdict(
     command: CommandShown | None,
     hosts: Sequence[HostShown],
     findings: Sequence[FindingShown],
@@ -53,13 +53,11 @@ def verdict(  # noqa: C901 - one line per kind of trouble
     if warnings := [finding for finding in counted if finding not in failed]:
         odd_words.append(f"{_count(len(warnings), 'warning', 'warnings')}: {_told(warnings[0])}")
 
-    if not judged:
-        odd_words.append(benchmark)
+    odd_words += [] if judged else [benchmark]
     reasons = [*bad, *odd_words]
     if outliers:
         reasons.append(f"most of all {outliers[0].text}")
-    if benchmark and judged:
-        reasons.append(benchmark)
+    reasons += [benchmark] if benchmark and judged else []
     level: Level = "bad" if bad else "warn" if odd_words else "good"
     title = {"bad": "Not well", "warn": "Worth a look", "good": "All well"}[level]
     alike = ", nothing stands out" if len(hosts) >= FEWEST_ROWS else ""  # of fewer nobody can tell
