@@ -16,6 +16,7 @@ from rollbook.errors import RecordError, RollbookError
 from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
 from rollbook.records.hosts import Clock, HostResult
+from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts
@@ -113,8 +114,8 @@ class Subject:
         if self.path is None:
             return {}
         try:
-            found = json.loads((self.path / "summary.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
+            found = json.loads(read_regular(self.path / "summary.json"))
+        except (RecordError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

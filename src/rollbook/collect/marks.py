@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import temporary_directory
 
 __all__ = ["VARIABLE", "listen", "mark_name", "send_mark"]
 
@@ -44,8 +45,7 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
         place = "/tmp"  # noqa: S108 - only this user can enter what is made there
     with contextlib.ExitStack() as stack:
         try:
-            directory = stack.enter_context(tempfile.TemporaryDirectory("", "rollbook-", place))
-            path = str(Path(directory) / "marks")
+            path = str(stack.enter_context(temporary_directory(Path(place))) / "marks")
             server = await asyncio.start_unix_server(take, path, limit=4096)
         except OSError as error:
             raise UsageError(f"cannot take marks in {place}: {error.strerror or error}") from error

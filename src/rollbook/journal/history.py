@@ -8,7 +8,7 @@ from typing import get_args
 
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
-from rollbook.journal.log import frame_of
+from rollbook.journal.log import failure, frame_of
 from rollbook.journal.samples import Segments
 from rollbook.journal.survey import HostLog, Survey
 from rollbook.protocol.beats import LONGEST_STEP, nearest_beat, shell_step
@@ -99,7 +99,7 @@ def series_of(survey: Survey, host: HostLog, start: HostResult) -> SeriesHost:
         why = ", ".join(dict.fromkeys(gap.why for gap in found.gaps))
         found.status, found.reason = "partial", f"{seconds:.1f} s without samples: {why}"
     elif not survey.ended:
-        found.status, found.reason = "partial", "the collector died; the samples end there"
+        found.status, found.reason = "partial", failure(survey.directory) or "the collector died; the samples end there"
     elif interval != survey.interval_ns:
         found.status = "partial"
         found.reason = f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds"

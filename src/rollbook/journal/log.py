@@ -13,6 +13,7 @@ others are.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -28,6 +29,7 @@ import msgspec
 
 from rollbook.errors import RecordError
 from rollbook.protocol.frames import Frame
+from rollbook.records.reading import open_regular, read_regular
 
 __all__ = [
     "RUN",
@@ -35,6 +37,7 @@ __all__ = [
     "Journal",
     "Reader",
     "entry",
+    "failure",
     "frame_of",
     "must_be_over",
     "read",
@@ -53,6 +56,7 @@ RUN = 0xFFFFFFFF
 SEGMENT = 64 << 20
 LARGEST = 16 << 20  # of a payload: frames are at most 4 MiB, events smaller
 CHUNK = 1 << 20
+FAILURE, FAILURE_SIZE = "failure", 512  # file for the reason why writing failed; removed when the recording ends well
 
 
 class Journal:
@@ -70,13 +74,14 @@ class Journal:
         self._size, self._fd, self._failure = 0, -1, ""
         self._adding, self._writing = threading.Lock(), threading.Lock()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             if not _locked(self._lock, fcntl.LOCK_EX):
                 os.close(self._lock)
                 raise RecordError(f"{directory} is being written by another process")
         except OSError as error:
             raise RecordError(f"cannot record to {directory}: {error.strerror}") from error
+        self._reserve_failure()
         self._number = max((int(path.stem) for path in segments(directory)), default=0)
         self._open()
 
@@ -117,6 +122,7 @@ class Journal:
         try:
             if not self._failure:
                 self.sync()
+                (self._directory / FAILURE).unlink(missing_ok=True)
         finally:
             for fd in (self._fd, self._lock):
                 if fd >= 0:
@@ -146,7 +152,7 @@ class Journal:
         self._number, self._size = self._number + 1, 0
         path = self._directory / f"{self._number:06d}.seg"
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
             os.fsync(self._lock)  # the name, too, must survive
         except OSError as error:
             self._fail(error)
@@ -168,8 +174,26 @@ class Journal:
         except OSError as error:
             self._fail(error)
 
+    def _reserve_failure(self) -> None:
+        """Allocate the file for the reason of a failure: on a full disk, only allocated blocks can be written."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._directory / FAILURE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, b" " * FAILURE_SIZE)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
     def _fail(self, error: OSError) -> NoReturn:
         self._failure = f"cannot write to {self._directory}: {error.strerror}; recording ends here"
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._directory / FAILURE, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                reason = f"recording ended early: {error.strerror}"
+                os.pwrite(descriptor, reason.encode()[:FAILURE_SIZE].ljust(FAILURE_SIZE), 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         raise RecordError(self._failure) from error
 
     def _check(self) -> None:
@@ -234,7 +258,7 @@ class Reader:
     def _segment(self, number: int, path: Path) -> Iterator[Entry]:
         buffer, base, at, more = b"", 0, 0, True
         try:
-            with path.open("rb", 0) as file:
+            with open_regular(path) as file:
                 while more:
                     piece = file.read(CHUNK)
                     buffer, base, at, more = buffer[at:] + piece, base + at, 0, bool(piece)
@@ -277,6 +301,14 @@ class Reader:
 def read(directory: Path) -> Reader:
     """All whole entries of a journal."""
     return Reader(directory)
+
+
+def failure(directory: Path) -> str:
+    """Why the recorder could not write on, as it noted in the journal's directory; empty if it did not fail."""
+    try:
+        return read_regular(directory / FAILURE, FAILURE_SIZE).decode("utf-8", "replace").strip()
+    except RecordError:
+        return ""
 
 
 def segments(directory: Path) -> list[Path]:

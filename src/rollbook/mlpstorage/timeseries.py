@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from rollbook.api.options import at_once
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
+from rollbook.files import temporary_directory
 from rollbook.hosts import Host, parse_hosts
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import HostLog, Survey, survey
@@ -58,7 +58,8 @@ class MultiHostTimeSeriesCollector:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._asked: list[Host] = []
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: Path | None = None
+        self._cleanup = contextlib.ExitStack()
         self._began = self._ended = ""
         self._given: TimeSeriesData | None = None
 
@@ -67,14 +68,14 @@ class MultiHostTimeSeriesCollector:
         if self._thread is not None:
             raise RuntimeError("it was started already")
         self._asked = parse_hosts(self.hosts)
-        self._directory = tempfile.TemporaryDirectory(prefix="rollbook-")
+        self._directory = self._cleanup.enter_context(temporary_directory())
         self._began = iso_now()
         # A program that ends without `stop` ends: nobody would get the samples.
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
         self._thread.start()
         self._ready.wait()
         if self._error is not None:
-            self._directory.cleanup()
+            self._cleanup.close()
             raise self._error
 
     def stop(self) -> TimeSeriesData:
@@ -87,10 +88,10 @@ class MultiHostTimeSeriesCollector:
                     self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
             self._ended = iso_now()
-            with self._directory as path:
+            with self._cleanup:
                 if self._error is not None:
                     raise self._error
-                self._given = self._data(survey(Path(path)))
+                self._given = self._data(survey(self._directory))
         return self._given
 
     @property
@@ -111,7 +112,7 @@ class MultiHostTimeSeriesCollector:
         self._loop = asyncio.get_running_loop()
         plan = Plan.of([catalogue.source(name) for name in SAMPLED.values()])
         async with Recorder(
-            Path(self._directory.name),
+            self._directory,
             self._asked,
             route(self._options),
             plan,

@@ -10,7 +10,9 @@ from typing import Any
 import duckdb
 import msgspec
 
+from rollbook.errors import RecordError
 from rollbook.records.hosts import HostResult
+from rollbook.records.reading import read_regular
 from rollbook.records.record import Phase, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
@@ -100,8 +102,8 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
             advice VARCHAR, silenced VARCHAR)"""
     )
     try:
-        found = msgspec.json.decode((path / "findings.json").read_bytes(), type=Checked)
-    except (OSError, msgspec.MsgspecError):
+        found = msgspec.json.decode(read_regular(path / "findings.json"), type=Checked)
+    except (RecordError, msgspec.MsgspecError, RecursionError):
         return
     for rule in found.rules:
         for one in rule.findings:

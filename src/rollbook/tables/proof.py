@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from rollbook.errors import RecordError
+from rollbook.journal.log import failure
 from rollbook.journal.survey import Survey
 from rollbook.tables.quoting import parquet
 from rollbook.tables.seal import Sealed, seal
@@ -26,7 +27,7 @@ def doubts(found: Survey, sealed: Sealed, path: Path) -> list[str]:
     """
     why = []
     if not found.ended:
-        why.append("the collector died")
+        why.append(failure(found.directory) or "the collector died")
     if found.damaged:
         why.append(f"{found.damaged} entries are damaged")
     if sealed.lost.total() or sealed.refused.total():
