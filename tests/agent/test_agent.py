@@ -1,4 +1,4 @@
-"""The agent by itself: its size and floor, hang safety, its end, its beats, and the shell stand-in beside it."""
+"""The agent alone: size, oldest Python, hang safety, how it ends, its beats, and the shell stand-in."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ import pytest
 from rollbook import agent
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import read_frame, split_pages
+from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
 
 SOURCE = agent.text()
 SHELLS = ["dash", "bash", "busybox sh"]
@@ -35,19 +37,24 @@ def hand() -> Iterator[HandAgent]:
         yield running
 
 
+def running(command: str) -> bool:
+    """Whether a process with this in its command line exists."""
+    return not subprocess.run(["pgrep", "-f", command], capture_output=True, check=False).returncode
+
+
 def test_packed_size() -> None:
-    """The agent fits a command line everywhere, and with its byte code one argument of Linux, half of it free."""
+    """The agent fits into any command line, and with its byte code into half of the longest argument of Linux."""
     assert len(agent.payload(compiled=False)) < 24 * 1024
     assert len(agent.payload()) < 64 * 1024
 
 
-def test_sent_is_what_is_written() -> None:
-    """Joining the modules takes nothing out of them but docstrings and imports from each other."""
+def test_sent_text_equals_the_modules() -> None:
+    """Joining the modules removes only docstrings and imports from each other."""
 
     class Sent(ast.NodeTransformer):
         def visit_Expr(self, node: ast.Expr) -> ast.AST:
-            told = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-            return ast.Pass() if told else node
+            docstring = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            return ast.Pass() if docstring else node
 
         def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
             return ast.Pass() if (node.module or "").startswith("rollbook") else node
@@ -59,7 +66,7 @@ def test_sent_is_what_is_written() -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_text_and_byte_code_do_the_same(compiled: bool) -> None:
-    """A Python takes the byte code that was made for it, any other the text."""
+    """A Python with the right magic number runs the byte code, any other the text."""
     other = agent.payload().replace(importlib.util.MAGIC_NUMBER.hex(), "00000000")
     with HandAgent([*PYTHON[:-1], agent.payload() if compiled else other, "binary"]) as hand:
         hand.order("source 0 1 4096 2000", "read /proc/loadavg", "go now")
@@ -87,15 +94,15 @@ def test_python_3_6_is_enough(tmp_path: Path) -> None:
     """The syntax and the modules used are those of Python 3.6."""
     path = tmp_path / "agent.py"
     path.write_text(SOURCE)
-    told = subprocess.run(
+    result = subprocess.run(
         [Path(sys.executable).with_name("vermin"), "--no-tips", "--violations", "-t=3.6-", path],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert told.returncode == 0, told.stdout
+    assert result.returncode == 0, result.stdout
 
 
 def test_every_python_here_runs_it() -> None:
-    """The agent speaks under each interpreter this machine has, old and new."""
+    """The agent works under each interpreter of this machine."""
     here = [
         name for name in PYTHONS if shutil.which(name) and not subprocess.run([name, "-c", ""], check=False).returncode
     ]
@@ -107,7 +114,7 @@ def test_every_python_here_runs_it() -> None:
 
 
 def test_hello_and_goodbye(hand: HandAgent) -> None:
-    """It says who it is first, and what it cost last."""
+    """The first frame describes the agent, the last one its cost."""
     hello = hand.kind("H")
     assert hello.seq == 0
     assert f"hostname={os.uname().nodename}\n".encode() in hello.payload
@@ -120,38 +127,36 @@ def test_hello_and_goodbye(hand: HandAgent) -> None:
 
 def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
     """Pings are answered while sources are still being read."""
-    hand.order("source 0 0 4096 5000", "run sleep 3", "go now", "ping 1")
-    began = time.monotonic()
-    pong = hand.kind("P", 2)
-    assert time.monotonic() - began < 2
-    assert abs(pong.wall - time.time_ns()) < 2e9
+    hand.order("source 0 0 4096 60000", "run sleep 60", "go now")
+    before = time.time_ns()
+    hand.order("ping 1")
+    assert before < hand.kind("P").wall < time.time_ns()
+    assert not hand.readings()
 
 
-def test_a_program_that_ignores_sigterm_costs_only_itself(hand: HandAgent, tmp_path: Path) -> None:
-    """It is killed with its children at its limit; the other sources are there."""
+def test_a_program_that_ignores_sigterm_affects_only_itself(hand: HandAgent, tmp_path: Path) -> None:
+    """It is killed with its children at its timeout; the other sources are read."""
     stubborn = tmp_path / "stubborn"
     stubborn.write_text("#!/bin/sh\ntrap '' TERM HUP INT\nsleep 1000 &\necho started\nwait\nsleep 1000\n")
     stubborn.chmod(0o755)
     hand.order("source 0 0 4096 700", f"run {stubborn}", "source 1 0 4096 2000", "read /proc/version", "go now")
-    began = time.monotonic()
     hand.kind("D")
-    assert time.monotonic() - began < 3
     readings = hand.readings()
     assert readings["0"].startswith(b"0 now timed-out")
     assert b"Linux version" in readings["1"]
-    assert not subprocess.run(["pgrep", "-f", str(stubborn)], capture_output=True, check=False).stdout
+    assert not running(str(stubborn))
 
 
 def test_output_without_end_is_truncated(hand: HandAgent) -> None:
-    """A program that never stops writing is cut at its limit and ended."""
-    hand.order("source 0 0 1000 5000", "run yes", "go now")
-    hand.kind("D", 4)
+    """A program that never stops writing is truncated at its limit and ended."""
+    hand.order("source 0 0 1000 60000", "run yes", "go now")
+    hand.kind("D")
     assert b"truncated 1000 yes\n" in hand.readings()["0"]
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_files_for_which_no_room_is_left_are_told(shell: str, tmp_path: Path) -> None:
-    """A source of many small files reaches its limit between two of them: the others are cut off, not absent."""
+def test_files_beyond_the_limit_are_reported(shell: str, tmp_path: Path) -> None:
+    """If a source of many small files reaches its limit, the remaining files are truncated, not absent."""
     for name in "abc":
         (tmp_path / name).write_text("x" * 89 + "\n")
     with HandAgent.under(shell) as hand:
@@ -161,8 +166,8 @@ def test_files_for_which_no_room_is_left_are_told(shell: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_names_of_files_take_no_room(shell: str, tmp_path: Path) -> None:
-    """A source's limit is for what its files hold: many small ones are all read, however long their names."""
+def test_file_names_do_not_count(shell: str, tmp_path: Path) -> None:
+    """A source's limit applies to the content of its files, not to their names."""
     for name in "abcdefgh":
         (tmp_path / name).write_text("1234567\n")
     with HandAgent.under(shell) as hand:
@@ -173,8 +178,8 @@ def test_names_of_files_take_no_room(shell: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_what_is_cut_is_cut_between_lines(shell: str, tmp_path: Path) -> None:
-    """A file that is too long loses whole lines, read once or sampled: half a number would be a wrong one."""
+def test_truncated_between_lines(shell: str, tmp_path: Path) -> None:
+    """A file that is too long loses complete lines, read once or sampled: half a number would be a wrong number."""
     (tmp_path / "long").write_text("1234567\n" * 20)
     with HandAgent.under(shell) as hand:
         hand.order("source 0 1 100 2000", f"read {tmp_path}/long", "go now")
@@ -189,23 +194,59 @@ def test_what_is_cut_is_cut_between_lines(shell: str, tmp_path: Path) -> None:
             assert text.endswith(b"truncated 96 %s/long\n" % bytes(tmp_path) + b"1234567\n" * 12)
 
 
-def test_a_program_that_is_not_there_is_absent(hand: HandAgent) -> None:
+def test_a_missing_program_is_absent(hand: HandAgent) -> None:
     """Absent, not failed."""
     hand.order("source 0 0 1000 5000", "run no-such-program -x", "go now")
     hand.kind("D")
     assert hand.readings()["0"].endswith(b"absent 0 no-such-program -x\n")
 
 
-def test_a_directory_is_no_file(hand: HandAgent, tmp_path: Path) -> None:
-    """What cannot be read fails by name, and the sources after it are read all the same."""
+def test_a_directory_is_not_a_file(hand: HandAgent, tmp_path: Path) -> None:
+    """A path that cannot be read fails by name, and the sources after it are still read."""
     hand.order("source 0 0 1000 500", f"read {tmp_path}", "source 1 0 4096 2000", "read /proc/version", "go now")
     hand.kind("D")
     assert b"failed" in hand.readings()["0"]
     assert b"Linux version" in hand.readings()["1"]
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("files", [5, 8, 15])
+def test_too_few_open_files_are_a_clear_reason(shell: str, files: int) -> None:
+    """The login shell's command says what is wrong, not the text of the agent."""
+    argv = [*shell.split(), "-c", f"ulimit -n {files}; {agent.remote_command()}"]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, input="")
+    assert result.returncode
+    assert result.stderr.endswith(f"ulimit -n is {files}, at least 16 are needed\n")
+    assert len(result.stderr) < 100
+
+
+@pytest.mark.parametrize("shell", ["", "dash"])
+def test_sixteen_open_files_are_enough(shell: str) -> None:
+    """All sources are read and sampled, with descriptors that are not kept open."""
+    names = "loadavg meminfo stat vmstat diskstats net_dev pressure cgroup_stat nfs net_snmp softnet softirqs".split()  # noqa: SIM905
+    plan = Plan.of([catalogue.source(name) for name in names])
+    argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
+    with HandAgent(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", *argv]) as hand:
+        assert hand.process.stdin is not None
+        hand.process.stdin.write((agent.stand_in() if shell else b"") + plan.orders() + b"go\tnow\n")
+        hand.kind("D", 20)
+        readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
+        statuses = {reading.source.name: reading.status for reading in readings if reading.status != "absent"}
+        assert set(statuses.values()) == {"ok"}
+        if shell:
+            return
+        hand.order("sample 100000000")
+        hand.kind("S")
+        hand.kind("S")
+        unpacker = Unpacker(plan)
+        frames = [frame.payload for frame in hand.frames if frame.kind == "S"]
+        samples = [sample for payload in frames for sample in unpacker.beat(payload, 0, 0)]
+    assert {plan.sources[sample.source].name for sample in samples} == statuses.keys()
+    assert {status for sample in samples for _, status, _ in split_pages(sample.body or b"")} == {"ok"}
+
+
 def test_secrets_do_not_leave_the_host() -> None:
-    """Only what is on the allow-list comes, and secrets in it are masked, by Python and by the stand-in."""
+    """Only variables of the allow-list are sent, with secrets masked, by the agent and by the stand-in."""
     environment = {
         "PATH": os.environ["PATH"],
         "NCCL_DEBUG": "INFO",
@@ -235,10 +276,11 @@ def test_secrets_do_not_leave_the_host() -> None:
 
 
 @pytest.mark.parametrize("how", ["stdin", signal.SIGTERM, signal.SIGHUP, "stdout"])
-def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> None:
-    """When its orders end, when it is told to, and when nobody listens; its children end with it."""
+def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
+    """When stdin ends, on signals, and when stdout is closed; its children end with it."""
+    endless = f"sleep 61.{os.getpid()}"
     hand.kind("H")
-    hand.order("source 0 1 4096 60000", "run sleep 61.25", "go now", "sample 100000000")
+    hand.order("source 0 1 4096 60000", f"run {endless}", "go now", "sample 100000000")
     hand.kind("S")
     assert hand.process.stdin is not None
     assert hand.process.stdout is not None
@@ -248,39 +290,43 @@ def test_it_ends_within_a_second(hand: HandAgent, how: str | signal.Signals) -> 
         hand.process.stdout.close()
     elif isinstance(how, signal.Signals):
         hand.process.send_signal(how)
-    hand.process.wait(1.5)
-    time.sleep(0.1)
-    assert not subprocess.run(["pgrep", "-f", "sleep 61.25"], capture_output=True, check=False).stdout
+    hand.process.wait(10)
+    until(lambda: not running(endless), 10)
 
 
 def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
-    """Samples come on multiples of the interval of the collector's clock, none lost, none twice."""
+    """Samples come at multiples of the interval of the collector's clock, none twice; the agent reports late ones."""
     hand.order("source 0 1 4096 2000", "read /proc/uptime", "clock 30000000", "sample 100000000")
-    for _ in range(10):
+    for _ in range(20):
         hand.kind("S")
-    beats = [(frame.wall + 30_000_000) / 1e8 for frame in hand.frames if frame.kind == "S"]
-    assert [round(beat) - round(beats[0]) for beat in beats] == list(range(len(beats)))
-    assert all(abs(beat - round(beat)) < 0.5 for beat in beats)
+    hand.order("stop")
+    cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
+    walls = [frame.wall + 30_000_000 for frame in hand.frames if frame.kind == "S"]
+    beats = [wall // 100_000_000 for wall in walls]
+    assert sorted(set(beats)) == beats
+    assert beats[-1] - beats[0] + 1 - len(beats) <= int(cost["missed"])
+    late = sum(wall % 100_000_000 > 10_000_000 for wall in walls)
+    assert late <= int(cost["late"]) + 3, "the agent may be interrupted between its look at the clock and the sample"
 
 
-def test_a_slow_reader_costs_samples_never_time(hand: HandAgent) -> None:
-    """When nobody reads, samples are thinned and the gap is told; the agent's memory stays bounded."""
-    hand.order("source 0 1 262144 2000", "read /proc/kallsyms", "sample 100000000")
+def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:
+    """If its output is not read, the agent skips samples and reports the gap; its memory stays bounded."""
+    hand.order("source 0 1 262144 2000", "read /dev/urandom", "sample 100000000")
     hand.kind("S")
     time.sleep(3)
     hand.order("stop")
     end = hand.kind("E")
     cost = dict(line.split("=") for line in end.payload.decode().split())
-    assert int(cost["samples"]) + int(cost["thinned"]) >= 25
+    assert int(cost["thinned"]) > 0
     assert int(cost["peak_kib"]) < 60_000
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_stand_in_reads_the_same(shell: str) -> None:
-    """The same sources through Python and through each POSIX shell: the same statuses, pages and facts."""
-    steady = ["identity", "os_release", "version", "cpuinfo", "cmdline", "sysctl", "block", "limits",
+    """The agent and the stand-in under each shell give the same statuses, pages and facts."""
+    constant = ["identity", "os_release", "version", "cpuinfo", "cmdline", "sysctl", "block", "limits",
               "clocksource", "thp", "cgroups", "mounts", "cgroup_limits", "cpu_topology"]  # fmt: skip
-    plan = Plan.of([catalogue.source(name) for name in steady])
+    plan = Plan.of([catalogue.source(name) for name in constant])
     facts = []
     for other in ("", shell):
         with HandAgent.under(other) as hand:
@@ -289,13 +335,13 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
             hand.kind("D", 60)
             readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
             facts.append({r.source.name: (r.status, r.parse() if r.pages() else None) for r in readings})
-    assert facts[0].keys() == set(steady)
+    assert facts[0].keys() == set(constant)
     assert facts[1] == facts[0]
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
 def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
-    """It runs once for every path that fits, with that path's name; where none fits it does not run."""
+    """It runs once for every matching path, with the name of that path; without a match it does not run."""
     for name in ("d1", "d2", "other"):
         (tmp_path / name).mkdir()
     with HandAgent.under(shell) as hand:
@@ -307,7 +353,7 @@ def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
 
 
 def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) -> None:
-    """What it wrote since the beat before is the sample; it ends with the agent, and an absent one costs nothing."""
+    """The sample is what it wrote since the previous beat; it ends with the agent, and an absent one is no error."""
     program = tmp_path / "ticker"
     program.write_text("#!/bin/sh\nn=0\nwhile :; do n=$((n + 1)); echo tick $n every $1; sleep 0.05; done\n")
     program.chmod(0o755)
@@ -333,9 +379,8 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
             texts.append(streams.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
     ticks = [int(line.split()[1]) for text in texts for line in text.decode().splitlines() if line.startswith("tick")]
     assert ticks == list(range(1, len(ticks) + 1))
-    assert len(ticks) >= 10
+    assert len(ticks) >= 5
     assert b"every 100" in texts[-1]
     hand.order("stop")
     hand.kind("E")
-    time.sleep(0.2)
-    assert not subprocess.run(["pgrep", "-f", str(program)], capture_output=True, check=False).stdout
+    until(lambda: not running(str(program)), 10)

@@ -1,4 +1,4 @@
-"""How the agent and its stand-in sample: what hangs or dies costs itself, marks read everything, nothing is left."""
+"""How the agent and the stand-in sample: failures stay local, marks read everything, nothing is left behind."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -19,22 +20,26 @@ import pytest
 
 from rollbook import agent
 from rollbook.agent import loop, reading
-from rollbook.agent.children import blocked
+from rollbook.agent.children import is_stuck
 from rollbook.agent.loop import Agent
 from rollbook.agent.once import Walk
+from rollbook.agent.reading import Tree
 from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop
-from rollbook.agent.wire import RING, Out, binary, slurp
+from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, Out, binary, slurp
+from rollbook.hosts import Host
 from rollbook.journal.history import series_of
 from rollbook.journal.survey import survey
-from rollbook.protocol.frames import Decoder
+from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.readings import split_pages
+from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.protocol.samples import Unpacker
+from rollbook.protocol.visit import Visit
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing.journals import Script, body_of
 from tests.support.agents import PYTHON, HandAgent
+from tests.support.waits import until
 
 SHELLS = ["dash", "bash", "busybox"]
 SOURCES = Plan((catalogue.source("loadavg"),) * 4)  # as many as any test here samples
@@ -51,14 +56,15 @@ def hand() -> Iterator[HandAgent]:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """An agent in this process, which writes to nobody; its loop is not run."""
+    """An agent in this process that writes to a file; its loop does not run."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
     return Agent(Out(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), binary), b"", [])
 
 
 def samples(hand: HandAgent) -> list[dict[int, Pages]]:
     """The samples so far: by source, status and text of each page."""
-    unpacker, found, before = Unpacker(SOURCES), [], dict[int, Pages]()
+    unpacker, found, before, lost = Unpacker(SOURCES), [], dict[int, Pages](), list[int]()
+    unpacker.on_lost = lambda source, _: lost.append(source)
     for frame in hand.frames:
         if frame.kind == "S":
             beat = {}
@@ -67,54 +73,55 @@ def samples(hand: HandAgent) -> list[dict[int, Pages]]:
                     before[sample.source] = {p: (s, d.decode()) for p, s, d in split_pages(sample.body)}
                 beat[sample.source] = before[sample.source]
             found.append(beat)
-    assert not unpacker.lost
+    assert not lost
     return found
 
 
 def left_of(session: int) -> list[str]:
     """The living processes of a session."""
-    asked = subprocess.run(["ps", "-s", str(session), "-o", "stat=,args="], capture_output=True, text=True, check=False)
-    return [line[:80] for line in asked.stdout.splitlines() if not line.startswith("Z")]
+    listing = subprocess.run(
+        ["ps", "-s", str(session), "-o", "stat=,args="], capture_output=True, text=True, check=False
+    )
+    return [line[:80] for line in listing.stdout.splitlines() if not line.startswith("Z")]
 
 
 @pytest.mark.parametrize("fate", ["exec sleep 1000", "exit 3"])
-def test_a_kept_program_that_hangs_or_dies_is_started_anew(hand: HandAgent, tmp_path: Path, fate: str) -> None:
-    """Its last words are not repeated for ever: there is a status in their place until the new one speaks."""
+def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_path: Path, fate: str) -> None:
+    """Its last output is not repeated for ever: a status replaces it until the new process writes."""
     program = tmp_path / "wedged"
     program.write_text(f"#!/bin/sh\necho process $$\n{fate}\n")
     program.chmod(0o755)
     hand.order("source 0 1 4096 200", f"loop {program}", "sample 100000000")
-    until = time.monotonic() + 8
-    said: list[str] = []
-    while len(set(said)) < 2:
-        assert time.monotonic() < until
+    deadline = time.monotonic() + 30
+    outputs: list[str] = []
+    while len(set(outputs)) < 2:
+        assert time.monotonic() < deadline
         hand.kind("S")
         pages = [page for sample in samples(hand) for page in sample.get(0, {}).values()]
-        said = [text for status, text in pages if status == "ok" and text]
-    between = [status for status, text in pages[pages.index(("ok", said[0])) :] if not text]
+        outputs = [text for status, text in pages if status == "ok" and text]
+    between = [status for status, text in pages[pages.index(("ok", outputs[0])) :] if not text]
     assert ("timed-out" if "sleep" in fate else "failed") in between
-    assert said.count(said[0]) < 10
+    assert outputs.count(outputs[0]) < 10
     hand.order("stop")
     hand.kind("E")
-    for word in set(said):
-        pid = word.split()[1]
-        assert not left_of(int(pid)), "one of them lives on"
+    for output in set(outputs):
+        pid = output.split()[1]
+        assert not left_of(int(pid)), "a process is still running"
 
 
 @pytest.mark.parametrize(
     ("program", "leaving", "stuck"),
     [("import time; time.sleep(0.3)", 30.0, 0), ("import time; time.sleep(60)", 0.5, 0), (IN_THE_KERNEL, 0.5, 1)],
 )
-def test_what_takes_a_moment_to_leave_is_not_stuck(
+def test_a_child_that_ends_slowly_is_not_stuck(
     own: Agent, monkeypatch: pytest.MonkeyPatch, program: str, leaving: float, stuck: int
 ) -> None:
-    """A killed child may have a driver to let go of; only one that the kernel holds beyond that is stuck."""
+    """A killed child may have to release a driver; only one that is still blocked in the kernel is stuck."""
     monkeypatch.setattr(loop, "LEAVING", leaving)
     child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     try:
-        own.dying, until = [child.pid], time.monotonic() + 20
-        while stuck and not blocked(child.pid):
-            assert time.monotonic() < until
+        own.dying = [child.pid]
+        until(lambda: not stuck or is_stuck(child.pid))
         own.goodbye()
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -123,8 +130,19 @@ def test_what_takes_a_moment_to_leave_is_not_stuck(
     assert b"stuck=%d\n" % stuck in own.out.waiting
 
 
-def test_a_flood_is_cut_between_lines() -> None:
-    """Of a program that writes more than its limit the last lines stay, whole ones."""
+def test_a_child_is_killed_before_it_has_a_group_of_its_own() -> None:
+    """The agent may end between its fork and its first step."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        child = Loop.__new__(Loop)
+        child.pid = process.pid
+        child.kill(reaped=True)
+        assert process.poll() is None, "a process id that may have been reused is not signalled"
+        child.kill()
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_flood_keeps_the_last_complete_lines() -> None:
+    """A program that writes more than its limit loses its oldest lines."""
     kept = Loop.__new__(Loop)
     kept.err, kept.source = bytearray(), Source("0", "1", "10", "1000")
     kept.out = bytearray(b"1234\n5678\n90\n")
@@ -135,15 +153,15 @@ def test_a_flood_is_cut_between_lines() -> None:
     assert not kept.out
 
 
-def test_a_file_that_blocks_costs_its_own_source_only(hand: HandAgent, tmp_path: Path) -> None:
-    """The others are sampled on every beat, pings are answered, and the agent ends; no child of it is left."""
+def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_path: Path) -> None:
+    """The others are sampled on every beat, pings are answered, and the agent ends without leaving a child."""
     os.mkfifo(tmp_path / "blocks")
     (tmp_path / "answers").write_text("here\n")
     hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 300", f"read {tmp_path}/blocks")
     hand.order("source 2 1 4096 300", f"read {tmp_path}/answers", "sample 100000000")
     hand.kind("S")
     hand.order("ping 1")
-    hand.kind("P", 0.2)
+    hand.kind("P")
     while sum(frame.kind == "S" for frame in hand.frames) < 15:
         hand.kind("S")
     found = samples(hand)
@@ -154,14 +172,14 @@ def test_a_file_that_blocks_costs_its_own_source_only(hand: HandAgent, tmp_path:
     assert answers == [{f"{tmp_path}/answers": ("ok", "here\n")}] * len(answers)
     assert len(answers) > 5
     walls = [frame.wall for frame in hand.frames if frame.kind == "S"]
-    assert all(80e6 < after - before < 120e6 for before, after in itertools.pairwise(walls))
+    assert statistics.median(after - before for before, after in itertools.pairwise(walls)) < 120e6
     hand.order("stop")
-    assert b"stuck=0" in hand.kind("E", 1).payload
-    hand.process.wait(1)
+    assert b"stuck=0" in hand.kind("E").payload
+    hand.process.wait(10)
 
 
-def test_nothing_is_read_apart_where_nothing_is(hand: HandAgent, tmp_path: Path) -> None:
-    """A host without such files has no child for them, and what appears later is found."""
+def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
+    """A host without files that may block has no child for them; files that appear later are found."""
     children = Path(f"/proc/{hand.process.pid}/task/{hand.process.pid}/children")
     hand.order(
         "source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 300", f"read {tmp_path}/*", "sample 20000000"
@@ -177,7 +195,7 @@ def test_nothing_is_read_apart_where_nothing_is(hand: HandAgent, tmp_path: Path)
 
 
 def test_a_mark_reads_all_sources(hand: HandAgent) -> None:
-    """Those that are not sampled on every beat are there at the edges of phases."""
+    """Sources that are not sampled on every beat are sampled at the edges of phases."""
     hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 10 4096 300", "read /proc/uptime")
     hand.order("sample 100000000")
     for _ in range(3):
@@ -188,7 +206,7 @@ def test_a_mark_reads_all_sources(hand: HandAgent) -> None:
 
 
 def test_a_file_of_two_sources_is_read_and_sent_once(hand: HandAgent) -> None:
-    """The second has the pages of the first, with the same clocks; one with another limit reads for itself."""
+    """The second has the pages and clocks of the first; a source with another limit is read separately."""
     hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 1 4096 300", "read /proc/uptime")
     hand.order("source 2 1 8192 300", "read /proc/uptime", "sample 20000000")
     frames = [hand.kind("S") for _ in range(20)]
@@ -201,31 +219,52 @@ def test_a_file_of_two_sources_is_read_and_sent_once(hand: HandAgent) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "beats"), [(0.5, 10), (1, 10), (4, 2), (10, 1), (60, 1)])
-def test_no_source_is_left_out_for_long(own: Agent, seconds: float, beats: int) -> None:
-    """At long intervals every beat reads all, so that short runs have rates; who reads the record knows."""
+def test_the_longest_time_between_samples(own: Agent, seconds: float, beats: int) -> None:
+    """At long intervals every beat reads all sources, so that short runs have rates; the catalogue agrees."""
     own.obey("source\t0\t10\t4096\t300")
     own.obey(f"sample\t{int(seconds * 1e9)}")
     assert own.sources[0].every == catalogue.source("nfs").beats(seconds) == beats
 
 
-@pytest.mark.parametrize(("pid", "keys"), [(60, [0, 60, 120]), (7, [0, 53, 113]), (59, [0, 1, 61, 121])])
-def test_streams_begin_anew(own: Agent, monkeypatch: pytest.MonkeyPatch, pid: int, keys: list[int]) -> None:
-    """At the first sample, then every sixty; not on all hosts at the same."""
+def test_a_key_frame_on_request(hand: HandAgent) -> None:
+    """It is sent at once, holds all sources, and can be decoded without any frame before it."""
+    hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 10 4096 300", "read /proc/loadavg")
+    hand.order("sample 600000000000")
+    found = []
+    for order in ("mark first", "mark second", "key"):
+        hand.order(order)
+        found.append([sample.source for sample in Unpacker(SOURCES).beat(hand.kind("S", 3).payload, 0, 0)])
+    assert found == [[0, 1], [], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("pid", "pace", "keys"),
+    [
+        (60, 0.0, [0, 60, 120]),
+        (7, 0.0, [0, 53, 113]),
+        (59, 0.0, [0, 1, 61, 121]),
+        (7, 0.002, [0, *range(3, 130, 5)]),
+    ],
+)
+def test_key_frames(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pid: int, pace: float, keys: list[int]) -> None:
+    """The first sample, then one in sixty, at different beats on different hosts; more often without orders."""
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    own = Agent(Out(os.open(tmp_path / "paced", os.O_WRONLY | os.O_CREAT), binary, pace), b"", [])
     monkeypatch.setattr(os, "getpid", lambda: pid)
     own.obey("source\t0\t1\t4096\t300")
     own.obey("read\t/proc/loadavg")
     unpacker, found = Unpacker(SOURCES), []
     for beat in range(130):
-        own.take()
+        own.take_sample()
         (frame,) = Decoder().feed(bytes(own.out.waiting))
         own.out.waiting.clear()
-        unpacker.restart()  # as if this were the first that is heard
+        unpacker.restart()  # as if this were the first frame
         found += [beat] if list(unpacker.beat(frame.payload, 0, 0)) else []
     assert found == keys
 
 
 def test_many_files(tmp_path: Path) -> None:
-    """More files than select(2) knows descriptors are sampled, and facts can be read afterwards."""
+    """More files than select(2) supports are sampled, and facts can be read afterwards."""
     for number in range(1100):
         (tmp_path / str(number)).write_text("1\n")
     limited = ["sh", "-c", 'ulimit -n 1024; exec "$@"', "sh", *PYTHON, "binary"]
@@ -242,16 +281,47 @@ def test_many_files(tmp_path: Path) -> None:
         hand.kind("E")
 
 
-def test_a_long_file_of_the_kernel() -> None:
-    """It is read beyond the page that the kernel gives at once."""
+def test_a_long_kernel_file() -> None:
+    """It is read beyond the first page that the kernel returns."""
     assert len(slurp("/proc/kallsyms", 20_000)) > 19_000
 
 
 def test_a_clock_that_is_set_back(own: Agent) -> None:
-    """The next beat is not where it was meant to be by the old time."""
+    """The next beat is planned again, by the new time."""
     own.interval, own.next = 10**9, time.time_ns() + 3600 * 10**9
     assert own.seconds_left() < 2
     assert own.next < time.time_ns() + 2 * 10**9
+
+
+def test_beats_that_are_late_or_missed(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted, by more than a tenth of the interval or by whole ones, and the next is on the grid again."""
+    clock = 10**18 + 3
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    own.obey("clock\t30000000")
+    own.obey("sample\t100000000")
+    planned = []
+    for behind in (0, 9, 11, 0, 250, 0):  # milliseconds
+        planned.append((own.next + 30_000_000 - 10**18) / 1e8)
+        clock = own.next + behind * 10**6
+        own.beat()
+    assert planned == [1, 2, 3, 4, 5, 8]
+    assert (own.late, own.missed) == (2, 2)
+
+
+def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are missed as well."""
+    clock = 10**18
+
+    def take() -> None:
+        nonlocal clock
+        clock += 3 * 10**8 + 1
+
+    monkeypatch.setattr(loop, "now", lambda: (0, clock))
+    monkeypatch.setattr(own, "take_sample", take)
+    own.obey("sample\t100000000")
+    clock = own.next
+    own.beat()
+    assert (own.late, own.missed) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -268,15 +338,15 @@ def test_a_clock_that_is_set_back(own: Agent) -> None:
 def test_no_beat_is_lost_or_taken_twice_by_a_correction(
     own: Agent, monkeypatch: pytest.MonkeyPatch, after: int, offset: int, beat: int
 ) -> None:
-    """The one that was planned stays the next, also near a beat; where the clock was set, another is. Microseconds."""
+    """The planned beat stays the next one, also close to it; if the clock was set, it is planned again. In µs."""
     own.interval, own.next = 10**9, 6 * 10**9
     monkeypatch.setattr(loop, "now", lambda: (0, 5 * 10**9 + after * 1000))
     own.obey(f"clock\t{offset * 1000}")
     assert own.next + own.offset == beat * 10**9
 
 
-def test_an_address_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of a family that the host lacks, or a name it does not know, is passed over."""
+def test_a_useless_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address of a family that the host lacks, or a name that does not resolve, is skipped."""
     from rollbook.agent import agent as module
 
     monkeypatch.setattr(module, "CONNECT", 0.1)
@@ -284,7 +354,7 @@ def test_an_address_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs the sources that needed one; the agent goes on."""
+    """Only the sources that need a process fail; the agent continues."""
 
     def fork() -> int:
         raise OSError(errno.EAGAIN, "none left")
@@ -300,14 +370,46 @@ def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) 
     assert own.out.seq == 3  # both readings and the end of the phase
     own.sources[1].every = 1
     own.sources[1].asks = [["read", "/sys/devices/*"]]
-    own.take()
+    own.take_sample()
     assert own.reader
     own.reader.end(timed_out=True)
     assert own.out.seq == 4
 
 
+@pytest.mark.parametrize("what", ["open", "scandir"])
+def test_no_descriptor_is_left(own: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str) -> None:
+    """A file or directory that cannot be opened is failed with the reason, read once or sampled; not absent."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/one").write_text("1\n")
+    own.obey("source\t0\t1\t4096\t300")
+    own.obey(f"read\t{tmp_path}/files/*")
+    source = own.sources[0]
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, what, none_left)
+        bodies = [source.pages(Tree()), source.sample()]
+    for body in bodies:
+        assert {(status, data) for _, status, data in split_pages(body)} == {("failed", SHORTAGES[errno.EMFILE])}
+        frame = Frame("R", 0, 1, 1, b"0 now - 1 \nok 2 /proc/loadavg\n1\n" + body)
+        found = read_frame(frame, SOURCES)
+        assert (found.status, found.note, found.starved) == ("failed", SHORTAGES[errno.EMFILE].decode(), True)
+    assert {status for _, status, _ in split_pages(source.sample())} == {"ok"}, "the next beat looks again"
+
+
+def test_a_host_without_processes_is_partial() -> None:
+    """A program that could not be started has not given an answer, unlike one that reported an error."""
+    plan = Plan((catalogue.source("time_sync"),))
+    for page, expected in ((b"failed 0 x\n", "complete"), (b"failed 27 x\nno process could be started", "partial")):
+        visit = Visit(Host("a"), plan, hello={"kind": "python"})
+        assert visit.keep(read_frame(Frame("R", 0, 1, 1, b"0 now - 1 \n" + page), plan))
+        assert visit.result("now").status == expected
+
+
 def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child reads them, too: the agent goes on, and what the program said is there."""
+    """A child reads them: the agent continues, and the output of the program is sent."""
     parent = os.getpid()
 
     def pages(*_: object) -> bytes:
@@ -334,18 +436,18 @@ def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.Monkey
 
 
 def test_files_beside_a_program_come_first(hand: HandAgent, tmp_path: Path) -> None:
-    """Whichever is read first, and where there are none there is nothing in their place."""
+    """In any order of reading; without files there is no page for them."""
     (tmp_path / "file").write_text("here\n")
     hand.order("source 0 0 4096 2000", "run echo there", f"read {tmp_path}/file")
     hand.order("source 1 0 4096 2000", "run echo there", f"read {tmp_path}/no*", "go now")
     hand.kind("D")
-    said = {source: split_pages(body.partition(b"\n")[2]) for source, body in hand.readings().items()}
+    pages = {source: split_pages(body.partition(b"\n")[2]) for source, body in hand.readings().items()}
     there = ("echo there", "ok", b"there\n")
-    assert said == {"0": [(f"{tmp_path}/file", "ok", b"here\n"), there], "1": [there]}
+    assert pages == {"0": [(f"{tmp_path}/file", "ok", b"here\n"), there], "1": [there]}
 
 
-def test_who_started_it_ignores_the_end_of_children() -> None:
-    """The agent can wait for its own all the same."""
+def test_a_parent_that_ignores_sigchld() -> None:
+    """The agent can still wait for its own children."""
     with HandAgent(["env", "--ignore-signal=CHLD", *PYTHON, "binary"]) as hand:
         hand.order("source 0 0 4096 2000", "read /proc/loadavg", "run true", "go now")
         hand.kind("D")
@@ -354,39 +456,43 @@ def test_who_started_it_ignores_the_end_of_children() -> None:
 
 
 def test_phases_end_at_once_and_once(hand: HandAgent) -> None:
-    """Two of them do not wait for each other, and an order to wait is met when there is nothing to wait for."""
-    hand.order("source 0 0 4096 2000", "run no-such-program", "go one", "go two")
-    began = time.monotonic()
+    """Two phases do not wait for each other, and `then` returns at once when nothing is in progress."""
+    hand.order("source 0 0 4096 60000", "run no-such-program", "go one", "go two")
     hand.until(lambda frame: frame.kind == "D" and frame.payload == b"two")
-    assert time.monotonic() - began < 3
     assert sum(frame.kind in "RZ" for frame in hand.frames) == 2
     hand.order("then", "then")
     hand.order("ping 1")
-    hand.kind("P", 2)
+    hand.kind("P")
 
 
-def test_a_full_queue_is_told_once(own: Agent) -> None:
-    """Samples that are left out do not fill it further."""
+def test_a_full_queue_is_reported_once(own: Agent) -> None:
+    """Skipped samples do not fill it further."""
     own.interval, own.next = 10**9, time.time_ns()
-    own.out.waiting = bytearray(RING)
+    own.out.waiting = bytearray(QUEUE_LIMIT)
     for _ in range(5):
         own.beat()
     assert own.thinned == 5
     assert own.out.seq == 1
 
 
-def test_nobody_listens_to_children_while_the_queue_is_full(own: Agent) -> None:
-    """That time is not theirs: they are not timed out for it."""
+def test_children_are_not_timed_out_while_the_queue_is_full(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent does not read them then, so that time does not count."""
     child = Loop.__new__(Loop)
-    child.fds, child.deadline = {}, time.monotonic() + 0.1
+    child.fds, child.deadline = {}, 1000.0
     own.children = [child]
-    own.out.waiting, own.out.due, own.out.pace = bytearray(RING), float("inf"), 1.0
+    own.out.waiting, own.out.due, own.out.pace = bytearray(QUEUE_LIMIT), float("inf"), 1.0
+
+    def nothing_ready(*_: object) -> tuple[list[int], list[int], list[int]]:
+        time.sleep(0.1)
+        return [], [], []
+
+    monkeypatch.setattr("select.select", nothing_ready)
     own.wait()
-    assert child.deadline > time.monotonic() + 0.05
+    assert child.deadline >= 1000.1
 
 
 def test_a_connection_may_break_in_any_way(own: Agent) -> None:
-    """Whatever the error, nobody listens any more."""
+    """Every error means that the collector is gone."""
     os.close(own.out.fd)
     own.hello()
     with pytest.raises(ConnectionError):
@@ -394,12 +500,13 @@ def test_a_connection_may_break_in_any_way(own: Agent) -> None:
 
 
 def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
-    """The stand-in under this shell, in a session of its own, when it has given the first sample of a file."""
+    """The stand-in under this shell in its own session, after its first sample of a file."""
     program = shutil.which(shell)
     assert program
     (tmp_path / "sh").symlink_to(program)
     path = f"PATH={tmp_path}:{os.environ['PATH']}"
-    hand = HandAgent(["setsid", "env", path, "sh", "-c", agent.remote_command("none")])
+    # A shell cannot trap a signal that is ignored when it starts, as SIGHUP is under nohup.
+    hand = HandAgent(["setsid", "env", "--default-signal=HUP", path, "sh", "-c", agent.remote_command("none")])
     assert hand.process.stdin is not None
     hand.process.stdin.write(agent.stand_in())
     hand.order("source 0 10 4096 300", "read /proc/loadavg", f"sample {interval * 1e9:.0f}")
@@ -409,58 +516,53 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
 
 @pytest.mark.parametrize("how", ["stop", "stdin", signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_leaves_nothing(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
-    """It ends within a second, and its sampler and the sampler's pause with it."""
+def test_the_stand_in_leaves_nothing_behind(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
+    """It ends at once, without waiting for its pause, with its sampler and the `sleep` of the sampler."""
     with stand_in(shell, tmp_path) as hand:
-        until = time.monotonic() + 5
-        while not any("sleep" in line for line in left_of(hand.process.pid)):
-            assert time.monotonic() < until
+        until(lambda: any("sleep" in line for line in left_of(hand.process.pid)), 10)
         assert hand.process.stdin is not None
         if how == "stop":
             hand.order("stop")
-            hand.kind("E", 1)
+            hand.kind("E")
         elif how == "stdin":
             hand.process.stdin.close()
         elif isinstance(how, signal.Signals):
             hand.process.send_signal(how)
-        hand.process.wait(1)
-        until = time.monotonic() + 0.5
-        while left_of(hand.process.pid) and time.monotonic() < until:
-            time.sleep(0.02)
-        assert not left_of(hand.process.pid)
+        hand.process.wait(10)
+        until(lambda: not left_of(hand.process.pid), 10)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
-    """A mark cuts the pause between two samples short, at any time."""
+    """At any time, not only when the next beat is due."""
     with stand_in(shell, tmp_path) as hand:
-        for _ in range(3):
+        for _ in range(20):
             hand.order("mark here")
-            assert hand.kind("R", 3).payload.startswith(b"0 sample ")
+            assert hand.kind("R").payload.startswith(b"0 sample ")
 
 
-@pytest.mark.parametrize("said", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])
+@pytest.mark.parametrize("printed", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_knows_the_time_without_nanoseconds(shell: str, said: str, tmp_path: Path) -> None:
-    """Seconds are not taken for nanoseconds, however the host's `date` leaves out what it does not know."""
-    (tmp_path / "date").write_text(f"#!/bin/sh\necho {said}\n")
+def test_the_stand_in_works_without_nanoseconds(shell: str, printed: str, tmp_path: Path) -> None:
+    """Seconds are not taken for nanoseconds, whatever the host's `date` prints for an unknown format."""
+    (tmp_path / "date").write_text(f"#!/bin/sh\necho {printed}\n")
     (tmp_path / "date").chmod(0o755)
     with stand_in(shell, tmp_path) as hand:
         assert {frame.wall // 10**9 for frame in hand.frames} == {1_700_000_000}
 
 
-@pytest.mark.parametrize(("shell", "asked", "seconds"), [("dash", 1.1, 2), ("bash", 0.2, 1), ("busybox", 0.2, 1)])
-def test_the_stand_in_samples_in_whole_seconds(shell: str, asked: float, seconds: int, tmp_path: Path) -> None:
-    """Parts of one are rounded up, so that it is never faster than asked; beats fall on the clock."""
-    with stand_in(shell, tmp_path, asked) as hand:
+@pytest.mark.parametrize(("shell", "requested", "seconds"), [("dash", 1.1, 2), ("bash", 0.2, 1), ("busybox", 0.2, 1)])
+def test_the_stand_in_samples_in_whole_seconds(shell: str, requested: float, seconds: int, tmp_path: Path) -> None:
+    """Fractions are rounded up, so that it is never faster than requested; beats fall on the clock."""
+    with stand_in(shell, tmp_path, requested) as hand:
         walls = [hand.kind("R").wall for _ in range(2)]
     assert [round(wall / 1e9) % seconds for wall in walls] == [0, 0]
     assert round((walls[1] - walls[0]) / 1e9) == seconds
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_the_group_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own control group is that of the job where there is one, whatever step of it we are."""
+def test_the_cgroup_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The own cgroup of the agent is that of the Slurm job, if there is one, not of the step."""
     for path, expected in (("/slice/job_7/step_0/user/task_0", "/slice/job_7"), ("/user/session-1", "/user/session-1")):
         root = tmp_path / expected.replace("/", "-") / "cgroup"
         (root / path[1:]).mkdir(parents=True)
@@ -471,8 +573,8 @@ def test_the_group_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pytes
             text = text[text.index("cgroups() {") : text.index("\n}\n", text.index("cgroups() {")) + 3]
             text = text.replace("/sys/fs/cgroup", str(root)).replace("/proc/self/cgroup", str(tmp_path / "own"))
             argv = ["busybox", "sh"] if shell == "busybox" else [shell]
-            told = subprocess.run([*argv, "-c", text + "cgroups own"], capture_output=True, text=True, check=True)
-            found = told.stdout.split()
+            result = subprocess.run([*argv, "-c", text + "cgroups own"], capture_output=True, text=True, check=True)
+            found = result.stdout.split()
         else:
             monkeypatch.setattr(reading, "slurp", lambda *_: (tmp_path / "own").read_text())
             monkeypatch.setattr(os.path, "normpath", _under(root))
@@ -483,7 +585,7 @@ def test_the_group_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(("seconds", "status"), [(1.0, "complete"), (0.2, "partial")])
 def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -> None:
-    """Where it could not keep up with what was asked for, its host is partial for that reason, not for a false one."""
+    """If it cannot sample at the requested interval, its host is partial for that reason and no other."""
     start = 17 * 10**17
     script = Script(tmp_path, ["a"], ["loadavg"], round(seconds * 1e9))
     script.connect(kind="sh")
@@ -498,6 +600,6 @@ def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -
 
 
 def _under(root: Path) -> Callable[[str], str]:
-    """`normpath` on a machine whose control groups lie there."""
+    """`normpath` on a machine whose cgroups are below `root`."""
     real = os.path.normpath
     return lambda path: real(path.replace("/sys/fs/cgroup", str(root)))

@@ -18,7 +18,8 @@ from rollbook.api.finish import finish, open_record
 from rollbook.checks import engine
 from rollbook.cli import cli
 from rollbook.errors import RecordError, UsageError
-from rollbook.journal.log import Journal, unfinished
+from rollbook.journal.state import is_unfinished
+from rollbook.journal.writer import Journal
 from rollbook.protocol.plan import Plan
 from rollbook.records import signing
 from rollbook.records.layout import list_files
@@ -31,7 +32,8 @@ from tests.support.records import host_records
 KEYS = """benchmark_type model command run_datetime num_processes accelerator result_dir parameters override_parameters
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
     command_output_files args invocation_start_time invocation_end_time end_datetime provenance_file metrics"""
-OURS = "exit_code coverage result_files notes phases phase_statistics"
+OURS = """exit_code coverage result_files notes phases phase_statistics verification_text verification_missing
+    verification_round"""
 NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "net_dev", "vmstat", "stat", "identity")
 
 
@@ -188,11 +190,11 @@ def test_an_unfinished_record_is_finished_by_who_reads_it(
     if killed == "before the manifest":
         finish(record, report=False)
         (record / "manifest.json").unlink()
-    assert unfinished(record)
+    assert is_unfinished(record)
     words = [word.format(record=record, out=tmp_path / "out") for word in argv]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert not unfinished(record)
+    assert not is_unfinished(record)
     assert (record / "manifest.json").exists()
     assert table_rows(record / "series" / "loadavg.parquet") == 8
 

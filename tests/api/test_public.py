@@ -11,7 +11,8 @@ import pytest
 
 import rollbook
 from rollbook import errors
-from rollbook.api.keywords import RecordingOptions, TransportOptions
+from rollbook.api.keywords import RecordingOptions
+from rollbook.api.options import TransportOptions
 from rollbook.api.recording import Settings
 
 PUBLIC = {

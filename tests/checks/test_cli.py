@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from rollbook.checks import engine
 from rollbook.checks.rule import Manual, Rule
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.cli.check import command
 from rollbook.errors import RollbookError, UsageError
 from rollbook.files import write_file
@@ -62,11 +62,20 @@ def test_exit_code(snapshot: Path, odd: dict[str, Any], options: list[str], code
 def test_text(snapshot: Path) -> None:
     """Rule, odd hosts, majority and odd value, advice; nothing that a host wrote reaches the terminal as it was."""
     result = check(snapshot, {"n[1-4]": GOOD, "n4": WARN})
-    assert (
-        "warn     thp-mismatch  n4\n         enabled: 3 of 4: madvise; n4: ?[31malways\n         Fix: " in result.stdout
-    )
+    assert result.stdout.splitlines()[:2] == [
+        "warn     thp-mismatch  n4",
+        "         thp: enabled madvise on 3 of 4 hosts; ?[31malways on n4",
+    ]
+    assert "         Fix: 3 of 4 hosts have enabled madvise. Set transparent_hugepage=" in result.stdout
     assert "\x1b" not in result.stdout
-    assert "rules over 4 hosts" in result.stderr
+    assert "1 finding: 0 fail, 1 warn\n" in result.stderr
+    assert "rules over 4 hosts in 1 group: 1 with findings, " in result.stderr
+
+
+def test_nothing_to_check(snapshot: Path) -> None:
+    """The summary says that there are no findings, and no hosts."""
+    assert check(snapshot, {"n[1-4]": GOOD}).stderr.splitlines()[-2] == "no findings"
+    assert "rules over no hosts: 0 with findings, " in check(snapshot, {}).stderr.splitlines()[-1]
 
 
 def test_what_a_finding_leaves_open_is_told(snapshot: Path) -> None:
@@ -105,7 +114,7 @@ def test_silence(snapshot: Path, tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("2999", "2020"))
     result = check(snapshot, {"n[1-4]": GOOD, "n4": FAIL}, "--silence", str(file))
     assert result.exit_code == 1
-    assert "ended on 2020-01-01" in result.stderr
+    assert "expired on 2020-01-01" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -113,15 +122,15 @@ def test_silence(snapshot: Path, tmp_path: Path) -> None:
     [
         ("--silence", '[[silence]]\nrule = "mtu-mismatch"\nreason = "x"\n', "until"),
         ("--silence", '[[silence]]\nrule = "mtu-mismatch"\nuntil = 2999-01-01\n', "reason"),
-        ("--silence", '[[silence]]\nrule = "mtu-mismatch"\nreason = " "\nuntil = 2999-01-01\n', "gives no reason"),
-        ("--silence", '[[silence]]\nrule = "mtu"\nreason = "x"\nuntil = 2999-01-01\n', "no rule is called 'mtu'"),
+        ("--silence", '[[silence]]\nrule = "mtu-mismatch"\nreason = " "\nuntil = 2999-01-01\n', "has no reason"),
+        ("--silence", '[[silence]]\nrule = "mtu"\nreason = "x"\nuntil = 2999-01-01\n', "no rule 'mtu'"),
         ("--expect", '[[expect]]\nfield = "thp.enabled"\n', "exactly one of"),
         ("--expect", '[[expect]]\nfield = "thp.enabled"\nequals = "a"\nmatches = "b"\n', "exactly one of"),
-        ("--expect", '[[expect]]\nfield = "thp.nothing"\nequals = 1\n', r"no source has a field called thp\.nothing"),
+        ("--expect", '[[expect]]\nfield = "thp.nothing"\nequals = 1\n', r"no source has a field thp\.nothing"),
         ("--expect", "[[expect\n", "line 1"),
-        ("--expect", '[[expect]]\nfield = "thp.enabled"\nmatches = "("\n', "not a pattern"),
-        ("--expect", '[[expect]]\nfield = "net_class.mtu.foo"\nequals = 1\n', "no source has a field called"),
-        ("--expect", '[[expect]]\nfield = "thp"\nequals = 1\n', "no source has a field called thp"),
+        ("--expect", '[[expect]]\nfield = "thp.enabled"\nmatches = "("\n', "invalid pattern"),
+        ("--expect", '[[expect]]\nfield = "net_class.mtu.foo"\nequals = 1\n', "no source has a field"),
+        ("--expect", '[[expect]]\nfield = "thp"\nequals = 1\n', "no source has a field thp"),
         ("--silence", "# \xe9t\xe9\n", "can't decode"),
         ("--description", "a: [", "while parsing"),
         ("--description", "a: 2026-99-99", "month must be in"),
@@ -142,13 +151,13 @@ def test_expectations_and_baseline(snapshot: Path, tmp_path: Path) -> None:
     file.write_text('[[expect]]\nfield = "thp.enabled"\nequals = "never"\nreason = "as tuned"\n')
     base.write_bytes(encode(Snapshot.of("2026-07-01T00:00:00Z", host_records({"n[1-2]": FAIL}))))
     result = check(snapshot, {"n[1-2]": GOOD}, "--expect", str(file), "--baseline", str(base))
-    assert "thp.enabled: madvise, expected never (n[1-2])" in result.stdout
-    assert "clocksource.current: jiffies-of-old -> tsc" in result.stdout
+    assert "thp: enabled madvise, expected never (n[1-2])" in result.stdout
+    assert "clocksource: current jiffies-of-old -> tsc" in result.stdout
 
 
 def test_groups_as_typed(snapshot: Path) -> None:
     """A host is in one group, and a group has a name."""
-    for options, why in ((["--group", "n1"], "name=hosts"), (["--group", "a=n1", "--group", "b=n[1-2]"], "two groups")):
+    for options, why in ((["--group", "n1"], "NAME=HOSTS"), (["--group", "a=n1", "--group", "b=n[1-2]"], "two groups")):
         with pytest.raises(UsageError, match=why):
             check(snapshot, {"n[1-2]": GOOD}, *options)
     result = check(snapshot, {"n[1-4]": GOOD, "n4": FAIL}, "--group", "a=n1", "--group", "a=n4", "--group", "b=n[3,33]")
@@ -163,7 +172,7 @@ def test_explain_and_list() -> None:
     assert [title for title in ("Why:", "Example:", "Fix:", "Reference:") if title not in shown] == []
     listed = CliRunner().invoke(command, ["--list"]).stdout.splitlines()
     assert len(listed) == len(engine.rules())
-    with pytest.raises(UsageError, match="no rule is called 'mtu'"):
+    with pytest.raises(UsageError, match="no rule 'mtu'"):
         engine.rule("mtu")
 
 
@@ -176,8 +185,8 @@ def test_this_machine_live() -> None:
     assert outcomes["host-missing"] == "pass"
 
 
-def _always(run: Subject) -> Iterator[Finding]:
-    yield Finding(message=f"{len(run.telling)} hosts")
+def _always(run: RunData) -> Iterator[Finding]:
+    yield Finding(message=f"{len(run.hosts_with_data)} hosts")
 
 
 PLUGGED = Rule("site-rule", "warn", (), _always, Manual("A site's own.", "w", "e", "f", "r"))
@@ -207,10 +216,10 @@ def test_rules_of_other_packages(plugged: list[str], snapshot: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (f"{__name__}:GOOD", "it is a dict, not a Rule"),
+        (f"{__name__}:GOOD", "dict is not a Rule"),
         ("no.such.module:x", "No module named"),
         ("no_rule", "SyntaxError"),
-        ("rollbook.checks.rules.clock_skew", "there is a rule called clock-skew already"),
+        ("rollbook.checks.rules.clock_skew", "a rule clock-skew already exists"),
     ],
 )
 def test_rules_that_cannot_be_used(
@@ -225,7 +234,7 @@ def test_rules_that_cannot_be_used(
 
 
 def test_minimum_memory(tmp_path: Path) -> None:
-    """The least memory of a client is the site's to say; a verdict says which rules it was given without."""
+    """The site sets the least memory of a client; a run that lacks inputs is not judged, which has an exit status."""
     facts = {"meminfo": {"total_kib": 8 << 20, "kib": {"MemTotal": 8 << 20}, "counts": {}}}
     write_file(
         tmp_path / "hosts.json", encode(RecordHosts(started_ns=1, ended_ns=2, start=host_records({"n1": facts})))
@@ -234,6 +243,6 @@ def test_minimum_memory(tmp_path: Path) -> None:
     for options, told in (([], False), (["--minimum-memory", "8"], False), (["--minimum-memory", "8.5"], True)):
         result = CliRunner().invoke(command, [str(tmp_path), *options])
         assert ("Host memory 8.0GB below minimum 8.5GB" in result.stdout) == told
-        verdict = "INVALID" if told else "CLOSED"
-        assert f"MLPerf Storage: {verdict}\n" in result.stdout
-        assert f"{verdict} as far as it can be told: mlperf-dataset-size, " in result.stderr
+        verdict = "INVALID (rules of 2026-07)\n" if told else "not judged; missing: mlperf-command-failed: "
+        assert f"MLPerf Storage: {verdict}" in result.stdout
+        assert result.exit_code == (1 if told else 3)

@@ -42,9 +42,10 @@ def test_two_records(tmp_path: Path) -> None:
     new = snapshot(tmp_path / "b.json", {"n1": FACTS, "n[2-3]": CHANGED, "n9": FACTS})
     result = diff(old, new)
     assert result.exit_code == 1
+    assert result.stderr == "2 of 3 hosts with differences\n"
     assert result.stdout.splitlines() == [
         "n[2-3]",
-        "  thp.enabled: madvise -> always",
+        "  thp: enabled madvise -> always",
         f"only in {old}: n4",
         f"only in {new}: n9",
     ]
@@ -70,15 +71,15 @@ def test_no_host_in_both(tmp_path: Path) -> None:
     """None is called the same, and how to compare any two is said."""
     old, new = snapshot(tmp_path / "a.json", {"n1": FACTS}), snapshot(tmp_path / "b.json", {"n2": FACTS})
     result = diff(old, new)
-    assert (result.exit_code, result.stderr) == (1, "no host is in both; compare two with A:HOST B:HOST\n")
+    assert (result.exit_code, result.stderr) == (1, "no host is on both sides; compare two with A:HOST B:HOST\n")
 
 
 def test_volatile_only_when_asked(tmp_path: Path) -> None:
     """A level of the moment is no difference, unless it is wanted."""
     old = snapshot(tmp_path / "a.json", {"n1": FACTS})
     new = snapshot(tmp_path / "b.json", {"n1": {**FACTS, "loadavg": {**LOAD, "load_1min": 9.0}}})
-    assert diff(old, new).exit_code == 0
-    assert "loadavg.load_1min: 0.1 tasks -> 9.0 tasks" in diff(old, new, "--volatile").stdout
+    assert (diff(old, new).exit_code, diff(old, new).stderr) == (0, "no differences on 1 host\n")
+    assert "loadavg: load_1min 0.1 tasks -> 9.0 tasks" in diff(old, new, "--volatile").stdout
 
 
 def test_two_hosts(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_start_against_end(tmp_path: Path) -> None:
     (tmp_path / "hosts.json").write_bytes(encode(run))
     (tmp_path / "run_1_metadata.json").write_text("{}")
     result = diff(str(tmp_path))
-    assert result.stdout.splitlines() == ["n1", "  thp.enabled: madvise -> always", f"only in start of {tmp_path}: n2"]
+    assert result.stdout.splitlines() == ["n1", "  thp: enabled madvise -> always", f"only in start of {tmp_path}: n2"]
 
 
 def test_hosts_that_gave_nothing(tmp_path: Path) -> None:

@@ -25,13 +25,12 @@ def parse(text: str) -> Uptimes:
 
 SOURCE = File("/proc/uptime", parse, every=1)
 ''',
-    "site_plugs/way.py": """from rollbook.transports.local import Local
+    "site_plugs/way.py": """import dataclasses
+from rollbook.transports.local import Local
 
+@dataclasses.dataclass(frozen=True)
 class Way(Local):
     name = "site"
-
-def way(options):
-    return Way(options.python)
 """,
     "site_plugs/rules.py": """from rollbook.records.findings import Finding
 from rollbook.checks.rule import Manual, Rule
@@ -46,7 +45,7 @@ RULE = Rule("site-uptime", "warn", (Uptimes,), check, Manual("What.", "Why.", "E
     "site_plugs-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: site-plugs\nVersion: 1.0\n",
     "site_plugs-1.0.dist-info/entry_points.txt": (
         "[rollbook.sources]\nuptimes = site_plugs.uptimes\n"
-        "[rollbook.transports]\nsite = site_plugs.way:way\n"
+        "[rollbook.transports]\nsite = site_plugs.way:Way\n"
         "[rollbook.rules]\nsite = site_plugs.rules:RULE\n"
     ),
 }
@@ -59,7 +58,8 @@ def package(tmp_path: Path) -> dict[str, str]:
         path = tmp_path / "site" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    paths = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": paths}
 
 
 def test_a_package_with_all_of_them(tmp_path: Path, package: dict[str, str]) -> None:

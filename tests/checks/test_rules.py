@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from rollbook.checks import declared, engine
-from rollbook.checks.mlperf import whole
+from rollbook.checks.mlperf import positive_integer
 from rollbook.checks.rule import SECTIONS, Manual, Rule
-from rollbook.checks.rules import written
+from rollbook.checks.rules import module_rules
+from rollbook.checks.run_data import RunData, open_run_data
 from rollbook.checks.silence import Silence, apply
-from rollbook.checks.subject import Subject, open_subject
 from rollbook.checks.views import views
 from rollbook.errors import CannotTell
 from rollbook.records.document import Snapshot, encode
@@ -49,17 +49,17 @@ def other_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return [importlib.metadata.EntryPoint(name, value, group) for name, value in entries.items()]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    catalogue.plugged.cache_clear()
+    catalogue.plugins.cache_clear()
     yield
-    catalogue.plugged.cache_clear()
+    catalogue.plugins.cache_clear()
 
 
-RULES = (*written(), *declared.rules())
+RULES = (*module_rules(), *declared.rules())
 
 
-def opened(case: RunCase, directory: Path) -> Subject:
+def opened(case: RunCase, directory: Path) -> RunData:
     """The case's run; on disk where it has files beside its hosts."""
-    run = case.subject()
+    run = case.run_data()
     if case.summary or case.beside:
         run.path = directory / "20260801_120000"
         run.path.mkdir()
@@ -73,11 +73,12 @@ def opened(case: RunCase, directory: Path) -> Subject:
 @pytest.mark.parametrize(("rule", "case"), CASES)
 def test_case(rule: str, case: RunCase, tmp_path: Path) -> None:
     """A rule says of a run exactly what its case states, about exactly these hosts."""
-    result = engine.ask(engine.rule(rule), opened(case, tmp_path))
+    result = engine.evaluate(engine.rule(rule), opened(case, tmp_path))
     told = [finding.message for finding in result.findings] + [result.note]
     assert result.outcome == case.outcome, told
     assert sorted({host for finding in result.findings for host in finding.hosts}) == sorted(case.hosts)
     assert case.says in "\n".join(told)
+    assert case.advice in "\n".join(finding.advice for finding in result.findings)
     if case.when is not None:
         evidence = result.findings[0].evidence
         assert [evidence[name] for name in ("start_ns", "end_ns") if name in evidence] == case.when
@@ -123,7 +124,7 @@ def test_declared_fields_exist() -> None:
             view, _, field = pattern.partition(".")
             if view != "*":
                 assert view in known, f"{name}: {pattern}"
-                fields = compare_of(known[view].declared.row_type)
+                fields = compare_of(known[view].definition.row_type)
                 assert not field or "*" in field or field in fields, f"{name}: {pattern}"
 
 
@@ -141,7 +142,7 @@ def test_only_the_rest_is_left_to_the_general_rule() -> None:
 def test_every_count_of_errors_has_a_rule() -> None:
     """A source that declares an error count is watched over the run, under a name."""
     for view in views():
-        for field, how in view.counted.items():
+        for field, how in view.error_counters.items():
             rule = declared.rule_for("rose", f"{view.name}.{field}" + ".x" * how.columns)
             assert rule != "error-count-rose", f"{view.name}.{field}"
 
@@ -152,37 +153,37 @@ def test_a_rule_may_need_a_source_of_another_package() -> None:
     class Unknown(Facts):
         """What nobody reads."""
 
-    def old(run: Subject) -> Iterator[Finding]:
+    def old(run: RunData) -> Iterator[Finding]:
         yield from (Finding(message=fabric.version) for _, fabric in run.each(Fabric))
 
     rule = Rule("site-old", "warn", (Fabric,), old, Manual("", "", "", "", ""))
-    run = RunCase(about="", outcome="", start={"n1": {"site_fabric": {"version": "1.0"}}}).subject()
-    assert engine.ask(rule, run).outcome == "warn"
-    bare = RunCase(about="", outcome="", start={"n1": {}}).subject()
-    assert engine.ask(rule, bare).note == "site_fabric was not read"
-    lacking = engine.ask(dataclasses.replace(rule, needs=(Unknown,)), run)
+    run = RunCase(about="", outcome="", start={"n1": {"site_fabric": {"version": "1.0"}}}).run_data()
+    assert engine.evaluate(rule, run).outcome == "warn"
+    bare = RunCase(about="", outcome="", start={"n1": {}}).run_data()
+    assert engine.evaluate(rule, bare).note == "site_fabric was not read"
+    lacking = engine.evaluate(dataclasses.replace(rule, needs=(Unknown,)), run)
     assert lacking.outcome == "could-not-tell"
-    assert "which no source gives" in lacking.note
+    assert "no source gives" in lacking.note
 
 
 def test_a_rule_that_breaks_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it raises, what it found before stands, and without any finding it could not tell."""
 
-    def broken(run: Subject) -> Iterator[Finding]:
-        yield from (Finding(message="old", hosts=[host.name]) for host in run.telling)
+    def broken(run: RunData) -> Iterator[Finding]:
+        yield from (Finding(message="old", hosts=[host.name]) for host in run.hosts_with_data)
         raise ZeroDivisionError("no such thing")
 
     rule = Rule("site-broken", "warn", (), broken, Manual("", "", "", "", ""))
     monkeypatch.setattr(engine, "rules", lambda: (rule, *RULES))
-    run = RunCase(about="", outcome="", start={"n1": {}}).subject()
+    run = RunCase(about="", outcome="", start={"n1": {}}).run_data()
     (result,) = (one for one in engine.check(run).rules if one.id == "site-broken")
-    assert (result.outcome, result.note) == ("warn", "the rule broke: ZeroDivisionError('no such thing')")
-    assert engine.ask(rule, Subject(RecordHosts(started_ns=0, ended_ns=0))).outcome == "could-not-tell"
+    assert (result.outcome, result.note) == ("warn", "error in the rule: ZeroDivisionError('no such thing')")
+    assert engine.evaluate(rule, RunData(RecordHosts(started_ns=0, ended_ns=0))).outcome == "could-not-tell"
 
 
 def test_rules_on_nothing_never_pass() -> None:
     """Without any host, no rule about hosts passes."""
-    empty = Subject(RecordHosts(started_ns=0, ended_ns=0))
+    empty = RunData(RecordHosts(started_ns=0, ended_ns=0))
     passed = {one.id for one in engine.check(empty).rules if one.outcome == "pass"}
     assert passed == {"host-missing"}, "nobody was asked for"
 
@@ -192,7 +193,7 @@ def test_unread_sources_never_pass() -> None:
     facts = {"identity": {"hostname": "x", "kernel_release": "6"}}
     unread = [name for name in catalogue.NAMES if name != "identity"]
     case = RunCase(about="", outcome="", start={"n[1-4]": facts}, unread=unread)
-    results = {one.id: one.outcome for one in engine.check(case.subject()).rules}
+    results = {one.id: one.outcome for one in engine.check(case.run_data()).rules}
     assert {name for name, outcome in results.items() if outcome == "pass"} <= {
         "host-missing",
         "host-partial",
@@ -201,6 +202,51 @@ def test_unread_sources_never_pass() -> None:
         "boot-id-duplicate",
     }
     assert results["mtu-mismatch"] == results["memory-mismatch"] == "could-not-tell"
+
+
+def test_one_machine_under_two_names_is_reported_once() -> None:
+    """It is not compared with itself, and none of its ids is a duplicate; a clone with its own boot still is."""
+
+    def host(number: int, machine_id: int, mtu: int = 1500) -> dict[str, Any]:
+        card = {"interface_name": "eth0", "kind": "physical", "driver": "e", "mtu": mtu, "address": f"00:0{number}"}
+        return {
+            "identity": {
+                "hostname": f"n{number}",
+                "kernel_release": "6.8.0",
+                "boot_id": f"0000000{number}-0000-4000-8000-000000000000",
+                "machine_id": str(machine_id) * 32,
+            },
+            "addresses": {"ipv4": [f"10.0.0.{number}"], "ipv6": []},
+            "net_class": [card],
+            "dmi": {"product_serial": f"S{number}"},
+        }
+
+    hosts = {"n1": host(1, 1), "n2": host(2, 2), "n3": host(3, 3), "n3-ib": host(3, 3, mtu=9000)}
+    found = engine.check(RunCase(about="", outcome="", start=hosts).run_data())
+    assert {rule.id: rule.findings[0].hosts for rule in found.rules if rule.findings} == {
+        "boot-id-duplicate": ["n3", "n3-ib"]
+    }
+    assert found.counts == {"fail": 1, "warn": 0}
+    assert [group.hosts for group in found.groups] == [["n1", "n2", "n3"]]
+    found = engine.check(RunCase(about="", outcome="", start={**hosts, "n4": host(4, 3)}).run_data())
+    assert {rule.id: rule.findings[0].hosts for rule in found.rules if rule.findings} == {
+        "boot-id-duplicate": ["n3", "n3-ib"],
+        "machine-id-duplicate": ["n3", "n4"],
+    }
+
+
+def test_findings_and_rules_are_counted_apart() -> None:
+    """One rule with two findings is one outcome and two findings; silenced findings do not count."""
+    other = {"clocksource": {"current": "acpi_pm", "available": []}}
+    hosts = {"n1": {"clocksource": {"current": "hpet", "available": []}}, "n2": other}
+    one = Silence(rule="clocksource-slow", hosts="n2", reason="old boards", until=dt.date(2026, 8, 1))
+    run = RunCase(about="", outcome="", groups={"a": ["n1"], "b": ["n2"]}, start=hosts).run_data()
+    for silences, counts in (([], {"fail": 0, "warn": 2}), ([one], {"fail": 0, "warn": 1})):
+        found = engine.check(run, silences, dt.date(2026, 8, 1))
+        assert found.outcomes["warn"] == 1
+        assert found.counts == counts
+        assert (len(found.failures), len(found.warnings)) == (0, counts["warn"])
+        assert msgspec.json.decode(encode(found))["counts"] == counts
 
 
 def test_silence_needs_all_hosts_and_an_end_that_is_not_past() -> None:
@@ -227,14 +273,14 @@ def test_the_record_may_be_where_we_are(tmp_path: Path, monkeypatch: pytest.Monk
     assert run.path is not None
     monkeypatch.chdir(run.path)
     run.path = Path()
-    assert engine.ask(engine.rule("mlperf-gap"), run).outcome == "fail"
+    assert engine.evaluate(engine.rule("mlperf-gap"), run).outcome == "fail"
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, None, "many", [], 0, -1])
 def test_counts_that_are_none(value: Any) -> None:
     """What other tools wrote in place of a count could not tell."""
     with pytest.raises(CannotTell, match="num_processes"):
-        whole(value, "num_processes")
+        positive_integer(value, "num_processes")
 
 
 def test_a_silenced_finding_is_no_pass_for_what_was_not_read() -> None:
@@ -243,7 +289,7 @@ def test_a_silenced_finding_is_no_pass_for_what_was_not_read() -> None:
     silent: dict[str, Any] = {"@readings": {}}
     one = Silence(rule="clocksource-slow", reason="old boards", until=dt.date(2026, 8, 1))
     for hosts, outcome in (({"n1": slow}, "pass"), ({"n1": slow, "n2": silent}, "could-not-tell")):
-        found = engine.check(RunCase(about="", outcome="", start=hosts).subject(), [one], dt.date(2026, 8, 1))
+        found = engine.check(RunCase(about="", outcome="", start=hosts).run_data(), [one], dt.date(2026, 8, 1))
         assert [rule.outcome for rule in found.rules if rule.id == "clocksource-slow"] == [outcome]
 
 
@@ -251,4 +297,4 @@ def test_a_snapshot_file_is_a_subject(tmp_path: Path) -> None:
     """What `snapshot -o NAME.json` writes can be checked."""
     hosts = host_records({"n[1-2]": {"thp": {"enabled": "always"}}})
     (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
-    assert [host.name for host in open_subject(tmp_path / "s.json").telling] == ["n1", "n2"]
+    assert [host.name for host in open_run_data(tmp_path / "s.json").hosts_with_data] == ["n1", "n2"]

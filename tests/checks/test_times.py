@@ -36,9 +36,9 @@ def test_a_finding_points_to_the_time_of_the_rise(tmp_path: Path) -> None:
         outcome="warn",
         start={"n[1-2]": {"thermal_throttle": {"core": 5, "package": 7}}},
         end={"n1": {"thermal_throttle": {"core": 5, "package": 7}}, "n2": {"thermal_throttle": {"package": 12}}},
-    ).subject()
+    ).run_data()
     run.path = tmp_path
-    (finding,) = engine.ask(engine.rule("cpu-throttled"), run).findings
+    (finding,) = engine.evaluate(engine.rule("cpu-throttled"), run).findings
     assert finding.hosts == ["n2"]
     assert finding.evidence == {"start_ns": 10 * SECOND, "end_ns": 30 * SECOND}
 

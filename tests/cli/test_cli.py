@@ -126,7 +126,7 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "-w", "node[1-200000]"], "100,000"),
         (["hosts", "-w", "-oProxyCommand=id"], "\n  ^"),
         (["hosts", "-w", "a\x1b[2Jb"], "a?[2Jb"),
-        (["hosts", "-w", "a", "-x", "a"], "no host is left"),
+        (["hosts", "-w", "a", "-x", "a"], "all hosts were excluded"),
         (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
         (["hosts", "--frobnicate"], "No such option"),
         (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),
@@ -143,8 +143,8 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["watch", "--interval", "1e300"], "--interval"),
         (["watch", "--interval", "nan"], "--interval"),
         (["watch", "--speed", "inf"], "--speed"),
-        (["snapshot", "--via", "slurm", "--slurm-args", "'"], "'--slurm-args': ' cannot be read: No closing quotation"),
-        (["snapshot", "--mpi-args", '"'], "'--mpi-args': \" cannot be read: No closing quotation"),
+        (["snapshot", "--via", "slurm", "--slurm-args", "'"], '--slurm-args "\'": No closing quotation'),
+        (["snapshot", "--mpi-args", '"'], "--mpi-args '\"': No closing quotation"),
         (["check", "/", "-w", "n1"], "name hosts or a record, not both"),
         (["check", "/", "-x", "n1"], "name hosts or a record, not both"),
         (["check", "/", "--timeout", "60"], "--timeout would have no effect: a record is read"),
@@ -337,7 +337,7 @@ def test_a_python_that_does_not_run(rollbook: Rollbook, python: list[str], *, to
     """Where one was named and the stand-in read the hosts, that is said."""
     hosts = {"a1": FINE, "b1": FakeHost(pages=linux("b"), python=None), "b2": FakeHost(pages=linux("b"), python=None)}
     result = rollbook("snapshot", *SOURCES, *python, hosts=hosts)
-    assert ("b[1-2]: /no did not run; read by the shell stand-in\n" in result.err) == told
+    assert ("b[1-2]: /no did not run; the shell stand-in was used\n" in result.err) == told
 
 
 def test_schemas_can_fail(rollbook: Rollbook) -> None:

@@ -18,6 +18,7 @@ import rollbook
 from rollbook.checks.verify import verify
 from rollbook.records.document import encode
 from rollbook.records.record import Record
+from tests.support.waits import until_sampled
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
@@ -119,7 +120,7 @@ def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signa
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.5)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (5, "caught\n"), err
     assert only_record(tmp_path).hosts.end[0].status == "complete"
 
@@ -393,7 +394,7 @@ def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -
     """After kill -9 `recover` gives every flushed beat, and no agent is left."""
     argv = [*ROLLBOOK, "record", *QUICK]
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
-        time.sleep(4)
+        until_sampled(tmp_path / "out", hosts=1, samples=8)
         process.kill()
     [path] = (tmp_path / "out" / "record").iterdir()
     done = subprocess.run([*ROLLBOOK, "recover", str(path)], capture_output=True, text=True, check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import fcntl
+import functools
 import os
 import pty
 import re
@@ -15,11 +16,13 @@ import sys
 import termios
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from rollbook.collect.command import _written
+from rollbook.collect import command
 from rollbook.records.record import Record
+from tests.support.waits import until
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 RUN = [*ROLLBOOK, "run", "--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
@@ -168,17 +171,26 @@ def test_size_without_a_terminal_to_read_from(tmp_path: Path) -> None:
 
 def test_job_control(tmp_path: Path) -> None:
     """Ctrl-Z stops command and recorder, `fg` lets both go on; no host is taken for lost meanwhile."""
+    silence = 3.0
+    main = f"from rollbook.cli import main; from rollbook.collect import stream; stream.SILENCE = {silence}; main()"
     terminal = Terminal(tmp_path, ["bash", "--norc", "--noediting", "-i"])
     script = "echo rea''dy; i=0; while [ $i -lt 40 ]; do sleep 0.1; i=$((i+1)); done; exit 7"
     line = " ".join(
-        ["PS1=; set -m;", *(f"'{word}'" for word in RUN), "--", "sh", "-c", f'"{script}"'.replace("$", "\\$")]
+        [
+            "PS1=; set -m;",
+            *(f"'{main if word == ROLLBOOK[2] else word}'" for word in RUN),
+            "--",
+            "sh",
+            "-c",
+            f'"{script}"'.replace("$", "\\$"),
+        ]
     )
     terminal.type(line.encode() + b"\n")
     terminal.until(b"ready")
     time.sleep(1.0)
     terminal.type(CTRL_Z)
     terminal.until(b"Stopped")
-    time.sleep(18)  # longer than an agent may be silent
+    time.sleep(silence + 2)  # longer than an agent may be silent
     terminal.type(b"fg\n")
     terminal.until(b"record in")
     terminal.type(b"echo co''de $?\n")
@@ -212,12 +224,19 @@ def test_what_is_typed_is_the_commands(tmp_path: Path) -> None:
     assert re.findall(rb"secret", terminal.text) == [b"secret"]
 
 
+def filled(pipe: IO[bytes], size: int) -> bool:
+    """Whether there are so many bytes to read."""
+    return bool(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] >= size)
+
+
 def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
     """Output that waits in a pipe when the command ends is shown in full."""
     argv = [*RUN, "--", "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x"]
     with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        time.sleep(6)
+        full = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ)
+        until(functools.partial(filled, process.stdout, full))
+        time.sleep(2 * command.QUIET)  # long enough for output that stays away to be given up
         data = process.stdout.read()
     assert process.returncode == 0
     assert len(data) == 300_000
@@ -229,7 +248,7 @@ def test_an_output_that_does_not_block_loses_nothing() -> None:
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     with os.fdopen(theirs, "rb") as reader, concurrent.futures.ThreadPoolExecutor(1) as threads:
-        written = threads.submit(_written, ours, b"x" * 300_000)
+        written = threads.submit(command._write_all, ours, b"x" * 300_000)
         written.add_done_callback(lambda _: os.close(ours))
         time.sleep(0.2)  # until the pipe is full
         assert len(reader.read()) == 300_000

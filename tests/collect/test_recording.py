@@ -1,9 +1,10 @@
-"""Recordings of scripted hosts: what one of them does costs no other, and the record says what became of it."""
+"""Recordings of scripted hosts: no host affects another, and the record has the status of each."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 import resource
 import zlib
@@ -13,15 +14,16 @@ from pathlib import Path
 import pytest
 
 from rollbook.agent.wire import binary, text
-from rollbook.collect import file_limit as descriptors
-from rollbook.collect import stream, streams
+from rollbook.collect import file_limit, stream, streams
 from rollbook.collect.command import Command
 from rollbook.collect.gather import gather
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
 from rollbook.errors import Busy, Refused
 from rollbook.hosts import Host
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
+from rollbook.journal.samples import HostSamples, Segments
+from rollbook.journal.survey import survey
 from rollbook.protocol.plan import Plan
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import RecordHosts
@@ -33,7 +35,7 @@ from rollbook.transports.launcher import Launcher
 
 PLAN = Plan.of([catalogue.source(name) for name in ("identity", "uptime", "meminfo", "loadavg")])
 ABOUT = {"type": "record", "stamp": "", "argv": [], "args": {}}
-TURNED_AWAY = "sshd closed the connection before login (MaxStartups)"
+BUSY = "sshd closed the connection before login (MaxStartups)"
 line = text("9")
 Meanwhile = Callable[[Recorder], Awaitable[None]]
 
@@ -41,7 +43,7 @@ Meanwhile = Callable[[Recorder], Awaitable[None]]
 def record(
     raw: Path, fake: Fake, *, interval: float = 0.1, timeout: float = 5.0, during: Meanwhile | None = None
 ) -> RecordHosts:
-    """Record all hosts of a script for a moment, or while something is done; no agent may live on."""
+    """Record all hosts of a script for a moment, or while `during` runs; no agent may remain."""
 
     async def main() -> None:
         hosts = [Host(name) for name in fake.hosts]
@@ -59,55 +61,55 @@ def record(
 
 def events(raw: Path, name: str) -> list[dict[str, object]]:
     """The events of that name in a journal."""
-    found = [entry.event for entry in read(raw / "raw")]
+    found = [entry.event for entry in Reader(raw / "raw")]
     return [event for event in found if event is not None and event["event"] == name]
 
 
-def test_a_host_that_turns_us_away_at_first(tmp_path: Path) -> None:
-    """It is tried again before the run begins, gives its start facts, and says what happened."""
-    busy = FakeHost(pages=linux("b"), fails=Busy(TURNED_AWAY), failures=2)
+def test_a_host_that_is_busy_at_first(tmp_path: Path) -> None:
+    """It is retried before the run starts, sends its start facts, and lists the failed attempts."""
+    busy = FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)
     hosts = record(tmp_path, Fake({"a": FakeHost(pages=linux("a")), "b": busy}))
     assert [(host.status, len(host.facts)) for host in hosts.start] == [("complete", 4)] * 2
-    assert [host.attempts for host in hosts.start] == [[], [TURNED_AWAY] * 2]
+    assert [host.attempts for host in hosts.start] == [[], [BUSY] * 2]
     assert [(host.status, bool(host.samples)) for host in hosts.series] == [("complete", True)] * 2
 
 
-def test_a_host_that_comes_late_gives_its_start_facts_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When its time is up the run begins without it; its first connection that works brings the facts."""
-    monkeypatch.setattr(stream, "FIRST_WAIT", 0.05)
+def test_start_facts_of_a_late_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its timeout the run starts without it; its first successful connection delivers the facts."""
+    monkeypatch.setattr(stream, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(stream, "FIRST_BUSY", 10.0)
-    fake = Fake({"a": FakeHost(pages=linux("a")), "b": FakeHost(pages=linux("b"), fails=Busy(TURNED_AWAY), failures=2)})
+    fake = Fake({"a": FakeHost(pages=linux("a")), "b": FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)})
     hosts = record(tmp_path, fake, timeout=2.0, during=lambda _: asyncio.sleep(0.8))
     assert len(events(tmp_path, "lost")) == 2
     assert [(host.status, len(host.facts)) for host in hosts.start] == [("complete", 4)] * 2
     assert [(host.status, len(host.facts)) for host in hosts.end] == [("complete", 4)] * 2
 
 
-def test_a_journal_begins_twice(tmp_path: Path) -> None:
-    """Far apart, so that no damage at one place takes from all entries whose they are."""
+def test_a_journal_has_two_begin_events(tmp_path: Path) -> None:
+    """They are far apart, so that damage at one place does not lose the list of hosts."""
     record(tmp_path, Fake({"a": FakeHost(pages=linux("a"))}))
     first, again = events(tmp_path, "begin")
     assert first == again
 
 
-def test_login_and_start_facts_have_one_time_together(tmp_path: Path) -> None:
-    """A host that takes most of its time to answer has the rest for its facts, and holds up the run no longer."""
+def test_login_and_start_facts_share_a_timeout(tmp_path: Path) -> None:
+    """A host that answers slowly has the rest of its timeout for its facts; the run does not wait longer."""
     fake = Fake({"slow": FakeHost(pages=linux("slow"), delay=0.5, pace=0.5)})
     hosts = record(tmp_path, fake, interval=0, timeout=1.2)
     assert hosts.start[0].status == "partial"
     assert hosts.start[0].facts.keys() == {"identity"}
 
 
-def test_who_looks_on_is_told_of_the_start_facts(tmp_path: Path) -> None:
-    """Once of each host, with what became of it; what happens to it later is another matter."""
-    told: list[str] = []
+def test_progress_is_called_for_the_start_facts(tmp_path: Path) -> None:
+    """Once for each host, with its status; later events of the host do not count."""
+    calls: list[str] = []
 
     class View:
         def begun(self, host: Host) -> None:
-            told.append(f"{host.name} begun")
+            calls.append(f"{host.name} begun")
 
-        def done(self, record: HostResult) -> None:
-            told.append(f"{record.name} {record.status} {record.reason}".strip())
+        def done(self, result: HostResult) -> None:
+            calls.append(f"{result.name} {result.status} {result.reason}".strip())
 
     scripts = {
         "good": FakeHost(pages=linux("good")),
@@ -122,21 +124,21 @@ def test_who_looks_on_is_told_of_the_start_facts(tmp_path: Path) -> None:
             tmp_path, hosts, lambda _: fake, PLAN, interval=0.1, about=ABOUT, timeout=1.2, progress=View()
         ) as recorder:
             await recorder.ready()
-            assert len(told) == 6
+            assert len(calls) == 6
             await asyncio.sleep(1.2)
 
     asyncio.run(main())
-    *others, slow = sorted(told)
+    *others, slow = sorted(calls)
     assert others == ["gone begun", "gone refused key rejected", "good begun", "good complete", "slow begun"]
     assert re.fullmatch(
         "slow partial the start facts were not finished within 1.2 s; [1-4] of 4 sources missing", slow
     ), slow
 
 
-def test_the_stand_in_is_asked_before_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says nothing by itself where no series is taken: one connection lasts for the whole run all the same."""
+def test_the_stand_in_is_pinged_before_it_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a series it sends frames only when pinged: one connection lasts for the whole run."""
     monkeypatch.setattr(stream, "SILENCE", 0.4)
-    monkeypatch.setattr(stream, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(stream, "CHECK_EVERY", 0.05)
     fake = Fake({"sh": FakeHost(pages=linux("sh"), python=None)})
     hosts = record(tmp_path, fake, interval=0, during=lambda _: asyncio.sleep(1.0))
     assert fake.opened["sh"] == 1
@@ -144,14 +146,14 @@ def test_the_stand_in_is_asked_before_it_is_given_up(tmp_path: Path, monkeypatch
     assert [host.status for host in hosts.start + hosts.end] == ["complete"] * 2
 
 
-def test_a_host_that_speaks_is_not_given_up_for_late_pongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They wait behind its samples, or are lost: one connection lasts, and the clock is measured again later."""
+def test_late_pongs_do_not_lose_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pongs may be late or lost: the connection stays, and the clock is measured again later."""
     monkeypatch.setattr(stream, "SILENCE", 0.2)
-    monkeypatch.setattr(stream, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(stream, "CHECK_EVERY", 0.05)
     monkeypatch.setattr(stream, "CLOCK_EVERY", 0.6)
 
     class Late(Fake):
-        """The pong after those of the start never comes."""
+        """The pong after those of the start is lost."""
 
         async def open(self, host: Host) -> FakeChannel:
             channel = await super().open(host)
@@ -166,17 +168,52 @@ def test_a_host_that_speaks_is_not_given_up_for_late_pongs(tmp_path: Path, monke
     assert len(events(tmp_path, "clock")) > 1
 
 
-GARBAGE = "the host sends garbage; look at what its login files print for sessions without a terminal"
+def test_a_key_frame_is_requested_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lost frame costs its own sample and the next one, not all until the next regular key frame."""
+    orders: list[str] = []
+
+    class Lossy(Fake):
+        """The third sample is lost."""
+
+        async def open(self, host: Host) -> FakeChannel:
+            channel = await super().open(host)
+            obey, answer, seen = channel._obey, channel._answers.feed_data, itertools.count()
+
+            def note(order: Sequence[str]) -> None:
+                orders.append(order[0])
+                obey(order)
+
+            monkeypatch.setattr(channel, "_obey", note)
+            monkeypatch.setattr(
+                channel._answers,
+                "feed_data",
+                lambda data: None if data[12:13] == b"S" and next(seen) == 2 else answer(data),
+            )
+            return channel
+
+    record(tmp_path, Lossy({"a": FakeHost(pages=linux("a"))}), during=lambda _: asyncio.sleep(1.0))
+    assert orders.count("key") == 1
+    found = survey(tmp_path / "raw")
+    files = Segments(found)
+    samples = HostSamples(found, found.hosts[0], files)
+    decoded = list(samples)
+    files.close()
+    assert len(found.hosts[0].restarts) == 1
+    assert len(samples.undecodable) == 2, "both sources of the beat after the lost one"
+    assert len(decoded) > 2 * 6
+
+
+GARBAGE = "the host sends garbage; check what its login files print in sessions without a terminal"
 BOMB = zlib.compress(b"1 start ok 1 \n" + bytes(15 << 20))
 HOSTILE = {
     "digits": line(b"R", 0, 1, 1, b"9" * 5000 + b" start ok 1 \n"),
     "seconds": line(b"R", 0, 1, 1, b"1 start ok " + b"9" * 5000 + b" \n"),
-    "more than asked for": line(b"Z", 0, 1, 1, zlib.compress(b"1 start ok 1 \nok 3000000 x\n" + bytes(3_000_000))),
+    "more than the limit": line(b"Z", 0, 1, 1, zlib.compress(b"1 start ok 1 \nok 3000000 x\n" + bytes(3_000_000))),
     "bombs": b"".join(line(b"Z", seq, 1, 1, BOMB) for seq in range(3)),
     "phases": b"".join(line(b"D", seq, 1, 1, b"%d" % seq) for seq in range(50)) + line(b"D", 50, 1, 1, b"\xff"),
     "phases of readings": b"".join(line(b"R", n, 1, 1, b"1 %d ok 1 \nok 1 x\ny" % n) for n in range(50)),
     "pongs": b"".join(line(b"P", seq, 1, 1, b"%d" % seq) for seq in range(50)),
-    "a clock that no host has": line(b"P", 0, 1 << 63, 1 << 63, b"1") + binary(b"B", 1, (1 << 64) - 1, 1 << 63, b""),
+    "an impossible clock": line(b"P", 0, 1 << 63, 1 << 63, b"1") + binary(b"B", 1, (1 << 64) - 1, 1 << 63, b""),
     "numbers out of range": line(b"B", 9_999_999_999, 99_999_999_999_999_999_999, 1, b""),
     "hellos": b"".join(line(b"H", seq, 1, 1, b"") for seq in range(5)),
     "no such source": line(b"R", 0, 1, 1, b"99 start ok 1 \n"),
@@ -185,23 +222,23 @@ HOSTILE = {
 }
 
 
-def test_what_hosts_say_costs_no_other(tmp_path: Path) -> None:
-    """Frames that are whole and mean nothing, or harm: the honest host is complete and the record can be finished."""
-    evil = {name: FakeHost(pages=linux(name), says=said) for name, said in HOSTILE.items()}
-    hosts = record(tmp_path, Fake({**evil, "fine": FakeHost(pages=linux("fine"))}))
+def test_hostile_frames_affect_no_other_host(tmp_path: Path) -> None:
+    """With valid frames that have hostile content, the honest host is complete and the record can be finished."""
+    hostile = {name: FakeHost(pages=linux(name), says=frames) for name, frames in HOSTILE.items()}
+    hosts = record(tmp_path, Fake({**hostile, "fine": FakeHost(pages=linux("fine"))}))
     assert [host.status for host in (hosts.start[-1], hosts.end[-1], hosts.series[-1])] == ["complete"] * 3
-    became = {host.name: (host.status, host.reason) for host in hosts.start}
-    assert became.pop("bombs") == ("failed", GARBAGE)
-    assert {status for status, _ in became.values()} == {"complete"}, became
+    results = {host.name: (host.status, host.reason) for host in hosts.start}
+    assert results.pop("bombs") == ("failed", GARBAGE)
+    assert {status for status, _ in results.values()} == {"complete"}, results
 
 
-def test_nothing_that_was_not_asked_for_is_kept() -> None:
-    """Readings, ends of phases and answers to pings are counted as what they are, or as nothing."""
-    unasked = b"".join(HOSTILE[name] for name in ("phases of readings", "phases", "pongs"))
+def test_unrequested_frames_are_not_kept() -> None:
+    """Readings, ends of phases and pongs count only if they were requested."""
+    unrequested = b"".join(HOSTILE[name] for name in ("phases of readings", "phases", "pongs"))
     numbered = b"".join(line(b"RDP"[n % 3 : n % 3 + 1], 1000 + n, 1, 1, b"1 p%d ok 1 \n" % n) for n in range(99))
 
     async def main() -> Session:
-        fake = Fake({"x": FakeHost(pages=linux("x"), says=unasked + numbered)})
+        fake = Fake({"x": FakeHost(pages=linux("x"), says=unrequested + numbered)})
         async with Session(Host("x"), fake, PLAN) as session:
             await session.greet()
             await session.read_all("now")
@@ -215,23 +252,23 @@ def test_nothing_that_was_not_asked_for_is_kept() -> None:
     assert session._phases == {b"now"}
 
 
-def test_an_error_of_ours_is_the_hosts_failure(tmp_path: Path) -> None:
-    """A transport that raises what nobody expects costs its own host; that is tried again, as after any loss."""
+def test_an_unexpected_error_fails_one_host(tmp_path: Path) -> None:
+    """A transport that raises an unexpected error fails its own host only, which is retried as after any loss."""
 
     class Broken(Fake):
         async def open(self, host: Host) -> object:  # type: ignore[override]
             if host.name == "a":
-                raise LookupError("a slip")
+                raise LookupError("a bug")
             return await super().open(host)
 
     hosts = record(tmp_path, Broken({"a": FakeHost(), "b": FakeHost(pages=linux("b"))}))
     assert [host.status for host in hosts.start] == ["failed", "complete"]
-    assert "a slip" in hosts.start[0].reason
+    assert "a bug" in hosts.start[0].reason
 
 
 @pytest.mark.parametrize("before", [0.0, 0.3])
 def test_a_journal_that_fails_ends_all_streams(tmp_path: Path, before: float) -> None:
-    """Nobody is visited again and again for a record that cannot be written; the end comes without an error."""
+    """Hosts are not reconnected for a record that cannot be written; the recording ends without an error."""
     fake = Fake({"a": FakeHost(pages=linux("a"))})
 
     async def fail(recorder: Recorder) -> None:
@@ -242,15 +279,15 @@ def test_a_journal_that_fails_ends_all_streams(tmp_path: Path, before: float) ->
     assert fake.opened["a"] == 1
 
 
-def test_who_is_in_a_hurry_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cancelled while a launcher is being ended, the journal is closed all the same."""
+def test_a_cancelled_end_closes_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the recorder is cancelled while it ends a launcher, the journal is unlocked."""
 
     @contextlib.asynccontextmanager
-    async def lasting(*_: object) -> AsyncIterator[None]:
+    async def slow(*_: object) -> AsyncIterator[None]:
         yield
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(streams, "launching", lasting)
+    monkeypatch.setattr(streams, "launching", slow)
     fake = Fake({"a": FakeHost(pages=linux("a"))})
 
     async def main() -> None:
@@ -268,16 +305,16 @@ def test_who_is_in_a_hurry_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def few_files() -> Iterator[int]:
-    """A low limit on open files, for as long as the test takes."""
+    """A low limit on open files during the test."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
     yield 64
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    descriptors._before.clear()
+    file_limit._before.clear()
 
 
 def test_many_hosts_at_a_low_limit(tmp_path: Path, few_files: int) -> None:
-    """There is room for the files of as many hosts as are held at once; the command finds the limit that it would."""
+    """The limit is raised for the hosts in parallel; the wrapped command has the original limit."""
     fake = Fake({f"n{number}": FakeHost(pages=linux("n")) for number in range(40)})
     hosts = [Host(name) for name in fake.hosts]
     asyncio.run(gather(hosts, lambda _: fake, Plan(()), fanout=20))
@@ -290,16 +327,16 @@ def test_many_hosts_at_a_low_limit(tmp_path: Path, few_files: int) -> None:
         logs = (tmp_path / "out", tmp_path / "err")
         command = Command(["sh", "-c", "ulimit -n"], logs, {})
         assert await command.wait() == 0
-        await command.drained()
+        await command.drain()
         return logs[0].read_text()
 
     assert asyncio.run(limit()) == f"{few_files}\n"
 
 
 def test_all_hosts_of_a_launcher_at_a_low_limit(few_files: int) -> None:
-    """Its agents come back all at once, however few hosts are looked at side by side."""
+    """All its agents connect at once, whatever the fan-out."""
 
-    class Nobody(Launcher):
+    class Failing(Launcher):
         async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
             del hosts, program
             return ["false"]
@@ -307,7 +344,7 @@ def test_all_hosts_of_a_launcher_at_a_low_limit(few_files: int) -> None:
         def variables(self) -> tuple[str, str]:
             return "RANK", "NODE"
 
-    launcher = Nobody()
-    records = asyncio.run(gather([Host(f"n{n}") for n in range(90)], lambda _: launcher, Plan(()), fanout=2))
-    assert {record.status for record in records} == {"failed"}
+    launcher = Failing()
+    results = asyncio.run(gather([Host(f"n{n}") for n in range(90)], lambda _: launcher, Plan(()), fanout=2))
+    assert {result.status for result in results} == {"failed"}
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= few_files + 90 * 4

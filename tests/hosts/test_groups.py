@@ -70,7 +70,7 @@ def test_group(text: str, hosts: str) -> None:
     [
         ("n1,@nosuch", 3, "@nosuch.*nodeset -L"),
         ("@nosource:x", 0, "@nosource:x: .*nosource.*nodeset -L"),
-        ("n1 @odd:x", 3, "@odd:x holds what is no host: a host name cannot hold ';'"),
+        ("n1 @odd:x", 3, "@odd:x has a member that is not a host name: a host name cannot hold ';'"),
     ],
 )
 @pytest.mark.usefixtures("site")
@@ -114,7 +114,7 @@ def test_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("exit 3", "@gpu: .*nodeset failed: exit status 3"),
         (r"printf 'first\nno \033[31m luck\n' >&2; exit 1", r"@gpu: .*nodeset failed: no \?\[31m luck;"),
         ("echo", "@gpu is unknown or empty"),
-        (r"printf 'g1 \377'", "@gpu holds what is no host"),
+        (r"printf 'g1 \377'", "@gpu has a member that is not a host name"),
     ],
 )
 def test_program_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str) -> None:

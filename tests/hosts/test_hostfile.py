@@ -67,17 +67,17 @@ def test_error(path: Path, case: Wrong) -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (b"", "no host is named in it"),
-        (b"# nothing\n\n", "no host is named in it"),
+        (b"", "it names no host"),
+        (b"# nothing\n\n", "it names no host"),
         (b"n1\n# caf\xe9\n", r"hosts:2: not UTF-8 text \(byte 0xe9\)"),
         (b"\xef\xbb\xbf\nn1\xff\n", r"hosts:2: not UTF-8 text \(byte 0xff\)"),
         (b"\xff\xfen\x001\x00", "hosts:1: not UTF-8 text"),
-        (b"ann@n1\nbob@n1\n", "hosts:2: n1 is asked for as user ann and as user bob"),
+        (b"ann@n1\nbob@n1\n", "hosts:2: n1 is given with user ann and with user bob"),
         (b"n[1-%d]\nm1\n" % MAX_HOSTS, "hosts:2: more than 100,000 hosts in all"),
     ],
 )
 def test_unusable(path: Path, raw: bytes, why: str) -> None:
-    """A file that is no host file says so."""
+    """The error names a file that is not a host file."""
     path.write_bytes(raw)
     with pytest.raises(UsageError, match=why):
         read_hostfile(path)

@@ -55,6 +55,6 @@ def test_error(case: Wrong) -> None:
 
 
 def test_two_users_for_one_host() -> None:
-    """Nobody chooses between two users silently."""
-    with pytest.raises(UsageError, match="n2 is asked for as user ann and as user bob"):
+    """Two users for one host are an error, not a silent choice."""
+    with pytest.raises(UsageError, match="n2 is given with user ann and with user bob"):
         read_list("ann@n[1-3],bob@n2")

@@ -49,7 +49,7 @@ def test_caret_names_a_file(tmp_path: Path) -> None:
     [("node7", "node7"), ("", "localhost"), ("a,b", "localhost"), ("-v", "localhost"), ("n[1-2]", "localhost")],
 )
 def test_no_option_is_this_machine(monkeypatch: pytest.MonkeyPatch, hostname: str, name: str) -> None:
-    """This machine by its host name, unless that is no host name."""
+    """This machine by its host name, unless that is not a host name."""
     monkeypatch.setattr(socket, "gethostname", lambda: hostname)
     assert parse_hosts() == [Host(name, local=True)]
 
@@ -59,9 +59,9 @@ def test_no_option_is_this_machine(monkeypatch: pytest.MonkeyPatch, hostname: st
     [
         ([""], [], "no host is named"),
         (["n1"], [""], "no host is named"),
-        (["n[1-3]"], ["n[1-9]"], "no host is left"),
-        (["n1!n1"], [], "no host is left"),
-        (["ann@n1", "bob@n1"], [], "n1 is asked for as user ann and as user bob"),
+        (["n[1-3]"], ["n[1-9]"], "all hosts were excluded"),
+        (["n1!n1"], [], "all hosts were excluded"),
+        (["ann@n1", "bob@n1"], [], "n1 is given with user ann and with user bob"),
         ([f"n[1-{MAX_HOSTS}]", "m1"], [], "more than 100,000 hosts in all"),
     ],
 )

@@ -6,18 +6,19 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rollbook.checks import engine
-from rollbook.checks.subject import open_subject
+from rollbook.checks.run_data import open_run_data
 from rollbook.checks.verify import verify
 from rollbook.mlpstorage import BenchmarkResult, BenchmarkRun, export_mlpstorage
 from rollbook.records.document import encode, read
 from rollbook.records.record import Record, RecordHosts
 from rollbook.testing import Lab, LabHost
+from tests.support.launchers import back, heard
+from tests.support.waits import until
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 ERRORS = "/sys/devices/system/edac/mc/mc0/ce_count"
@@ -34,14 +35,6 @@ pathlib.Path(sys.argv[1]).touch()
 while not pathlib.Path(sys.argv[2]).exists():
     time.sleep(0.1)
 """
-
-
-def until(there: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait for something to come true."""
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end, "it did not come to be in time"
-        time.sleep(0.05)
 
 
 def recorded(lab: Lab, directory: Path, meanwhile: Callable[[], None]) -> Path:
@@ -107,7 +100,8 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
         plug(lab["node02"])
         lab["node03"].overlay({ERRORS: "19\n"})
         lab["node04"].overlay({"/run/health": DRIVE["/run/health"].replace("4}", "6}")})
-        time.sleep(6.0)  # the host that booted is looked for again
+        (raw,) = tmp_path.glob("results/*/*/raw")
+        until(lambda: back(heard(raw, lab.names), ["node02"], 0))
 
     path = recorded(lab, tmp_path, fall_ill)
     document = json.loads((path / "findings.json").read_bytes())
@@ -121,7 +115,7 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
     assert findings["nvme-media-errors"][0]["message"] == "nvme0 media_errors: 2 more (node04)"
     away, hosts = findings["host-rebooted"][0]["evidence"], Record.open(path).hosts
     assert hosts.started_ns < away["start_ns"] < away["end_ns"] < hosts.ended_ns
-    again = json.loads(encode(engine.check(open_subject(path))))
+    again = json.loads(encode(engine.check(open_run_data(path))))
     assert found(again) == named
 
     assert verify(path).problems == []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -15,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+import rollbook
 from rollbook.testing import Lab, LabCannot, LabHost
 from rollbook.testing.lab.processes import process
+from tests.support.waits import until
 
 pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
@@ -41,14 +45,6 @@ def ssh(lab: Lab, host: LabHost, *argv: str, timeout: float = 20.0) -> subproces
     )
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait until something has come true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to be in time"
-        time.sleep(0.01)
-
-
 def links() -> set[str]:
     """The network links of this machine."""
     return {path.name for path in Path("/sys/class/net").iterdir()}
@@ -69,6 +65,25 @@ def test_every_host_is_one_of_its_own(make_lab: Callable[..., Lab]) -> None:
     assert list(names) == ["login", "gpu-a", "gpu-b"]
     assert len(set(machines)) == len(set(boots)) == 3
     assert [address.strip() for address in addresses] == [host.address for host in lab]
+
+
+HIDDEN = """
+import sys
+from rollbook.testing import Lab
+with Lab(1, kind="namespaces") as lab:
+    print(lab.hosts[0].run([sys.executable, "-c", "import rollbook; print(rollbook.__file__)"]).stdout)
+"""
+
+
+def test_a_checkout_below_tmp(lab: Lab) -> None:
+    """Hosts have an empty /tmp of their own and see, all the same, the package that lies there."""
+    del lab  # what that needs is here
+    with tempfile.TemporaryDirectory(dir="/tmp") as checkout:
+        shutil.copytree(Path(rollbook.__file__).parent, f"{checkout}/src/rollbook")
+        environ = {**os.environ, "PYTHONPATH": f"{checkout}/src"}
+        argv = [sys.executable, "-c", HIDDEN]
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == f"{checkout}/src/rollbook/__init__.py", done.stderr
 
 
 def test_run_is_inside(lab: Lab) -> None:
@@ -240,14 +255,14 @@ def test_endless_noise(lab: Lab) -> None:
     assert b"data" not in got
     client.kill()
     client.communicate()
-    eventually(lambda: not host.processes())
+    until(lambda: not host.processes())
 
 
 def test_processes_shows_what_is_left_behind(lab: Lab) -> None:
     """A process that outlives its session is seen, on its host only, and a reset ends it."""
     host = lab["node01"]
     ssh(lab, host, "setsid sleep 1234 >/dev/null 2>&1 </dev/null &")
-    eventually(lambda: [line for _, line in host.processes()] == ["sleep 1234"])
+    until(lambda: [line for _, line in host.processes()] == ["sleep 1234"])
     (pid, _), *_ = host.processes()
     assert lab["node02"].processes() == []
     lab.restore()
@@ -262,7 +277,7 @@ def test_reboot(lab: Lab) -> None:
     host.hide("python3")
     ids = ["cat", "/etc/machine-id", "/proc/sys/kernel/random/boot_id", "/proc/version"]
     client = subprocess.Popen(ssh_argv(lab, host, "sleep", "60"), stderr=subprocess.DEVNULL)
-    eventually(host.processes)
+    until(host.processes)
     before = ssh(lab, host, *ids).stdout.splitlines()
     host.reboot()
     client.kill()
@@ -271,14 +286,14 @@ def test_reboot(lab: Lab) -> None:
     assert (after[0], after[2]) == (before[0], "Linux version 3.10")
     assert after[1] != before[1]
     assert ssh(lab, host, "python3").returncode == 127
-    eventually(lambda: not host.processes())
+    until(lambda: not host.processes())
 
 
 def hang_a_child(host: LabHost, path: str) -> int:
     """The process id of a `stat` that hangs on a mount which never answers."""
     host.hang_mount(path)
     host.run(["sh", "-c", f"setsid stat -f {path} >/dev/null 2>&1 </dev/null &"])
-    eventually(lambda: [state(pid) for pid, _ in host.processes()] == ["D"])
+    until(lambda: [state(pid) for pid, _ in host.processes()] == ["D"])
     return host.processes()[0][0]
 
 
@@ -291,7 +306,7 @@ def test_hung_mount(lab: Lab) -> None:
     time.sleep(0.2)
     assert state(stuck) == "D"
     host.unhang_mount("/mnt/dead")
-    eventually(lambda: not host.processes())
+    until(lambda: not host.processes())
     assert ssh(lab, host, "ls", "/mnt/dead").returncode == 0
 
 
@@ -312,7 +327,7 @@ def test_loopback_says_what_it_cannot(make_lab: Callable[..., Lab]) -> None:
     with pytest.raises(LabCannot, match=r"overlay needs .* namespaces"):
         first.overlay({"/proc/meminfo": ""})
     ssh(lab, first, "setsid sleep 1235 >/dev/null 2>&1 </dev/null &")
-    eventually(lambda: [line for _, line in first.processes()] == ["sleep 1235"])
+    until(lambda: [line for _, line in first.processes()] == ["sleep 1235"])
     assert second.processes() == []
 
 
@@ -356,7 +371,7 @@ def test_nothing_is_left(end: str, kind: str) -> None:
     if end != "raise":
         owner.send_signal(signal.Signals[end])
     owner.communicate(timeout=30)
-    eventually(lambda: not Path(directory).exists())
+    until(lambda: not Path(directory).exists())
     assert [state(int(pid)) for pid in pids] == ["", ""]
     assert not links() - before
     assert directory not in Path("/proc/mounts").read_text()
@@ -369,8 +384,8 @@ def test_hosts_die_with_the_keeper() -> None:
     keeper = process(lab.hosts[0].pid)
     assert keeper
     os.kill(keeper.parent, signal.SIGKILL)
-    eventually(lambda: not any(state(host.pid) for host in lab))
-    eventually(lambda: links() == before)
+    until(lambda: not any(state(host.pid) for host in lab))
+    until(lambda: links() == before)
     with pytest.raises(OSError, match="not taken down"):
         lab.__exit__(None, None, None)
 

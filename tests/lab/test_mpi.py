@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
 from rollbook.records.record import Record
 from rollbook.testing import Lab, LabHost
-from rollbook.transports import Options, route
 from rollbook.transports.local import Local
 from rollbook.transports.mpi import Mpi, family_of
+from rollbook.transports.routing import Options, route
 from rollbook.transports.ssh import Ssh
 from tests.support.launchers import (
     INTERVAL,
@@ -35,6 +34,7 @@ from tests.support.launchers import (
     record,
     snapshot,
 )
+from tests.support.waits import until_sampled
 
 Make = Callable[..., Mpi]
 pytestmark = pytest.mark.lab
@@ -73,7 +73,9 @@ def arguments(family: str, lab: Lab, tmp_path: Path) -> list[str]:
 @pytest.fixture
 def make(family: str, arguments: list[str]) -> Make:
     """Makes the transport that reaches lab hosts."""
-    return lambda **options: Mpi(BINARIES[family], arguments, allow_run_as_root=True, **options)
+    return lambda **options: Mpi(
+        mpi_bin=BINARIES[family], mpi_args=shlex.join(arguments), allow_run_as_root=True, **options
+    )
 
 
 def names(lab: Lab) -> list[str]:
@@ -85,7 +87,7 @@ def names(lab: Lab) -> list[str]:
 def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> None:
     """Eight hosts, by connection or by lines, and through ssh: the same facts, field by field."""
     through = snapshot(make(connect_back=back), names(lab))
-    over = snapshot(Ssh(config=str(lab.ssh_config)), names(lab))
+    over = snapshot(Ssh(ssh_config=str(lab.ssh_config)), names(lab))
     for name in names(lab):
         assert (through[name].status, through[name].method) == ("complete", "mpi"), through[name].reason
         assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
@@ -144,9 +146,9 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
         "--results-dir", str(tmp_path),
     ]  # fmt: skip
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(5)
+        until_sampled(tmp_path, hosts=3, samples=3)
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=60)
     assert running.returncode == 0, said
     assert "3 of 3 hosts complete" in said
     (path,) = tmp_path.glob("record/*")
@@ -160,8 +162,8 @@ def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
     """One host does not let the launcher in: it says why, and with a fallback the others come over ssh."""
     lab["node02"].close_port()
     asked = names(lab)[:3]
-    ssh = Ssh(config=str(lab.ssh_config))
-    records = snapshot(make(patience=15.0), asked, fallback=lambda _: ssh, timeout=30)
+    ssh = Ssh(ssh_config=str(lab.ssh_config))
+    records = snapshot(make(timeout=22.5), asked, fallback=lambda _: ssh, timeout=60)
     assert records["node02"].status == "refused"
     for name in ("node01", "node03"):
         assert records[name].status == "complete", records[name].reason
@@ -175,9 +177,10 @@ def test_a_dead_host_among_many(lab: Lab, make: Make, family: str) -> None:
     """One host does not let the launcher in, which says so: it alone is left out. Hydra never gives up on it."""
     dead = lab["node02"]
     dead.close_port()
-    records = snapshot(make(patience=10.0), [host.address for host in lab.hosts[:3]], timeout=30)
+    endless = family == "MPICH Hydra"
+    records = snapshot(make(timeout=22.5 if endless else 135.0), [host.address for host in lab.hosts[:3]], timeout=120)
     lost = records.pop(dead.address)
-    assert lost.status == ("timed-out" if family == "MPICH Hydra" else "refused")
+    assert lost.status == ("timed-out" if endless else "refused")
     assert "Connection refused" in lost.reason
     assert [record.status for record in records.values()] == ["complete"] * 2
     nothing_left(lab.hosts)
@@ -197,7 +200,7 @@ def test_a_host_falls_out_of_the_job(lab: Lab, family: str, make: Make, fault: C
     """Where that ends the job for all, it is started again, without the host where it cannot be reached."""
     gone, asked = lab["node02"], [host.address for host in lab.hosts[:3]]
     ends = family != "Open MPI 4"
-    hosts = record(make(patience=10.0), asked, 6, lambda: fault(gone), again=[asked[0], asked[2]] if ends else [])
+    hosts = record(make(timeout=15.0), asked, 6, lambda: fault(gone), again=[asked[0], asked[2]] if ends else [])
     lost = hosts.pop(gone.address)
     assert len(lost.beats) >= 5
     assert lost.lost
@@ -209,10 +212,10 @@ def test_a_host_falls_out_of_the_job(lab: Lab, family: str, make: Make, fault: C
 
 
 def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails alone."""
+    """It fails alone. Launchers tell of it when they end, after all other agents: until then we must be patient."""
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
     lab["node02"].hide("python3")
-    records = snapshot(make(patience=10.0), names(lab)[:3], timeout=60)
+    records = snapshot(make(timeout=135.0), names(lab)[:3], timeout=120)
     assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
     assert records["node02"].status == "failed"
     assert "python3" in records["node02"].reason
@@ -235,7 +238,7 @@ def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("rollbook.transports.launcher.LINES_PER_SECOND", 10**9)
     asked = [f"h{number:02}" for number in range(64)]
     transport = OneMachine(
-        "mpirun.openmpi", ["--oversubscribe"], allow_run_as_root=True, connect_back="none", patience=100.0
+        mpi_bin="mpirun.openmpi", mpi_args="--oversubscribe", allow_run_as_root=True, connect_back="none", timeout=150.0
     )
     records = snapshot(transport, asked, timeout=150)
     expected = lasting(snapshot(Local(), ["here"])["here"].facts)
@@ -243,9 +246,10 @@ def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch)
         found = records[name]
         assert found.status in ("complete", "partial"), (name, found.reason)
         facts = lasting(found.facts)
+        facts.pop("addresses", None)  # labs of others come and go on this machine
         assert facts == {source: expected[source] for source in facts}, name
         if found.lost_frames:
-            assert "lost on the way" in found.reason
+            assert "lost in transit" in found.reason
 
 
 VERSIONS = {
@@ -281,11 +285,11 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
     """The command line that a launcher with this answer to `--version` would get."""
     binary.write_text(f"#!/bin/sh\necho '{version}'\n")
     binary.chmod(0o755)
-    transport = Mpi(str(binary), ["--extra"], **options)  # type: ignore[arg-type]
+    transport = Mpi(mpi_bin=str(binary), mpi_args="--extra", **options)  # type: ignore[arg-type]
 
     async def main() -> list[str]:
         hosts = [Host("a", slots=8), Host("b", user="me")]
-        await transport.screen(hosts)
+        await transport.unusable_hosts(hosts)
         return await transport.argv(hosts, ["AGENT"])
 
     return asyncio.run(main())[1:]
@@ -320,7 +324,7 @@ def test_command_lines(tmp_path: Path, version: str, expected: str) -> None:
 
 def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
     """A program that is missing or of another kind is every host's reason, at once."""
-    records = snapshot(Mpi(str(tmp_path / "mpirun")), ["a", "b"])
+    records = snapshot(Mpi(mpi_bin=str(tmp_path / "mpirun")), ["a", "b"])
     assert {record.reason for record in records.values()} == {
         f"cannot run {tmp_path}/mpirun: No such file or directory"
     }
@@ -330,7 +334,7 @@ def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
 
 def test_options() -> None:
     """The command line's words reach the transport."""
-    options = Options(via="mpi", mpi_bin="mpiexec", mpi_args="--mca 'a b' c", oversubscribe=True, python="python3.9")
+    options = Options.of(via="mpi", mpi_bin="mpiexec", mpi_args="--mca 'a b' c", oversubscribe=True, python="python3.9")
     transport = route(options)(Host("a"))
     assert isinstance(transport, Mpi)
-    assert (transport.program, transport._args, transport._more) == ("mpiexec", ["--mca", "a b", "c"], True)
+    assert (transport.program, transport._args, transport.oversubscribe) == ("mpiexec", ["--mca", "a b", "c"], True)

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import itertools
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from rollbook.agent.loop import KEY_BEATS
 from rollbook.api.finish import finish, open_record
 from rollbook.api.recording import Recording, Settings
 from rollbook.collect import stream
 from rollbook.hosts import Host
-from rollbook.journal.log import read
+from rollbook.journal.reader import Reader
 from rollbook.records.document import encode
 from rollbook.records.record import Record, SeriesHost
 from rollbook.testing import Lab
 from rollbook.testing.lab import LabHost
-from rollbook.transports import Options
+from rollbook.transports.routing import Options
+from tests.support.launchers import Heard, back, heard
+from tests.support.waits import until_sampled, until_true
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 During = Callable[[Lab], Awaitable[None]]
-Fault = Callable[[LabHost], Awaitable[None]]
-TRIES = 3
+Noticed = Callable[[], Awaitable[None]]
+Fault = Callable[[LabHost, Noticed], Awaitable[None]]
 SHIFTED = """#!/bin/sh
 # The agent's command line is -I -S -c CODE ...; its clock is ahead, and may go away from ours.
 shift 3
@@ -40,9 +44,11 @@ exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambd
 """
 
 
-def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, stop: float = 60.0) -> Record:
-    """Record all hosts of a lab while something happens to them; the end must come within `stop` seconds."""
-    options = Options(via="ssh", ssh_config=str(lab.ssh_config), timeout=20)
+def record(
+    lab: Lab, results: Path, during: During, *, interval: float = 0.5, facts: bool = True, ssh: Sequence[str] = ()
+) -> Record:
+    """Record all hosts of a lab while something happens to them; without end facts, the end comes at once."""
+    options = Options.of(via="ssh", ssh_config=str(lab.ssh_config), ssh_options=tuple(ssh), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
     settings = Settings(hosts=hosts, options=options, results_dir=results, interval=interval, report=False)
 
@@ -51,8 +57,8 @@ def record(lab: Lab, results: Path, during: During, *, interval: float = 0.5, st
         await recording.__aenter__()
         await during(lab)
         began = time.monotonic()
-        await recording.end(facts=stop > 1)
-        assert time.monotonic() - began < stop
+        await recording.end(facts=facts)
+        assert time.monotonic() - began < (60 if facts else 5)
         recording.finish()
         return recording.record
 
@@ -68,12 +74,28 @@ def beats(run: Record, name: str) -> list[int]:
     return [int(row[0]) for row in rows]
 
 
-def in_time(results: Path, attempt: Callable[[Path], float]) -> None:
-    """Have something recorded whose beats are no more than 20 ms off, once in three: machines are busy at times."""
-    off = [attempt(results / "0")]
-    while off[-1] >= 20e6 and len(off) < TRIES:
-        off.append(attempt(results / str(len(off))))
-    assert off[-1] < 20e6, off
+def assert_on_the_grid(times: list[int], step: int, error: float, missed: int) -> None:
+    """Beats fall on multiples of `step`, none twice, none lost; times are known but for an `error`.
+
+    On a busy machine a beat may come late, and the next be missed for that, which the agent tells. But none comes
+    early, and some are in time on any machine: one in ten within 20 ms, at least.
+    """
+    numbers = [int((at + error) // step) for at in times]
+    assert sorted(set(numbers)) == numbers, "a beat came twice"
+    assert numbers[-1] - numbers[0] + 1 - len(numbers) <= missed, "a beat is missing"
+    behind = sorted(at - number * step for at, number in zip(times, numbers, strict=True))
+    assert behind[len(behind) // 10] < 20e6 + error, behind
+
+
+def missed(run: Record, name: str) -> int:
+    """How many beats the host's agent says that it missed."""
+    return heard(run.path / "raw", [host.name for host in run.hosts.series])[name].missed
+
+
+def so_far(lab: Lab, results: Path) -> dict[str, Heard]:
+    """What the one recording below a directory has of each host by now."""
+    (raw,) = results.glob("*/*/raw")
+    return heard(raw, lab.names)
 
 
 def by_name(run: Record) -> dict[str, SeriesHost]:
@@ -83,26 +105,18 @@ def by_name(run: Record) -> dict[str, SeriesHost]:
 
 @pytest.mark.alone
 def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    """Sixteen hosts, half a second, a minute: no beat lost, within 20 ms of the grid, and the end comes at once."""
-    lab, step = make_lab(16), 500_000_000
+    """Sixteen hosts, half a second, longer than a deflate stream: no beat lost, all on the grid."""
+    lab = make_lab(16)
 
     async def wait(_: Lab) -> None:
-        await asyncio.sleep(60)
+        await asyncio.sleep(KEY_BEATS / 2 + 4)
 
-    def attempt(results: Path) -> float:
-        run = record(lab, results, wait, stop=1.0)
-        assert {host.status for host in run.hosts.series} == {"complete"}
-        worst = 0.0
-        for host in lab.hosts:
-            times = beats(run, host.name)
-            numbers = [round(at / step) for at in times]
-            assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "a beat is missing"
-            assert len(times) >= 118
-            off = sorted(abs(at - number * step) for at, number in zip(times, numbers, strict=True))
-            worst = max(worst, off[int(len(off) * 0.95)])
-        return worst
-
-    in_time(tmp_path, attempt)
+    run = record(lab, tmp_path, wait, facts=False)
+    assert {host.status for host in run.hosts.series} == {"complete"}
+    for name in lab.names:
+        times, error = beats(run, name), max(point.clock.bound_ns for point in by_name(run)[name].clocks)
+        assert len(times) + missed(run, name) > KEY_BEATS
+        assert_on_the_grid(times, 500_000_000, error + 2e6, missed(run, name))
 
 
 @pytest.mark.alone
@@ -121,68 +135,76 @@ def test_a_clock_that_is_off_is_measured_and_corrected(
     async def wait(_: Lab) -> None:
         await asyncio.sleep(9)
 
-    def attempt(results: Path) -> float:
-        run = record(lab, results, wait)
-        to_wall, worst = time.time_ns() - time.monotonic_ns(), 0.0
-        table = str(run.series_files()["loadavg"])
-        for name, drift in drifts.items():
-            clocks = by_name(run)[name].clocks
-            assert len(clocks) >= 4
-            asked = "SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ?"
-            rows = duckdb.execute(asked, [table, name]).fetchall()
-            assert len(rows) > 15
-            # Offsets and alignment within 5 ms, beats within 20: all on one scale.
-            worst = max(
-                worst,
-                *(4 * abs(point.clock.offset_ns + 3e9 + drift * (point.at_ns - to_wall)) for point in clocks),
-                *(4 * abs(ts - mono - to_wall) for ts, mono in rows),
-                *(abs(ts - round(ts / 5e8) * 5e8) for ts, _ in rows[1:-1]),
-            )
-        return worst
-
-    in_time(tmp_path, attempt)
+    run = record(lab, tmp_path, wait)
+    to_wall = time.time_ns() - time.monotonic_ns()
+    table = str(run.series_files()["loadavg"])
+    for name, drift in drifts.items():
+        clocks = by_name(run)[name].clocks
+        assert len(clocks) >= 4
+        # On a busy machine round trips are long, and clocks known less well: the bound of each says how well.
+        error = max(point.clock.bound_ns for point in clocks) + 5e6
+        assert error < 0.5e9
+        for point in clocks:
+            true = -3e9 - drift * (point.at_ns - to_wall)
+            assert abs(point.clock.offset_ns - true) < point.clock.bound_ns + 2e6
+        asked = "SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ? ORDER BY ts"
+        rows = duckdb.execute(asked, [table, name]).fetchall()
+        assert len(rows) + missed(run, name) > 15
+        assert max(abs(ts - mono - to_wall) for ts, mono in rows) < error
+        assert_on_the_grid([ts for ts, _ in rows[1:-1]], 500_000_000, error, missed(run, name))
 
 
-async def _sshd_killed(host: LabHost) -> None:
+async def _sshd_killed(host: LabHost, noticed: Noticed) -> None:
     host.kill_sshd()
-    await asyncio.sleep(2)
+    await noticed()
     host.start_sshd()
 
 
-async def _agent_killed(host: LabHost) -> None:
+async def _agent_killed(host: LabHost, noticed: Noticed) -> None:
     host.run(["pkill", "-KILL", "-f", "binascii"])
+    await noticed()
 
 
-async def _link_down(host: LabHost) -> None:
+async def _link_down(host: LabHost, noticed: Noticed) -> None:
     host.link(up=False)
-    await asyncio.sleep(22)
+    await noticed()
     host.link(up=True)
 
 
-async def _rebooted(host: LabHost) -> None:
+async def _rebooted(host: LabHost, noticed: Noticed) -> None:
     host.reboot()
+    await noticed()
 
 
-async def _stopped(host: LabHost) -> None:
+async def _stopped(host: LabHost, _: Noticed) -> None:
     host.run(["pkill", "-STOP", "-f", "binascii"])
-    await asyncio.sleep(20)
+    await asyncio.sleep(STOPPED)
     host.run(["pkill", "-CONT", "-f", "binascii"])
 
 
+STOPPED = 5.0
 FAULTS = (_sshd_killed, _agent_killed, _link_down, _rebooted, _stopped)
 
 
 @pytest.fixture(scope="module")
 def troubled(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A recording in which each of the first hosts has a fault of its own."""
+    results = tmp_path_factory.mktemp("troubled")
 
     async def all_at_once(lab: Lab) -> None:
-        await asyncio.sleep(3)
-        await asyncio.gather(*(fault(host) for fault, host in zip(FAULTS, lab.hosts, strict=False)))
-        await asyncio.sleep(12)
+        *lost, stopped = lab.names[: len(FAULTS)]
+        await until_true(lambda: min(len(host.beats) for host in so_far(lab, results).values()) >= 4)
+        faults = zip(FAULTS, lab.hosts, strict=False)
+        await asyncio.gather(*(fault(host, functools.partial(noticed, lab, host.name)) for fault, host in faults))
+        over = time.time_ns()
+        await until_true(lambda: back(so_far(lab, results), lost, 0))
+        await until_true(lambda: max(so_far(lab, results)[stopped].beats) > over)
+
+    async def noticed(lab: Lab, name: str) -> None:
+        await until_true(lambda: so_far(lab, results)[name].lost)
 
     try:
-        return record(session_lab, tmp_path_factory.mktemp("troubled"), all_at_once)
+        return record(session_lab, results, all_at_once, ssh=["ServerAliveInterval=2"])
     finally:
         session_lab.restore()
 
@@ -196,7 +218,7 @@ def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Record, fault: Fau
     assert times[-1] > troubled.hosts.ended_ns - 5e9, "it came back"
     assert len(hit.boot_ids) == (2 if fault is _rebooted else 1)
     if fault is _stopped:  # for how long its stream was quiet
-        assert sum(gap.end_ns - gap.start_ns for gap in hit.gaps) > 14e9
+        assert sum(gap.end_ns - gap.start_ns for gap in hit.gaps) > (STOPPED - 1) * 1e9
     else:
         assert [gap.why for gap in hit.gaps] == ["rebooted" if fault is _rebooted else "connection lost"]
         assert max(after - before for before, after in itertools.pairwise(times)) > 1e9, "there was a gap"
@@ -214,17 +236,17 @@ def test_a_far_and_lossy_link_loses_no_beat(lab: Lab, tmp_path: Path) -> None:
     lab.hosts[0].delay(0.2)
 
     async def loss(lab: Lab) -> None:
-        await asyncio.sleep(2)
+        far = lab.names[0]
+        await until_true(lambda: len(so_far(lab, tmp_path)[far].beats) >= 4)
         lab.hosts[0].loss(30)
-        await asyncio.sleep(10)
+        await until_true(lambda: len(so_far(lab, tmp_path)[far].beats) >= 24)
         lab.hosts[0].loss(0)
-        await asyncio.sleep(5)
+        await until_true(lambda: len(so_far(lab, tmp_path)[far].beats) >= 28)
 
     run = record(lab, tmp_path, loss)
     hit = by_name(run)[lab.hosts[0].name]
     assert (hit.status, hit.gaps) == ("complete", [])
-    numbers = [round(at / 5e8) for at in beats(run, hit.name)]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert_on_the_grid(beats(run, hit.name), 500_000_000, 0.05e9, missed(run, hit.name))
     assert all(clock.clock.round_trip_ns > 0.4e9 for clock in hit.clocks)
     first = hit.clocks[0].clock
     assert abs(first.offset_ns) < 0.05e9 < first.bound_ns, "the clock is ours, and both ways take as long"
@@ -266,14 +288,21 @@ def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) ->
         assert "Traceback" not in done.stderr
         (disk / "filler").unlink()
         [path] = (disk / "generic").iterdir()
+        # The end of the command may not have come to the disk any more; only what is there is in the record.
+        events = [entry.event or {} for entry in Reader(path / "raw")]
+        codes = [event["code"] for event in events if event.get("state") == "ended"]
         assert open_record(path).hosts.series[0].samples >= 5
-        assert Record.open(path).metadata["exit_code"] in (9, None)  # the end may not have come to the disk any more
+        assert Record.open(path).metadata["exit_code"] == (codes[0] if codes else None)
+        assert codes in ([], [9])
     finally:
         subprocess.run(["umount", disk], check=True)
 
 
 def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
-    """SIGKILL at twenty random moments: every flushed beat is recovered, and nothing is left on the hosts."""
+    """SIGKILL at twenty random moments: every flushed beat is recovered, and nothing is left on the hosts.
+
+    Half of them are soon after the start, when there may be nothing yet, the others when there are samples.
+    """
     sides = [",".join(lab.names[:2]), ",".join(lab.names[2:4])]
 
     def kill(number: int) -> list[Path]:
@@ -282,7 +311,11 @@ def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
         argv = [*ROLLBOOK, "record", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", sides[number % 2],
                 "--results-dir", str(results), "--timeseries-interval", "0.1", "--no-report"]  # fmt: skip
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as process:
-            time.sleep(0.8 + 0.2 * (number + random.random()))
+            if number < 10:
+                time.sleep(0.3 + 2 * random.random())
+            else:
+                until_sampled(results, hosts=2, samples=1)
+                time.sleep(random.random())
             process.kill()
         return [path for path in results.glob("record/*") if list((path / "raw").glob("*.seg"))]
 
@@ -294,9 +327,9 @@ def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
         time.sleep(0.1)
     flushed = []
     for path in killed:
-        frames = [entry.frame for entry in read(path / "raw")]
+        frames = [entry.frame for entry in Reader(path / "raw")]
         flushed.append(sum(frame is not None and frame.kind == "S" for frame in frames))
         run = finish(path, report=False)
         assert sum(host.samples for host in run.hosts.series) == flushed[-1]
         assert encode(run.hosts) == (path / "hosts.json").read_bytes()
-    assert sum(count > 0 for count in flushed) >= 10, flushed
+    assert sum(count > 0 for count in flushed[-10:]) == 10, flushed

@@ -18,7 +18,7 @@ from rollbook.records.record import Record
 from rollbook.testing import Lab
 from rollbook.testing.lab.processes import living
 from rollbook.testing.slurm import SlurmLab
-from rollbook.transports import Options, reason, route
+from rollbook.transports.routing import Options, explain_auto, route
 from rollbook.transports.slurm import Slurm
 from rollbook.transports.ssh import Ssh
 from tests.support.launchers import (
@@ -32,6 +32,7 @@ from tests.support.launchers import (
     record,
     snapshot,
 )
+from tests.support.waits import until, until_sampled
 
 pytestmark = pytest.mark.lab
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
@@ -77,7 +78,7 @@ def outside(cluster: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> SlurmLab:
 def test_the_same_facts_as_over_ssh(job: SlurmLab, lab: Lab) -> None:
     """Eight hosts through srun and through ssh: the same facts, field by field."""
     through = snapshot(Slurm(), job.nodes)
-    over = snapshot(Ssh(config=str(lab.ssh_config)), job.nodes)
+    over = snapshot(Ssh(ssh_config=str(lab.ssh_config)), job.nodes)
     for name in job.nodes:
         assert (through[name].status, through[name].method) == ("complete", "slurm"), through[name].reason
         assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
@@ -98,7 +99,7 @@ def test_lines_on_stdout(job: SlurmLab, lab: Lab) -> None:
 def test_connections_that_are_swallowed(job: SlurmLab, lab: Lab) -> None:
     """An address that drops packets costs a few seconds, then lines carry everything."""
     nodes = job.nodes[:2]
-    records = snapshot(Slurm(connect_back="10.255.255.1", patience=30), nodes)
+    records = snapshot(Slurm(connect_back="10.255.255.1", timeout=45), nodes)
     assert [records[name].status for name in nodes] == ["complete", "complete"]
     assert [records[name].clock for name in nodes] == [None, None]
     nothing_left(lab.hosts)
@@ -109,7 +110,7 @@ def test_auto_inside_an_allocation(job: SlurmLab) -> None:
     options, hosts = Options(), [*map(Host, job.nodes), Host("elsewhere"), Host("localhost", local=True)]
     assert [route(options)(host).name for host in hosts] == ["slurm"] * 8 + ["ssh", "local"]
     number = os.environ["SLURM_JOB_ID"]
-    assert reason(options, hosts) == (
+    assert explain_auto(options, hosts) == (
         f"via auto: slurm for 8 nodes of job {number}, local for this machine, ssh for 1 host"
     )
 
@@ -131,7 +132,7 @@ def test_beside_the_jobs_own_steps(job: SlurmLab) -> None:
 
     def benchmark() -> None:
         argv = ["srun", "-N8", "--ntasks-per-node=2", "--exact", "--mem=1000", "hostname"]
-        done.append(subprocess.run(argv, capture_output=True, text=True, check=False, timeout=15))
+        done.append(subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60))
 
     hosts = record(Slurm(), job.nodes, 6, benchmark)
     assert done[0].returncode == 0, done[0].stderr
@@ -185,7 +186,7 @@ def test_named_statuses(job: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
         job.ask("scancel", "--user=root")
         while job.ask("squeue", "-h"):
             time.sleep(0.05)
-        outside = snapshot(Slurm(["--partition=all"]), [*job.nodes, "nosuch"])
+        outside = snapshot(Slurm(slurm_args="--partition=all"), [*job.nodes, "nosuch"])
     finally:
         job.start_slurmd(down)
         job.ask("scontrol", "update", f"nodename={drained}", "state=resume")
@@ -200,10 +201,10 @@ def test_named_statuses(job: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:
     """Slurm's own words are the reason, and nothing is left in its queue."""
-    records = snapshot(Slurm(["--partition=nosuch"]), outside.nodes)
+    records = snapshot(Slurm(slurm_args="--partition=nosuch"), outside.nodes)
     assert {record.status for record in records.values()} == {"refused"}
     assert all("invalid partition" in record.reason for record in records.values())
-    records = snapshot(Slurm(["--mem=999999"], patience=5), outside.nodes[:1])
+    records = snapshot(Slurm(slurm_args="--mem=999999", timeout=7.5), outside.nodes[:1])
     assert [record.status in ("refused", "timed-out") for record in records.values()] == [True]
     assert not outside.ask("squeue", "-h")
 
@@ -235,9 +236,9 @@ def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     # Keeps this snapshot waiting, and no other: the second time it has nothing to say.
     lab["node01"].programs({"nvidia-smi": "#!/bin/sh\nmkdir /run/waited && sleep 30\n"})
     running = subprocess.Popen([*ROLLBOOK, "snapshot", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(3)
+    until(lambda: "sleep 30" in [command for _, command in lab["node01"].processes()])
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=20)
+    out, _ = running.communicate(timeout=60)
     assert running.returncode == 130
     assert len(json.loads(out)["hosts"]) == 8
     nothing_left(lab.hosts)
@@ -251,7 +252,7 @@ def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> N
     argv = ["record", "--timeseries-interval", "1", "--no-report", "--results-dir", str(tmp_path)]
     argv += [] if stopped else ["--duration", "8"]
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(7)
+        until_sampled(tmp_path, hosts=8, samples=3)
         running.send_signal(signal.SIGTERM) if stopped else kill_agents(lab["node03"])
         _, said = running.communicate(timeout=60)
     (path,) = tmp_path.glob("record/*")

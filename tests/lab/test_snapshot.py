@@ -103,7 +103,7 @@ def test_every_transport_gives_the_same_fields(lab: Lab) -> None:
     """One host asked locally, through ssh and through the stand-in: the same sources with the same fields."""
     host = lab.hosts[0]
     config = str(lab.ssh_config)
-    ways = {"local": Inside(host), "ssh": Ssh(config=config), "stand-in": Ssh(config=config, python="none")}
+    ways = {"local": Inside(host), "ssh": Ssh(ssh_config=config), "stand-in": Ssh(ssh_config=config, python="none")}
     plan = Plan.of(catalogue.load())
     shapes = {}
     for way, transport in ways.items():
@@ -154,7 +154,7 @@ def test_every_failure_is_named(make_lab: Callable[..., Lab]) -> None:
         changed.name: ("refused", "host key changed"),
         silent.name: ("timed-out", "timed out"),
         garbage.name: ("failed", "garbage"),
-        dying.name: ("partial", "ended halfway"),
+        dying.name: ("partial", "ended early"),
         "nosuch.invalid": ("unreachable", "does not resolve"),
     }
     for name, (status, words) in expected.items():
@@ -242,7 +242,7 @@ def test_interrupted_leaves_nothing(lab: Lab, number: signal.Signals, code: int,
         assert time.monotonic() < deadline, [host.processes() for host in lab.hosts]
         time.sleep(0.1)
     running.send_signal(number)
-    _, said = running.communicate(timeout=10)
+    _, said = running.communicate(timeout=60)
     assert running.returncode == code, said
     nothing_left(lab.hosts)
     ours = subprocess.run(["pgrep", "-f", str(lab.ssh_config)], capture_output=True, text=True, check=False).stdout

@@ -53,7 +53,7 @@ FACTS: dict[str, Any] = {
 
 def described(sets: Sets) -> Any:
     """The draft for hosts."""
-    return draft(RunCase(about="", outcome="", start=sets).subject())
+    return draft(RunCase(about="", outcome="", start=sets).run_data())
 
 
 def test_like_hosts_are_one_client() -> None:

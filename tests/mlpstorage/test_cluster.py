@@ -108,7 +108,7 @@ def test_from_collection_agrees_with_the_core() -> None:
     assert cluster.total_cores == core.total_cores
     assert cluster.collection_method == "ssh"
     assert cluster.host_consistency_issues == core.host_consistency_issues
-    assert any("Memory differs by more than 10%" in issue for issue in cluster.host_consistency_issues)
+    assert any("Memory variance across hosts" in issue for issue in cluster.host_consistency_issues)
 
 
 def test_round_trip() -> None:

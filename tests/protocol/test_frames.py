@@ -1,4 +1,4 @@
-"""The frame decoder: both carriers, noise around them, streams cut or damaged anywhere; and readings in frames."""
+"""The frame decoder: both carriers, noise, damaged streams; and readings in frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollbook.agent.wire import binary, text
 from rollbook.errors import ProtocolError
 from rollbook.protocol.frames import HEADER, LARGEST, MAGIC, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.readings import parsed, read_frame
+from rollbook.protocol.readings import parse_facts, read_frame
 from rollbook.sources import catalogue
 from rollbook.sources.base import File
 
@@ -29,13 +29,13 @@ def stream(carrier: str, contents: list[bytes]) -> list[bytes]:
 
 
 def frames(contents: list[bytes], tag: str) -> list[Frame]:
-    """What they must decode to."""
+    """The expected result of decoding them."""
     return [Frame("R", seq, seq + 1, seq + 2, data, tag) for seq, data in enumerate(contents)]
 
 
 @given(carriers, payloads, st.data())
 def test_frames_survive_any_cutting_of_the_stream(carrier: str, contents: list[bytes], data: st.DataObject) -> None:
-    """However the bytes are dealt out, the same frames come."""
+    """The frames do not depend on how the bytes are split."""
     wire = b"".join(stream(carrier, contents))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))
     decoder, got = Decoder(), []
@@ -47,8 +47,8 @@ def test_frames_survive_any_cutting_of_the_stream(carrier: str, contents: list[b
 
 
 @given(carriers, payloads, st.binary(max_size=400), st.binary(max_size=400))
-def test_noise_around_frames_is_passed_over(carrier: str, contents: list[bytes], before: bytes, between: bytes) -> None:
-    """Banners before and shell noise between frames cost no frame."""
+def test_noise_around_frames_is_skipped(carrier: str, contents: list[bytes], before: bytes, between: bytes) -> None:
+    """Banners before and shell noise between frames lose no frame."""
     newline = b"\n" if carrier == "text" else b""
     wire = before + newline + (between + newline).join(stream(carrier, contents)) + b"\nlogout\n"
     decoder = Decoder()
@@ -58,7 +58,7 @@ def test_noise_around_frames_is_passed_over(carrier: str, contents: list[bytes],
 @settings(max_examples=300)
 @given(carriers, payloads, st.data())
 def test_damage_never_gives_a_wrong_frame(carrier: str, contents: list[bytes], data: st.DataObject) -> None:
-    """Bytes changed, dropped or inserted anywhere: what comes out is what was sent, or nothing."""
+    """With bytes changed, dropped or inserted anywhere, a decoded frame is always one that was sent."""
     wire = bytearray(b"".join(stream(carrier, contents)))
     for _ in range(data.draw(st.integers(1, 5))):
         at = data.draw(st.integers(0, max(0, len(wire) - 1)))
@@ -78,21 +78,21 @@ def test_damage_never_gives_a_wrong_frame(carrier: str, contents: list[bytes], d
 
 
 @given(st.binary(max_size=5000))
-def test_arbitrary_bytes_are_no_error(data: bytes) -> None:
-    """Whatever comes is taken without an exception."""
+def test_arbitrary_bytes_are_not_an_error(data: bytes) -> None:
+    """Any input is accepted without an exception."""
     Decoder().feed(data, end=True)
 
 
-def test_lost_and_repeated_frames_are_seen() -> None:
-    """Missing numbers are counted; a frame that comes twice is given once."""
+def test_lost_and_repeated_frames() -> None:
+    """Missing sequence numbers are counted; a repeated frame is output once."""
     one, two, three = stream("binary", [b"a", b"b", b"c"])
     decoder = Decoder()
     assert [frame.seq for frame in decoder.feed(one + three + three + two)] == [0, 2]
     assert decoder.lost == 1
 
 
-def test_memory_is_bounded_whatever_comes() -> None:
-    """A host that announces a huge frame, or never ends a line, cannot make us hold more than one frame."""
+def test_memory_is_bounded() -> None:
+    """A host that announces a huge frame, or never ends a line, cannot use more memory than one frame."""
     decoder = Decoder()
     for start in (b"\xffRB1" + b"\xff" * 8, b"@rb1 0 0 "):
         decoder.feed(start)
@@ -101,18 +101,18 @@ def test_memory_is_bounded_whatever_comes() -> None:
         assert len(decoder._buffer) <= LARGEST + 100
 
 
-def test_frames_that_are_claimed_and_never_come_cost_little() -> None:
-    """Headers of large frames whose sums are wrong: after a few of them the rest is not looked at."""
+def test_false_headers_of_large_frames() -> None:
+    """After a few large frames with wrong checksums the rest is dropped."""
     header = HEADER.pack(MAGIC, LARGEST, 0, b"R", 1, 1, 1)
     decoder = Decoder()
     decoder.feed(header * ((LARGEST + (1 << 20)) // len(header)))
-    assert decoder.hopeless
+    assert decoder.is_mostly_noise
     assert decoder.damaged < 10
 
 
-@pytest.mark.parametrize(("good", "cut", "hopeless"), [(10, 1, False), (1, 10, True)])
-def test_noise_is_judged_by_what_comes_with_it(good: int, cut: int, hopeless: bool) -> None:
-    """Lines that are cut now and then do not add up over days; a host that sends mostly garbage is given up."""
+@pytest.mark.parametrize(("good", "cut", "noisy"), [(10, 1, False), (1, 10, True)])
+def test_valid_frames_compensate_for_noise(good: int, cut: int, noisy: bool) -> None:
+    """Occasional truncated lines do not add up over days; a host that sends mostly garbage is given up."""
     decoder, seq = Decoder(), 0
     while seq < 30_000:
         for number in range(good + cut):
@@ -120,11 +120,11 @@ def test_noise_is_judged_by_what_comes_with_it(good: int, cut: int, hopeless: bo
             decoder.feed(line if number < good else line[:-50] + b"\n")
             seq += 1
     assert decoder.damaged * 600 > MOST_NOISE
-    assert decoder.hopeless == hopeless
+    assert decoder.is_mostly_noise == noisy
 
 
 def test_many_agents_on_one_channel_are_bounded() -> None:
-    """Lines of any number of agents that never end a frame: what is kept of all of them together is bounded."""
+    """Memory for unfinished frames is bounded for any number of agents."""
     decoder = Decoder()
     for tag in range(40):
         for _ in range(600):
@@ -141,7 +141,7 @@ def test_many_agents_on_one_channel_are_bounded() -> None:
     ("seq", "mono", "wall"), [(1 << 32, 1, 1), (9_999_999_999, 1, 1), (0, 10**20 - 1, 1), (0, 1, 1 << 62)]
 )
 def test_numbers_out_of_range_are_damage(seq: int, mono: int, wall: int) -> None:
-    """Numbers that no agent has and no journal can hold are not believed, however right their sum."""
+    """Numbers outside the range of the journal are rejected, even with a correct checksum."""
     decoder = Decoder()
     assert not decoder.feed(text("7")(b"B", seq, mono, wall, b""))
     if seq == 0 and mono == 1:
@@ -157,8 +157,8 @@ words = st.one_of(
 
 
 @given(st.sampled_from("RZ"), st.lists(words, max_size=8), st.sampled_from([b" ", b"\n", b""]), st.booleans())
-def test_any_reading_is_one_or_none(kind: str, parts: list[bytes], between: bytes, honest: bool) -> None:
-    """Whatever a frame holds, it is a reading of the plan or a `ProtocolError`, and its text can be asked for."""
+def test_arbitrary_readings(kind: str, parts: list[bytes], between: bytes, honest: bool) -> None:
+    """Any payload is a reading of the plan or a `ProtocolError`, and its pages can be parsed."""
     payload = (b"0 now - 12 \n" if honest else b"") + between.join(parts)
     if kind == "Z" and honest:
         payload = zlib.compress(payload)
@@ -168,11 +168,11 @@ def test_any_reading_is_one_or_none(kind: str, parts: list[bytes], between: byte
         return
     assert reading.source in PLAN.sources
     reading.pages()
-    parsed(reading)
+    parse_facts(reading)
 
 
-def test_readings_are_no_longer_than_was_asked_for() -> None:
-    """A source's limit holds on our side, too; the names of pages come on top of it."""
+def test_readings_have_a_size_limit() -> None:
+    """The collector enforces a source's limit too; the names of pages are not counted."""
     limit = PLAN.sources[0].limit
     for size, good in ((limit, True), (limit + (1 << 20) + 1, False)):
         payload = b"0 now - 12 \n" + b"ok %d /proc/loadavg\n" % size + bytes(size)
@@ -180,27 +180,27 @@ def test_readings_are_no_longer_than_was_asked_for() -> None:
         if good:
             assert read_frame(frame, PLAN).status == "ok"
         else:
-            with pytest.raises(ProtocolError, match="more than was asked for"):
+            with pytest.raises(ProtocolError, match="exceeds the limit"):
                 read_frame(frame, PLAN)
     with pytest.raises(ProtocolError, match="header"):
         read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 %s\nx" % bytes(9000)), PLAN)
 
 
-def test_a_parser_that_slips_costs_its_fact() -> None:
-    """Parsers of other packages may raise anything."""
-    source = File("/x", _slip, name="slip")
+def test_a_parser_with_a_bug() -> None:
+    """Parsers of plug-ins may raise anything; only that source fails."""
+    source = File("/x", _fail, name="broken")
     plan = Plan((source,))
     reading = read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 /x\ny"), plan)
-    assert parsed(reading) == (None, "slip: the parser failed (TypeError('a slip'))")
+    assert parse_facts(reading) == (None, "broken: the parser failed (TypeError('a bug'))")
 
 
-def _slip(_: str) -> str:
-    raise TypeError("a slip")
+def _fail(_: str) -> str:
+    raise TypeError("a bug")
 
 
 @given(st.binary(max_size=300))
 @settings(max_examples=20, deadline=None)
-def test_cksum_is_the_one_of_posix(data: bytes) -> None:
-    """The stand-in's checksum is what the program `cksum` prints."""
+def test_cksum(data: bytes) -> None:
+    """The checksum equals the output of the program `cksum`."""
     printed = subprocess.run(["cksum"], input=data, capture_output=True, check=True).stdout
     assert cksum(data) == int(printed.split()[0])

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.checks import engine
-from rollbook.checks.subject import open_subject
+from rollbook.checks.run_data import open_run_data
 from rollbook.checks.verify import Problem, verify
 from rollbook.cli.report import command as report
 from rollbook.cli.snapshot import command as snapshot
@@ -38,7 +38,7 @@ def record(tmp_path: Path) -> Path:
     leaf = RecordDirectory.create(tmp_path / "results", "training", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
     about = {"benchmark_type": "training", "run_datetime": leaf.stamp, "num_processes": 2, "parameters": {}}
     leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", host_records(HOSTS)), about)
-    write_file(leaf.path / "findings.json", encode(engine.check(open_subject(leaf.path))))
+    write_file(leaf.path / "findings.json", encode(engine.check(open_run_data(leaf.path))))
     (leaf.path / "raw").mkdir()
     (leaf.path / "raw" / "000001.seg").write_bytes(b"RBJ1" + bytes(100))
     leaf.write_manifest()
@@ -162,7 +162,7 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
     ]
     (record / "manifest.json").unlink()
     os.mkfifo(record / "manifest.json")
-    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+    with pytest.raises(RecordError, match=r"manifest\.json does not exist"):
         verify(record)
 
 
@@ -178,13 +178,13 @@ def test_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="is not a record"):
         verify(tmp_path)
     (tmp_path / "x_metadata.json").write_text("{}")
-    with pytest.raises(RecordError, match=r"manifest\.json is not there"):
+    with pytest.raises(RecordError, match=r"manifest\.json does not exist"):
         verify(tmp_path)
     script = Script(tmp_path / "raw", ["a"], ["loadavg"])
     with pytest.raises(RecordError, match="is still being recorded"):
         verify(tmp_path)
     script.close()
-    with pytest.raises(RecordError, match="was never finished; `rollbook recover` does that"):
+    with pytest.raises(RecordError, match="is not finished; run `rollbook recover`"):
         verify(tmp_path)
 
 

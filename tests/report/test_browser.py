@@ -13,7 +13,7 @@ from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.report.build import build
 from rollbook.report.page import html
 from tests.report.test_page import EVIL, hostile, tables
-from tests.support import report_records as report_runs
+from tests.support import report_records
 from tests.support.browser import Browser, browser
 
 pytestmark = pytest.mark.needs("chromedriver", "chromium")
@@ -57,7 +57,7 @@ def straggler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a run with one slow host and one that was gone for a while."""
     path = tmp_path_factory.mktemp("straggler")
     gaps, lost = ((5, 300, 380),), {12: "no route to host"}
-    run = report_runs.run(path, 16, 600, gaps=gaps, lost=lost)
+    run = report_records.run(path, 16, 600, gaps=gaps, lost=lost)
     data = build(run, tables(16, 600, slow=((7, 9.0, 0.2, 0.5),), gaps=gaps, lost=lost))
     page = path / "report.html"
     page.write_text(html(data))
@@ -307,7 +307,7 @@ def test_phases(window: Browser, tmp_path: Path) -> None:
         row("checkpoint", "cpu_busy", 10),
         row("checkpoint", "disk_read", 4096, "node3"),
     ]
-    run = report_runs.run(tmp_path, 8, 240, phase_statistics=rows)
+    run = report_records.run(tmp_path, 8, 240, phase_statistics=rows)
     path = tmp_path / "report.html"
     path.write_text(html(build(run, tables(8, 240))))
     window.resize(1440, 900)
@@ -333,14 +333,14 @@ def test_phases(window: Browser, tmp_path: Path) -> None:
 
 def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp_path: Path) -> None:
     """A line each beside those who stand out; one that says when is marked on the time line and leads there."""
-    start = report_runs.START_NS + 60 * 10**9
+    start = report_records.START_NS + 60 * 10**9
     when = {"start_ns": start, "end_ns": start + 30 * 10**9, "resets": 4}
     late = Finding(message="the link was reset", hosts=["node2"], severity="fail", evidence=when, advice="Look at it.")
     silenced = Finding(
         message="known", hosts=["node2"], severity="fail", silenced=Silenced("planned", date(2030, 1, 1))
     )
     results = [RuleResult(id="odd", outcome="fail", findings=[late, silenced])]
-    run = report_runs.run(tmp_path, 8, 240, findings=Findings.of("now", [], results))
+    run = report_records.run(tmp_path, 8, 240, findings=Findings.of("now", [], results))
     path = tmp_path / "report.html"
     path.write_text(html(build(run, tables(8, 240, slow=((3, 9.0, 0.1, 0.6),)))))
     window.resize(1440, 900)
@@ -399,7 +399,7 @@ def test_text_of_a_hostile_host_stays_text(window: Browser, tmp_path: Path) -> N
 def test_a_page_without_series(window: Browser, tmp_path: Path) -> None:
     """A snapshot's page has hosts and facts and no charts."""
     path = tmp_path / "report.html"
-    path.write_text(html(build(report_runs.run(tmp_path, 3, 60), None)))
+    path.write_text(html(build(report_records.run(tmp_path, 3, 60), None)))
     window.open(path)
     assert window.wait("document.querySelectorAll('#hosts tbody tr').length") == 3
     assert window.script("return document.querySelectorAll('.chart, .timeline').length") == 0

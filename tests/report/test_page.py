@@ -31,7 +31,7 @@ from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.thp import HugePages
 from rollbook.sources.version import Version
 from rollbook.sql.grids import Tables
-from tests.support import report_records as report_runs
+from tests.support import report_records
 from tests.support.records import host_records
 
 EVIL = "</script><script>alert(1)</script>\"'&lt;\u202eedoc\u2066\x1b[31m\u2028=1+1"
@@ -53,13 +53,13 @@ def hostile(path: Path) -> PageData:
     finding = Finding(message=f"odd {EVIL}", hosts=[EVIL], severity="warn", evidence={EVIL: EVIL}, advice=EVIL)
     found = Findings.of("now", [], [RuleResult(id="odd", outcome="warn", findings=[finding])])
     renamed = {3: EVIL}
-    run = report_runs.run(path, 8, 240, renamed=renamed, facts=facts, findings=found, gaps=((3, 200, 210),))
+    run = report_records.run(path, 8, 240, renamed=renamed, facts=facts, findings=found, gaps=((3, 200, 210),))
     return build(run, tables(8, 240, slow=((3, 9.0, 0.1, 0.6),), renamed=renamed))
 
 
 def tables(*args: Any, **options: Any) -> Tables:
     """The tables of a made-up run, to be drawn from."""
-    return Tables(report_runs.tables(*args, **options))
+    return Tables(report_records.tables(*args, **options))
 
 
 class Elements(HTMLParser):
@@ -144,7 +144,7 @@ def test_what_a_hostile_host_sends_is_kept_word_for_word(tmp_path: Path) -> None
 
 def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
     """The sentence has host, device, ratio, values and time."""
-    run = report_runs.run(tmp_path, 32, 3600)
+    run = report_records.run(tmp_path, 32, 3600)
     page = build(run, tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),)))
     first = page.outliers[0]
     assert re.fullmatch(
@@ -161,8 +161,8 @@ def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
 
 def test_from_counters_to_words(tmp_path: Path) -> None:
     """From the tables of a record, through its rates, the same straggler comes out."""
-    run = report_runs.run(tmp_path, 8, 600)
-    report_runs.write_series(report_runs.tables(8, 600, slow=((3, 9.0, 0.1, 0.5),)), tmp_path)
+    run = report_records.run(tmp_path, 8, 600)
+    report_records.write_series(report_records.tables(8, 600, slow=((3, 9.0, 0.1, 0.5),)), tmp_path)
     write_report(run, tmp_path / "report.html")
     data = parsed((tmp_path / "report.html").read_text()).scripts
     page = json.loads(next(text for attributes, text in data if attributes.get("type") == "application/json"))
@@ -172,7 +172,7 @@ def test_from_counters_to_words(tmp_path: Path) -> None:
 
 def test_healthy_run_says_so(tmp_path: Path) -> None:
     """Noise is no finding."""
-    page = build(report_runs.run(tmp_path, 32, 600), tables(32, 600))
+    page = build(report_records.run(tmp_path, 32, 600), tables(32, 600))
     assert page.outliers == []
     assert page.verdict.headline == "All well: 32 hosts complete, nothing stands out"
     assert any("Memory pressure" in note for note in page.notes)  # always zero, said and not drawn
@@ -181,7 +181,7 @@ def test_healthy_run_says_so(tmp_path: Path) -> None:
 
 def test_down_sampling_is_said(tmp_path: Path) -> None:
     """How samples became cells is on the page."""
-    page = build(report_runs.run(tmp_path, 32, 3600), tables(32, 3600))
+    page = build(report_records.run(tmp_path, 32, 3600), tables(32, 3600))
     assert any("8 of them share one cell of 8 s" in note and "peaks survive" in note for note in page.notes)
     assert page.charts[0].beats == 8
 
@@ -190,7 +190,7 @@ def test_partial_run(tmp_path: Path) -> None:
     """Every host is there with its status, gaps are marked."""
     lost = {4: "no route to host"}
     gaps = ((2, 100, 150), (6, 200, 300))
-    run = report_runs.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
+    run = report_records.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
     page = build(run, tables(8, 300, gaps=gaps, lost=lost))
     assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
     assert page.verdict.headline == "Not well: the command failed with exit code 3"
@@ -207,10 +207,10 @@ def test_partial_run(tmp_path: Path) -> None:
 
 def test_a_finding_that_says_when_is_on_the_time_line(tmp_path: Path) -> None:
     """Its evidence has the time; others hold for the whole run and are in the list alone."""
-    when = {"start_ns": report_runs.START_NS, "end_ns": report_runs.START_NS + 10**9}
+    when = {"start_ns": report_records.START_NS, "end_ns": report_records.START_NS + 10**9}
     results = [Finding(message="then", hosts=["node2"], evidence=when), Finding(message="always", hosts=["node2"])]
     found = Findings.of("now", [], [RuleResult(id="odd", outcome="fail", findings=results)])
-    page = build(report_runs.run(tmp_path, 3, 60, findings=found), None)
+    page = build(report_records.run(tmp_path, 3, 60, findings=found), None)
     marked = [(mark.text, mark.host, mark.end - mark.start) for mark in page.marks if mark.kind == "finding"]
     assert marked == [("then", 1, 1000)]
 
@@ -221,7 +221,7 @@ def test_facts_differing_shared_and_changed(tmp_path: Path) -> None:
     def end_facts(host: int) -> dict[str, Any]:
         return facts(host) | {"thp": HugePages("always" if host == 2 else "madvise", "never")}
 
-    page = build(report_runs.run(tmp_path, 6, 60, facts=facts, end_facts=end_facts), None)
+    page = build(report_records.run(tmp_path, 6, 60, facts=facts, end_facts=end_facts), None)
     differing = {(fact.source, fact.row, fact.field): fact.values for fact in page.differing}
     assert differing["thp", "", "enabled"] == [("madvise", "node[1,3-6]"), ("always", "node2")]
     shared = {(fact.source, fact.field): fact.values for fact in page.equal}
@@ -253,8 +253,8 @@ def test_shared_is_what_all_who_told_have() -> None:
 
 def test_phases_of_the_command_may_be_called_as_ours(tmp_path: Path) -> None:
     """The command ends with the last phase `after`, and shows those it set itself; one without an end has none."""
-    run = report_runs.run(tmp_path, 3, 100)
-    at = [report_runs.START_NS + second * 10**9 for second in (0, 10, 20, 90, 100)]
+    run = report_records.run(tmp_path, 3, 100)
+    at = [report_records.START_NS + second * 10**9 for second in (0, 10, 20, 90, 100)]
     names = ("command", "after", "command", "after")
     run.hosts.phases = [Phase(*phase) for phase in zip(names, at[:-1], at[1:], strict=True)]
     page = build(run, None)
@@ -277,12 +277,12 @@ def test_phases_of_the_command_may_be_called_as_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("hosts", "said"), [(4, "Too few hosts"), (5, "No host stands out")])
 def test_few_hosts_cannot_stand_out(tmp_path: Path, hosts: int, said: str) -> None:
     """The page does not call calm what it cannot judge."""
-    assert build(report_runs.run(tmp_path, hosts, 60), tables(hosts, 60)).no_outliers.startswith(said)
+    assert build(report_records.run(tmp_path, hosts, 60), tables(hosts, 60)).no_outliers.startswith(said)
 
 
 def test_record_without_a_series(tmp_path: Path) -> None:
     """A snapshot has a page too."""
-    page = build(report_runs.run(tmp_path, 3, 60), None)
+    page = build(report_records.run(tmp_path, 3, 60), None)
     assert page.charts == []
     assert any("no series" in note for note in page.notes)
     assert page.no_outliers.startswith("No series was taken")
@@ -293,7 +293,7 @@ def test_report_command(tmp_path: Path) -> None:
     """The command writes the page into the record or where it is told, but over no other file of the record."""
     record = tmp_path / "record"
     record.mkdir()
-    report_runs.run(record, 3, 60)
+    report_records.run(record, 3, 60)
     ran = CliRunner().invoke(command, [str(record)])
     assert ran.exit_code == 0, ran.output
     assert (record / "report.html").read_text().startswith("<!doctype html>")
@@ -308,7 +308,7 @@ def test_report_command(tmp_path: Path) -> None:
 
 def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:
     """What is in the page is the document."""
-    page = build(report_runs.run(tmp_path, 3, 60), tables(3, 60))
+    page = build(report_records.run(tmp_path, 3, 60), tables(3, 60))
     text = html(page)
     data = next(text for a, text in parsed(text).scripts if a.get("type") == "application/json")
     assert json.loads(data) == json.loads(encode(page))
@@ -373,7 +373,7 @@ def test_amount(value: float, unit: str, shown: str) -> None:
 def test_number_and_clock() -> None:
     """Short numbers and times."""
     assert [number(value) for value in (0.41, 9.125, 27.04, 300, 1234.4)] == ["0.41", "9.12", "27", "300", "1234"]
-    start = report_runs.START_NS
+    start = report_records.START_NS
     assert clock_span(start, start + 900 * 10**9) == "12:00–12:15"
     assert clock_span(start, start + 42 * 10**9) == "12:00:00–12:00:42"
 
@@ -382,7 +382,7 @@ def test_phases_of_one_name(tmp_path: Path) -> None:
     """The first of two was too short for a sample: what is told is that of the second, at its own time."""
     told = dict.fromkeys(("mean", "p50", "p95", "max", "hosts_p50"), 7.0)
     row = {"number": 1, "phase": "epoch", "metric": "cpu_busy", **told, "slowest_host": None}
-    run = report_runs.run(tmp_path, 2, 100, phase_statistics=[row])
+    run = report_records.run(tmp_path, 2, 100, phase_statistics=[row])
     first, second = run.hosts.phases[:2]
     run.hosts.phases[:2] = [
         Phase("epoch", first.start_ns, first.end_ns),

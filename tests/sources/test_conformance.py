@@ -1,4 +1,4 @@
-"""What every source of the catalogue promises, whoever wrote it."""
+"""Properties of every source in the catalogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from rollbook.errors import ParseError
 from rollbook.sources import catalogue
-from rollbook.sources.base import Ask, Compare, Source, compare_of
+from rollbook.sources.base import Compare, Order, Source, compare_of
 
 ROOTS = ("/proc/", "/sys/", "/etc/", "/run/")
 MOST_LINES = 120
@@ -44,19 +44,19 @@ def test_names_are_identifiers_and_unique() -> None:
 
 @every_source
 def test_summary_names_what_is_read(source: Source) -> None:
-    """The first line is one sentence, and begins with the path or the program it reads, where there is one."""
+    """The first line is one sentence that starts with the path or the program that is read, if there is one."""
     assert source.summary.endswith(".")
     assert ". " not in source.summary
-    if any(ask.op in ("read", "link", "run") for ask in source.asks):
+    if any(order.op in ("read", "link", "run") for order in source.orders):
         what, colon, _ = source.summary.partition(": ")
-        programs = [ask.args[0] for ask in source.asks if ask.op == "run"]
+        programs = [order.args[0] for order in source.orders if order.op == "run"]
         assert colon
         assert what.startswith(ROOTS) or what.split()[0] in programs
 
 
 @every_source
 def test_every_field_says_how_it_compares(source: Source) -> None:
-    """No field is `info` by default: its author decided."""
+    """No field is `info` by default: each declares its comparison."""
     hints = typing.get_type_hints(source.row_type, include_extras=True)
     notes = {
         name: [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Compare)]
@@ -68,9 +68,9 @@ def test_every_field_says_how_it_compares(source: Source) -> None:
 
 @every_source
 def test_rows_have_keys_and_columns_have_names(source: Source) -> None:
-    """A table's rows can be told apart; open columns are dicts by name."""
+    """Rows of a table have a key; open columns are dicts by name."""
     compared = compare_of(source.row_type)
-    assert any(how.mode == "key" for how in compared.values()) == source.table
+    assert any(how.mode == "key" for how in compared.values()) == source.is_table
     hints = typing.get_type_hints(source.row_type)
     for name, how in compared.items():
         if how.columns:
@@ -78,16 +78,16 @@ def test_rows_have_keys_and_columns_have_names(source: Source) -> None:
 
 
 @every_source
-def test_asks_stay_in_bounds(source: Source) -> None:
+def test_orders_stay_in_bounds(source: Source) -> None:
     """Known operations only, on the kernel's and the system's own files, within limits."""
-    assert source.asks
-    for ask in source.asks:
-        assert ask.op in typing.get_args(typing.get_type_hints(Ask)["op"])
-        if ask.op in ("read", "link"):
-            (path,) = ask.args
+    assert source.orders
+    for order in source.orders:
+        assert order.op in typing.get_args(typing.get_type_hints(Order)["op"])
+        if order.op in ("read", "link"):
+            (path,) = order.args
             assert re.sub(r"^{(cgroup|own)}", "/sys/fs/cgroup", path).startswith(ROOTS), path
             assert ".." not in path
-    assert len(set(source.asks)) == len(source.asks)
+    assert len(set(source.orders)) == len(source.orders)
     assert source.every >= 0
     assert source.limit > 0
     assert source.seconds > 0
@@ -95,20 +95,20 @@ def test_asks_stay_in_bounds(source: Source) -> None:
 
 @every_source
 def test_schema(source: Source) -> None:
-    """What it gives can be described to others."""
+    """The facts of every source have a JSON schema."""
     assert msgspec.json.schema(source.produces)
 
 
 @every_source
 def test_module_is_a_page(source: Source) -> None:
-    """A source is read in a breath."""
+    """A source module is short."""
     lines = inspect.getsource(importlib.import_module(f"rollbook.sources.{source.name}")).count("\n")
     assert lines < MOST_LINES
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_damaged_text_is_a_parse_error_at_worst(path: Path) -> None:
-    """Any page may be cut or replaced: the source gives what can be stored, of its type, or raises `ParseError`."""
+    """For any truncated or replaced page the source gives storable facts of its type or raises `ParseError`."""
     source = catalogue.source(path.parent.name)
     pages: dict[str, str] = msgspec.json.decode(path.read_bytes())["pages"]
     for page, text in pages.items():

@@ -1,4 +1,4 @@
-"""Every source against text that no kernel wrote: it gives a storable record of its type, or raises `ParseError`."""
+"""Every source on random damage: it gives storable facts of its type or raises `ParseError`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rollbook.sources import catalogue
 from rollbook.sources.base import Source
 
 CASES = Path(__file__).parents[1] / "data" / "sources"
-# Numbers at the edges of what is stored, other alphabets' digits, separators that parsers look for, line ends.
+# Numbers at the limits of 64 bits, digits of other scripts, separators, line ends.
 JUNK = (
     *("0", "-1", f"{2**63}", f"{2**64 - 1}", f"{2**64}", "9" * 400, "1e999", "nan", "0x", "1_0", "٣", "²"),
     *(" ", "\t", "\n", "\n\n", ":", "=", ",", "-", " - ", "/", "[", "]", '"', "'", "\\", "\\777", "\\012", "%", "#"),
@@ -40,7 +40,7 @@ def pages_of(name: str) -> list[dict[str, str]]:
 
 @st.composite
 def damaged(draw: st.DrawFn, text: str) -> str:
-    """A real text after one to four accidents: cut, lost, doubled, moved or overwritten in part."""
+    """A real text with one to four parts cut, lost, doubled, moved or overwritten."""
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))
         end = draw(st.integers(start, min(len(text), start + 40)))

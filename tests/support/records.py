@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from rollbook.checks.expect import Expectation
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.hosts import expand
+from rollbook.mlperf import rounds
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue
@@ -50,6 +51,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     outcome: str
     hosts: list[str] = []
     says: str = ""
+    advice: str = ""
     when: list[int] | None = None
     start: Sets = {}
     end: Sets = {}
@@ -63,8 +65,9 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     description: dict[str, Any] | None = None
     summary: dict[str, Any] = {}
     beside: dict[str, Any] = {}
+    round: str = rounds.NEWEST
 
-    def subject(self) -> Subject:
+    def run_data(self) -> RunData:
         """The run as rules see it."""
         hosts = msgspec.convert(
             {"started_ns": 0, "ended_ns": 600 * 10**9, "interval_seconds": self.interval, "series": self.series},
@@ -72,13 +75,14 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         )
         hosts.start, hosts.end = host_records(self.start, self.unread), host_records(self.end)
         base = (
-            Subject(RecordHosts(started_ns=0, ended_ns=0, start=host_records(self.baseline))) if self.baseline else None
+            RunData(RecordHosts(started_ns=0, ended_ns=0, start=host_records(self.baseline))) if self.baseline else None
         )
-        return Subject(
+        return RunData(
             hosts,
             metadata=self.metadata,
             named=self.groups,
             baseline=base,
             expectations=self.expect,
             description=self.description,
+            mlperf_round=rounds.load(self.round),
         )

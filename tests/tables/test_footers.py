@@ -75,5 +75,5 @@ def test_other_columns(tmp_path: Path) -> None:
 def test_no_parquet(tmp_path: Path, content: bytes) -> None:
     """A file that is cut, or something else, is named."""
     (tmp_path / "part.parquet").write_bytes(content)
-    with pytest.raises(RecordError, match=r"part\.parquet is no Parquet file"):
+    with pytest.raises(RecordError, match=r"part\.parquet is not a Parquet file"):
         concatenate([tmp_path / "part.parquet"], tmp_path / "whole.parquet", {})

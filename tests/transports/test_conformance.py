@@ -70,7 +70,7 @@ def test_local(check: Check, python: str | None) -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=each)
 def test_ssh(check: Check, lab: Lab) -> None:
     """Through real sshd; nothing runs on the host afterwards."""
-    run_check(check, Ssh(config=str(lab.ssh_config)), NODE)
+    run_check(check, Ssh(ssh_config=str(lab.ssh_config)), NODE)
     until = time.monotonic() + 5
     while (left := lab["node01"].processes()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -81,7 +81,7 @@ def test_what_cannot_be_reached(lab: Lab) -> None:
     """Each transport says why."""
     run_check(explains_what_it_cannot_reach, Fake(SCRIPT), Host("shut"))
     run_check(explains_what_it_cannot_reach, Fake(SCRIPT), Host("unheard-of"))
-    run_check(explains_what_it_cannot_reach, Ssh(config=str(lab.ssh_config)), Host("unheard-of.invalid"))
+    run_check(explains_what_it_cannot_reach, Ssh(ssh_config=str(lab.ssh_config)), Host("unheard-of.invalid"))
     check_transport(Fake(SCRIPT), NODE, broken=Host("shut"))
 
 
@@ -129,7 +129,7 @@ class Mute(Fake):
         (greets, Fake, "shut", "refused, connection refused"),
         (greets, Fake, "silent", "not over after 2 s"),
         (greets, Fake, "babbling", "garbage"),
-        (reads_a_plan, Fake, "dying", "ended halfway, after 2 of 5"),
+        (reads_a_plan, Fake, "dying", "ended early, after 2 of 5"),
         (reads_a_plan, Fake, "bare", "the readings are absent"),
     ],
 )  # fmt: skip
@@ -140,3 +140,10 @@ def test_the_checks_can_fail(
     monkeypatch.setattr(conformance, "SOON", 0.5)
     with pytest.raises(AssertionError, match=complaint):
         run_check(check, wrong(SCRIPT), Host(host), timeout=2 if host == "silent" else 30)
+
+
+def test_ssh_through_a_jump_host(lab: Lab, tmp_path: Path) -> None:
+    """The ssh that is started for the jump host reads our configuration as well."""
+    config = tmp_path / "config"
+    config.write_text(f"Host node02\n  ProxyJump node01\nMatch all\nInclude {lab.ssh_config}\n")
+    run_check(greets, Ssh(ssh_config=str(config)), Host("node02"))

@@ -16,8 +16,8 @@ from rollbook.errors import HostListError, UsageError
 from rollbook.hosts import Host, parse_hosts
 from rollbook.protocol.plan import Plan
 from rollbook.records.hosts import HostResult
-from rollbook.transports import Options, fallback, reason, route
-from rollbook.transports.ssh import MEANINGS
+from rollbook.transports.routing import Options, explain_auto, fallback_route, route
+from rollbook.transports.ssh import FAILURES
 
 CASES = sorted((Path(__file__).parents[1] / "data" / "ssh").glob("*.json"))
 STUB = """\
@@ -60,7 +60,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "ssh"
     program.write_text(textwrap.dedent(STUB))
     program.chmod(0o755)
-    (tmp_path / "said").write_bytes(msgspec.json.encode(Said("nobody", "ssh: connect: Connection refused\r\n")))
+    (tmp_path / "said").write_bytes(msgspec.json.encode(Said("stub", "ssh: connect: Connection refused\r\n")))
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
@@ -73,7 +73,7 @@ def reach(host: Host, options: Options, timeout: float = 5.0) -> HostResult:
 
 def argv_of(stub: Path, host: Host, **options: object) -> list[str]:
     """The arguments that the stub was given."""
-    reach(host, Options(via="ssh", **options))  # type: ignore[arg-type]
+    reach(host, Options.of(via="ssh", **options))  # type: ignore[arg-type]
     return msgspec.json.decode((stub / "argv").read_bytes(), type=list[str])
 
 
@@ -83,7 +83,6 @@ def test_no_prompt_no_forwarding_no_terminal(stub: Path) -> None:
     options = {argv[at + 1] for at, word in enumerate(argv) if word == "-o"}
     assert {
         "BatchMode=yes",
-        "StrictHostKeyChecking=accept-new",
         "ClearAllForwardings=yes",
         "RemoteCommand=none",
         "PermitLocalCommand=no",
@@ -96,10 +95,9 @@ def test_no_prompt_no_forwarding_no_terminal(stub: Path) -> None:
 
 def test_users_options_come_first(stub: Path) -> None:
     """OpenSSH takes the first value it meets: the user's must stand before ours."""
-    argv = argv_of(stub, Host("node1"), ssh_options=("StrictHostKeyChecking=no", "Port=2222"), ssh_config="/dev/null")
-    assert argv[1:3] == ["-F", "/dev/null"]
-    assert argv[3:7] == ["-o", "StrictHostKeyChecking=no", "-o", "Port=2222"]
-    assert argv.index("StrictHostKeyChecking=no") < argv.index("StrictHostKeyChecking=accept-new")
+    argv = argv_of(stub, Host("node1"), ssh_options=("BatchMode=no", "Port=2222"), ssh_config="/dev/null")
+    assert argv[3:7] == ["-o", "BatchMode=no", "-o", "Port=2222"]
+    assert argv.index("BatchMode=no") < argv.index("BatchMode=yes")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +118,7 @@ def test_user(stub: Path, host: Host, ssh_user: str | None, user: str | None) ->
 
 @pytest.mark.parametrize("error", [KeyError, OSError])
 def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
-    """In a container our number may have none: this machine is reached all the same, and nobody named is us."""
+    """A user id may have no name, as in containers: this machine is still local, and a named user is another one."""
 
     def getuser() -> str:
         raise error("uid not found")
@@ -129,14 +127,14 @@ def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, error: type[Exce
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert route(Options())(Host("here", local=True)).name == "local"
     assert route(Options())(Host("here", local=True, user="ann")).name == "ssh"
-    assert route(Options(ssh_user="ann"))(Host("here", local=True)).name == "ssh"
+    assert route(Options.of(ssh_user="ann"))(Host("here", local=True)).name == "ssh"
 
 
 def test_ssh_gives_up_before_the_host_is(stub: Path) -> None:
     """The reason shall be ssh's own: its limit lies below ours."""
-    assert "ConnectTimeout=10" in argv_of(stub, Host("node1"), timeout=60.0)
-    assert "ConnectTimeout=4" in argv_of(stub, Host("node1"), timeout=6.0)
-    assert "ConnectTimeout=1" in argv_of(stub, Host("node1"), timeout=0.5)
+    for timeout, expected in ((60.0, 10), (6.0, 4), (0.5, 1)):
+        argv = argv_of(stub, Host("node1"), timeout=timeout)
+        assert f"ConnectTimeout {expected}\n" in Path(argv[argv.index("-F") + 1]).read_text()
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=id", "a;id", "$(id)", "a'b", "a\x1bb"])
@@ -150,7 +148,7 @@ def test_names_that_are_no_hosts(name: str) -> None:
 def test_last_words(stub: Path, case: Case, said: Said) -> None:
     """Every wording gives the host its status and a reason to act on; only a busy sshd is tried again."""
     (stub / "said").write_bytes(msgspec.json.encode(said))
-    record = reach(Host("node1"), Options(via="ssh"), timeout=0.8 if "MaxStartups" in case.reason else 5)
+    record = reach(Host("node1"), Options.of(via="ssh"), timeout=0.8 if "MaxStartups" in case.reason else 5)
     assert record.status == case.status
     assert re.search(case.reason, record.reason), record.reason
     assert "\n" not in record.reason
@@ -158,17 +156,17 @@ def test_last_words(stub: Path, case: Case, said: Said) -> None:
     assert bool(record.attempts) == ("MaxStartups" in case.reason)
 
 
-@pytest.mark.parametrize("pattern", [pattern for pattern, _, _ in MEANINGS])
+@pytest.mark.parametrize("pattern", [pattern for pattern, _, _ in FAILURES])
 def test_every_row_is_met(pattern: str) -> None:
     """No row without a wording that it, and none before it, knows."""
-    firsts = [next((row for row, _, _ in MEANINGS if re.search(row, said.stderr)), None) for _, said in cases()]
+    firsts = [next((row for row, _, _ in FAILURES if re.search(row, said.stderr)), None) for _, said in cases()]
     assert pattern in firsts
 
 
 def test_ssh_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an ssh program the host says so."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    record = reach(Host("node1"), Options(via="ssh"))
+    record = reach(Host("node1"), Options.of(via="ssh"))
     assert (record.status, record.reason) == ("failed", "cannot run ssh: No such file or directory")
 
 
@@ -178,7 +176,7 @@ def test_long_last_words_are_cut(stub: Path, code: int) -> None:
     (stub / "said").write_bytes(
         msgspec.json.encode(Said("a shell", "sh: syntax error near " + "x" * 10_000, code=code))
     )
-    reason = reach(Host("node1"), Options(via="ssh")).reason
+    reason = reach(Host("node1"), Options.of(via="ssh")).reason
     assert "syntax error near xxx" in reason
     assert reason.endswith("…")
     assert len(reason) < 400
@@ -189,18 +187,18 @@ def test_long_last_words_are_cut(stub: Path, code: int) -> None:
 def test_a_python_that_a_shell_would_change(via: str, python: str) -> None:
     """It is refused before anything is started."""
     with pytest.raises(UsageError, match="--python"):
-        route(Options(via=via, python=python))
+        route(Options.of(via=via, python=python))
 
 
 def test_the_way_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """One host is a host."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert "ssh for 1 host (" in reason(Options(), [Host("node1")])
-    assert "ssh for 2 hosts (" in reason(Options(), [Host("node1"), Host("node2")])
+    assert "ssh for 1 host (" in explain_auto(Options(), [Host("node1")])
+    assert "ssh for 2 hosts (" in explain_auto(Options(), [Host("node1"), Host("node2")])
 
 
 @pytest.mark.parametrize("way", ["slurm", "mpi"])
 def test_a_fallback_is_for_single_hosts(way: str) -> None:
     """A launcher starts all of its hosts at once."""
     with pytest.raises(UsageError, match="fallback"):
-        fallback(Options(fallback=way))
+        fallback_route(Options.of(fallback=way))

@@ -67,32 +67,29 @@ function around(start: number, end: number): [number, number] {
 }
 
 export function findings(view: View): HTMLElement {
-  const { findings, checks } = view.page;
+  const { findings, checks, counts } = view.page;
   const list = h("div", { class: "findings" });
   findings.forEach((finding, at) => add(list, one(view, finding, at)));
   const none =
     checks === null ? "This record has not been checked; rollbook check does it." : "No rule found anything.";
-  const left =
-    checks === null
-      ? ""
-      : Object.entries(checks)
-          .map(([outcome, found]) => `${found} ${outcome}`)
-          .join(", ");
   return h(
     "section",
     { id: "findings", "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, "Findings"),
-    left &&
-      h(
-        "p",
-        { class: "small" },
-        `${count(
-          Object.values(checks ?? {}).reduce((sum, each) => sum + each, 0),
-          "rule",
-        )}: ${left}.`,
-      ),
+    checks && h("p", { class: "small" }, totals(checks, counts)),
     findings.length ? list : h("p", { class: checks === null ? "small" : "calm" }, none),
   );
+}
+
+/** Findings by severity, then rules by outcome: a rule can have several findings. */
+function totals(checks: Record<string, number>, counts: Record<string, number>): string {
+  const sum = (numbers: number[]): number => numbers.reduce((total, each) => total + each, 0);
+  const list = (entries: [string, number][]): string => entries.map(([name, number]) => `${number} ${name}`).join(", ");
+  const rules = Object.entries(checks).filter(([outcome]) => !(outcome in counts));
+  const withFindings = sum(Object.values(checks)) - sum(rules.map(([, number]) => number));
+  const found = count(sum(Object.values(counts)), "finding");
+  const outcomes = list([["with findings", withFindings], ...rules]);
+  return `${found}: ${list(Object.entries(counts))}. ${count(sum(Object.values(checks)), "rule")}: ${outcomes}.`;
 }
 
 function one(view: View, finding: Finding, at: number): HTMLElement {

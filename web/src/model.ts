@@ -144,7 +144,10 @@ export interface Page {
   coverage: Record<string, number>;
   hosts: Host[];
   findings: Finding[];
+  /** Rules by outcome; null for a record that was not checked. */
   checks: Record<string, number> | null;
+  /** Findings by severity, silenced ones not counted. */
+  counts: Record<string, number>;
   outliers: Outlier[];
   no_outliers: string;
   cost: Cost | null;

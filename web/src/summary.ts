@@ -80,13 +80,9 @@ function hosts(view: View): HTMLElement {
 }
 
 function findings(page: Page): HTMLElement {
-  const counted = page.findings.filter((finding) => finding.silenced === "");
-  const words = SEVERITIES.map(
-    (severity) => [severity, counted.filter((finding) => finding.severity === severity).length] as const,
-  );
   const line = h("span", {});
-  for (const [severity, found] of words)
-    if (found) add(line, h("span", { class: `word ${severity}` }, `${found} ${severity}`), " ");
+  for (const severity of SEVERITIES.filter((severity) => page.counts[severity]))
+    add(line, h("span", { class: `word ${severity}` }, `${page.counts[severity]} ${severity}`), " ");
   const none = page.checks === null ? "not checked" : "none";
   const passed =
     page.checks === null
@@ -95,7 +91,7 @@ function findings(page: Page): HTMLElement {
   const odd = new Set(page.outliers.map((outlier) => outlier.host)).size;
   return tile(
     "Findings",
-    counted.length ? line : none,
+    line.childElementCount ? line : none,
     passed,
     odd ? `${count(odd, "host")} ${odd === 1 ? "stands" : "stand"} out in the series` : page.no_outliers,
   );

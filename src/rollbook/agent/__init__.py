@@ -1,4 +1,4 @@
-"""What runs on a host: `agent.py` as it is sent, and how it is packed into a command line."""
+"""The program that runs on a host: its text as it is sent, and the command lines that start it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 MODULES = ("wire", "reading", "source", "children", "once", "steady", "loop", "agent")
-# Parsing the modules for it would take as long as a host takes to answer; a test compares.
-NEEDLESS = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
+# A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
+REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
 
 # No quote, backslash, dollar or exclamation mark: it passes through any login shell unchanged. A Python older than
-# 3.6 hands over to the program named after the agent's own arguments; one whose byte code is that of the collector's
-# (the same magic number) takes the compiled agent and is spared half of its start.
+# 3.6 executes the program named after the agent's own arguments. A Python with the magic number of the collector's
+# runs the byte code, which halves its start time.
 BOOTSTRAP = (
     "import sys,os,zlib,binascii as b,marshal;sys.version_info<(3,6)and os.execvp(sys.argv[4],sys.argv[4:]);"
     "import _frozen_importlib_external as f;t,m,c=sys.argv[1].split(chr(58));"
@@ -37,52 +37,52 @@ BOOTSTRAP = (
     "exec(marshal.loads(p)if g else p)"
 )
 NEED_SHELL = b"@rb1 need-sh"
-"""What a host without Python says; the collector then sends the stand-in."""
+"""The line that a host without Python prints; the collector then sends the shell stand-in."""
 TOKEN = "ROLLBOOK_TOKEN"  # noqa: S105 - the name of the variable, not the token
-"""The variable in which a launched agent finds the token that it shares with the collector."""
+"""The environment variable with the token that a launched agent shares with the collector."""
 
 
 def packed(data: bytes) -> str:
-    """Anything as one argument that passes through every launcher: deflated, base64."""
+    """Data as one argument that passes through every launcher: deflated, base64."""
     return base64.b64encode(zlib.compress(data)).decode()
 
 
 @functools.cache
 def text() -> str:
-    """The agent as it is sent: its modules one after the other, without what they import from each other."""
-    return "\n".join(_alone(resources.files(__package__).joinpath(f"{name}.py").read_text()) for name in MODULES)
+    """The agent as it is sent: its modules joined, without their imports from each other."""
+    return "\n".join(_standalone(resources.files(__package__).joinpath(f"{name}.py").read_text()) for name in MODULES)
 
 
-def _alone(module: str) -> str:
-    """A module's text without its imports from this package, and without the docstrings that a host has no use for."""
-    return re.sub(NEEDLESS, _pass, module, flags=re.MULTILINE)
+def _standalone(module: str) -> str:
+    """A module's text without docstrings and imports from this package."""
+    return re.sub(REMOVED, _pass, module, flags=re.MULTILINE)
 
 
 def _pass(found: re.Match[str]) -> str:
-    """What keeps a block that had nothing else; the line count stays, so that tracebacks make sense."""
+    """A `pass`, in case the block has nothing else; the line count stays, so that tracebacks are right."""
     return f"{found[1]}pass" + "\n" * found[0].count("\n")
 
 
 @functools.cache
 def payload(*, compiled: bool = True) -> str:
-    """The agent as one argument: its text, and with it the magic number and the byte code of this Python."""
+    """The agent as one argument: its text, and if `compiled` the magic number and byte code of this Python."""
     if not compiled:
         return f"{packed(text().encode())}::"
-    code = _bare(compile(text(), "<agent>", "exec", dont_inherit=True))
+    code = _without_lines(compile(text(), "<agent>", "exec", dont_inherit=True))
     return f"{packed(text().encode())}:{importlib.util.MAGIC_NUMBER.hex()}:{packed(marshal.dumps(code))}"
 
 
-def _bare(code: types.CodeType) -> types.CodeType:
+def _without_lines(code: types.CodeType) -> types.CodeType:
     """Code without its table of line numbers, which is half of its size."""
-    inner = tuple(_bare(const) if isinstance(const, types.CodeType) else const for const in code.co_consts)
+    inner = tuple(_without_lines(const) if isinstance(const, types.CodeType) else const for const in code.co_consts)
     return code.replace(co_consts=inner, co_linetable=b"")
 
 
 def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
-    """What a launcher starts on every host: the agent with its way `back`, and its orders where that is closed.
+    """The program a launcher starts on every host: the agent, where to connect `back`, and orders if it cannot.
 
-    A host without Python is then a program that failed, not one that could not be started: some launchers give up
-    on all hosts for the latter.
+    `env` starts Python: without it, a missing Python would be a program that cannot be started, and some launchers
+    then give up on all hosts.
     """
     return [
         "/usr/bin/env",
@@ -91,7 +91,7 @@ def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
         "-S",
         "-c",
         BOOTSTRAP,
-        payload(compiled=False),  # what launchers take of an argument is not known to be more
+        payload(compiled=False),  # launchers limit the length of an argument
         f"connect:{back}",
         packed(script),
     ]
@@ -99,27 +99,30 @@ def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
 
 @functools.cache
 def stand_in() -> bytes:
-    """The POSIX shell stand-in for hosts without Python, between the lines that the host waits for."""
+    """The POSIX shell stand-in for hosts without Python, between the lines that mark its start and end."""
     return b"#begin\n" + resources.files(__package__).joinpath("standin.sh").read_bytes() + b"#end\n"
 
 
 def remote_command(python: str | None = None, carrier: str = "binary") -> str:
-    """One line for a login shell of any kind: start the agent under Python 3.6+, or ask for the stand-in.
+    """One line for any login shell: start the agent under Python 3.6+, or request the shell stand-in.
 
-    The agent is `$0` of an inner `sh`, so the outer shell sees one pair of quotes and no expansions. The stand-in is
-    taken line by line, because a shell that runs a script from stdin may read ahead and swallow the orders; orders
-    that were sent before it are passed over.
+    The agent is an argument of an inner `sh`, so the outer shell sees one pair of quotes, no expansions. The stand-in
+    is read line by line, because a shell that runs a script from stdin may read ahead and consume the orders. Orders
+    sent before it are skipped; the collector sends them again.
     """
     candidates = python or "python3 /usr/libexec/platform-python python3.6 python3.8 python3.9 python3.11 python3.12"
-    ask = (
+    request = (
         f"echo {NEED_SHELL.decode()}; e=$(printf '\\nx'); e=${{e%x}}; s=; "
         'while IFS= read -r l && [ "$l" != "#begin" ]; do :; done; '
         'while IFS= read -r l && [ "$l" != "#end" ]; do s="$s$l$e"; done; eval "$s"'
     )
-    quoted = ask.replace("'", '"').replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    quoted = request.replace("'", '"').replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    few = "ulimit -n is $f, at least 16 are needed"
     script = (
+        # `:?` prints to stderr without a redirection, for which dash needs a descriptor above 9.
+        f'f=$(ulimit -n); case $f in [0-9] | 1[0-5]) : "${{open_files:?{few}}}" ;; esac; '
         f'n="{quoted}"; for p in {candidates}; do '
-        f'command -v "$p" >/dev/null 2>&1 && exec "$p" -I -S -c "{BOOTSTRAP}" "$0" {carrier} "" sh -c "$n"; '
+        f'command -v "$p" >/dev/null 2>&1 && exec "$p" -I -S -c "{BOOTSTRAP}" "$1" {carrier} "" sh -c "$n"; '
         'done; eval "$n"'
     )
-    return f"exec sh -c '{script}' {payload()}"
+    return f"exec sh -c '{script}' rollbook {payload()}"

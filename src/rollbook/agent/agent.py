@@ -1,28 +1,30 @@
-"""The agent: runs on a host while Rollbook looks at it, and leaves nothing behind.
+"""The agent: runs on a host while Rollbook reads it, and leaves nothing behind.
 
 The modules wire, reading, source, children, once, steady, loop and agent are sent as one text in argv and run by
 `python3 -I -S -c`; `python -m rollbook.agent` prints that text, which also runs by hand as `python3 FILE CARRIER`.
-Standard library only, Python 3.6 or later, no import of the rest of Rollbook; imports are few because each host pays
-for them. It takes orders as lines on stdin and answers with frames on stdout; started by a launcher of many, it
-connects back to the collector and uses that connection for both, or where no way leads back, it takes its orders from
-argv and sends lines on the stdout that it shares with the other agents:
+Standard library only, Python 3.6 or later, no import of the rest of Rollbook; few imports, because they slow the start
+on every host. It takes orders as lines on stdin and answers with frames on stdout. Started by a launcher, it
+connects back to the collector and uses that connection for both; if it cannot connect, it takes its orders from argv
+and writes lines to the stdout that it shares with the other agents:
 
-    orders    source ID EVERY LIMIT MILLISECONDS   begins a source of the plan; its asks follow, one a line:
-                read PATH | link PATH | run ARGV | each PATH ARGV | space | env PREFIX... | loop ARGV  (parted by tabs)
-              go PHASE          read every source of the plan once
+    orders    source ID EVERY LIMIT MILLISECONDS   starts a source of the plan; what to read follows, one per line:
+                read PATH | link PATH | run ARGV | each PATH ARGV | space | env PREFIX... | loop ARGV
+                (fields are separated by tabs)
+              go PHASE              read every source of the plan once
               sample NANOSECONDS    read the sources with EVERY > 0 on wall-clock multiples of the interval
               clock NANOSECONDS     what to add to this host's clock to get the collector's
-              mark NAME         take an extra sample now, of all sources with EVERY > 0
-              ping TEXT         answer at once, with both clocks
-              then              in argv: go on with the next order when every phase is done
-              wait              in argv: go on with the next order on SIGUSR1
-              stop              say goodbye and end
+              mark NAME             take an extra sample now, of all sources with EVERY > 0
+              key                   the same as a key frame, which needs no frame before it
+              ping TEXT             answer at once, with both clocks
+              then                  in argv: continue with the next order when every phase is done
+              wait                  in argv: continue with the next order on SIGUSR1
+              stop                  send the end frame and exit
 
-    frames    H hello   R reading   Z reading, deflated   D phase done   S sample   G gap   P pong   B beat   E end
+    frames    H hello   R reading   Z deflated reading   D phase done   S sample   G gap   P pong   B keep-alive   E end
 
-Whatever may block is touched only by a sacrificial child in its own process group; the agent itself samples what the
-kernel answers out of its memory. A child that does not die is abandoned and counted, never waited for. The agent ends
-when stdin closes, on SIGTERM, on SIGHUP and with its launcher.
+Everything that may block is done by a child in its own process group, which can be abandoned; the agent itself samples
+only what the kernel answers from memory. A child that does not end is abandoned and counted, never waited for. The
+agent ends when stdin closes, on SIGTERM, on SIGHUP and with its launcher.
 """
 
 import os
@@ -38,17 +40,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 else:
-    import _signal as signal  # what lies under signal, whose enumerations cost more than all else imported here
+    import _signal as signal  # the C module: the enumerations of signal cost more than all other imports here
 
-CONNECT = 5.0  # seconds to find a way back to the collector
-AGREE = 20.0  # seconds for who answers there to prove itself; many come at once, maybe to a busy machine
+CONNECT = 5.0  # seconds to connect to the collector
+AGREE = 20.0  # seconds for the other side to prove itself; many agents connect at once to a busy machine
 
 
 def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool:
-    """Make stdin and stdout a connection to the collector; false where no way leads there.
+    """Make stdin and stdout a connection to the collector; false if no address can be reached.
 
-    All addresses are tried at once, for some may swallow packets. Both sides prove that they know the token and
-    neither sends it: whoever else answers at one of the addresses can give no orders.
+    All addresses are tried at once, because some may drop packets. Both sides prove that they know the token and
+    neither sends it: another program that answers at one of the addresses cannot give orders.
     """
     import hmac
     import socket
@@ -58,7 +60,7 @@ def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool
 
     def agreed(sock: "socket.socket") -> bool:
         sock.settimeout(AGREE)
-        file = sock.makefile("rwb", 0)  # unbuffered: what follows the last line are orders
+        file = sock.makefile("rwb", 0)  # unbuffered: orders follow the last line
         theirs = file.readline(100).strip()
         ours = os.urandom(16).hex().encode()
         file.write(b" ".join((b"rollbook", who, ours, proof(b"agent", theirs, ours, who))) + b"\n")
@@ -73,7 +75,7 @@ def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool
                 sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
                 sock.setblocking(False)
                 sock.connect_ex((address, port))
-            except OSError:  # a host without IPv6, or a name that it does not know
+            except OSError:  # a host without IPv6, or a name that does not resolve
                 if sock:
                     sock.close()
                 continue
@@ -81,13 +83,13 @@ def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool
             tried[sock.fileno()] = sock
         late = False
         while tried and not late:
-            late = time.monotonic() > until  # looked at before it counts: on a busy machine we may sleep long
+            late = time.monotonic() > until  # checked before the last poll: on a busy machine a poll may take long
             for fd, _ in poll.poll(100):
                 sock = tried.pop(fd)
                 poll.unregister(fd)
                 try:
                     if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) and agreed(sock):
-                        # Unanswered beats end an agent whose collector is gone without a word.
+                        # Unacknowledged keep-alive frames end an agent whose collector disappeared.
                         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30000)
                         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         os.dup2(fd, 0)
@@ -96,15 +98,15 @@ def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool
                 except OSError:
                     pass
                 sock.close()
-        time.sleep(os.urandom(1)[0] / 500)  # not all at once again
+        time.sleep(os.urandom(1)[0] / 500)  # spread the next attempts
     return False
 
 
-def whole_lines() -> int:
-    """The best of stdout and stderr for lines that must not be cut: a pipe that holds no more than one page.
+def line_output() -> int:
+    """Stdout or stderr, whichever is a pipe; its capacity is set to one page so that lines are not cut.
 
-    Launchers read a page at a time, so what they read then ends where a line does. Open MPI makes stdout a terminal,
-    of which this cannot be asked, and stderr a pipe.
+    Launchers read a page at a time, so every read then ends at the end of a line. Open MPI makes stdout a terminal,
+    whose capacity cannot be set, and stderr a pipe.
     """
     from fcntl import fcntl
 
@@ -118,9 +120,9 @@ def whole_lines() -> int:
 
 
 def outlive() -> None:
-    """Go on in a child. What stays behind ends with it; one that was killed it outlives until SIGUSR1.
+    """Continue in a child. The parent ends with it; if the child was killed, the parent stays until SIGUSR1.
 
-    Hydra forwards no signal, to nobody, once all its processes on one of the hosts are gone.
+    Hydra forwards no signals to any host once all its processes on one of the hosts have ended.
     """
     launcher, signals, killed = os.getppid(), {signal.SIGUSR1, signal.SIGCHLD}, False
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -129,8 +131,8 @@ def outlive() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         return
     while os.getppid() == launcher:
-        told = signal.sigtimedwait(signals, 0.9)
-        if killed and told and told.si_signo == signal.SIGUSR1:
+        received = signal.sigtimedwait(signals, 0.9)
+        if killed and received and received.si_signo == signal.SIGUSR1:
             break
         pid, status = (0, 0) if killed else os.waitpid(child, os.WNOHANG)
         if pid and not status & 127:
@@ -142,8 +144,8 @@ def outlive() -> None:
 def launched(spec: str, orders: str) -> Agent:
     """An agent that a launcher started: `PORT/VARIABLE/VARIABLE/MILLISECONDS/ADDRESS,…`.
 
-    The variables hold its rank and its node's name; a line leaves every so many milliseconds where it has to share
-    the launcher's stdout, and its orders are then those of argv, packed like the agent itself.
+    The variables hold its rank and the name of its node. If it cannot connect, it writes a line to the launcher's
+    stdout every MILLISECONDS and takes its orders from argv, packed like the agent itself.
     """
     from binascii import a2b_base64
 
@@ -157,14 +159,14 @@ def launched(spec: str, orders: str) -> Agent:
         return Agent(Out(1, binary), b"", about)
     if numbered == "PMI_RANK":
         outlive()
-    out = Out(whole_lines(), text(str(os.getpid()) if rank == "-" else rank), int(pace) / 1000)
+    out = Out(line_output(), text(str(os.getpid()) if rank == "-" else rank), int(pace) / 1000)
     agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
-    signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "called", True))
+    signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "signalled", True))
     return agent
 
 
 def main(argv: "list[str]") -> None:
-    """Run until told to stop: argv is the carrier (`binary`, `text`, `text:TAG`, `connect:…`) and first orders."""
+    """Run until stopped: argv is the carrier (`binary`, `text`, `text:TAG`, `connect:…`) and first orders."""
     carrier, _, rest = (argv[0] if argv else "text").partition(":")
     orders = "".join(argv[1:2])
     if carrier == "connect":
@@ -172,13 +174,13 @@ def main(argv: "list[str]") -> None:
     else:
         agent = Agent(Out(1, binary if carrier == "binary" else text(rest or "0")), orders.encode(), [])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda *_: agent.end(said=False))
+        signal.signal(number, lambda *_: agent.end(goodbye=False))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may ignore it, and no child could be waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the parent ignores it, children cannot be waited for
     try:
         agent.run()
-    except ConnectionError:  # nobody listens any more
-        agent.end(said=False)
+    except ConnectionError:  # the collector is gone
+        agent.end(goodbye=False)
 
 
 if __name__ == "__main__":

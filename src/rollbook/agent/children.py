@@ -1,9 +1,9 @@
-"""The agent's children: whatever may block is done by them, in process groups of their own, within time limits."""
+"""The agent's child processes. They do everything that may block, each in its own process group, with a timeout."""
 
 import os
 import time
 
-from rollbook.agent.reading import PATH, Tree, elsewhere, failed, located
+from rollbook.agent.reading import PATH, Tree, find_program, status_of, user_directories
 from rollbook.agent.wire import slurp
 
 TYPE_CHECKING = False
@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
     from rollbook.agent.loop import Agent
 else:
-    import _signal as signal  # what lies under signal, whose enumerations cost more than all else imported here
+    import _signal as signal  # the C module: the enumerations of signal cost more than all other imports here
+
+
+UNSTARTED = b"no process could be started"
 
 
 def detach() -> None:
-    """In a fresh child: own process group, and none of the agent's channels.
+    """In a new child: start a session, close the agent's channels, reset signals.
 
-    A child stuck in the kernel would otherwise hold the login session open long after the agent is gone.
+    A child stuck in the kernel would otherwise keep the login session open after the agent has ended.
     """
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
@@ -28,33 +31,33 @@ def detach() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def blocked(pid: int) -> bool:
-    """Whether a process, or a thread of it, is stuck in the kernel, where no signal ends it."""
+def is_stuck(pid: int) -> bool:
+    """Whether a process, or one of its threads, is blocked in the kernel, where no signal ends it."""
     tasks = "/proc/%d/task" % pid
     return any(slurp(tasks + "/" + task + "/stat").rpartition(") ")[2][:1] == "D" for task in Tree().names(tasks))
 
 
 class Child:
-    """A process in its own group whose output we read, with a deadline."""
+    """A process in its own group with a deadline, whose output the agent reads; `group` lists it while it runs."""
 
-    def __init__(self, agent: "Agent", seconds: float, home: "list[Child]") -> None:
-        self.agent, self.deadline, self.home = agent, time.monotonic() + seconds, home
+    def __init__(self, agent: "Agent", seconds: float, group: "list[Child]") -> None:
+        self.agent, self.deadline, self.group = agent, time.monotonic() + seconds, group
         self.start()
 
     def start(self) -> None:
-        """Begin; also again, when it is over."""
+        """Start the process; also used to restart one that has ended."""
         self.out, self.err, self.pid, self.code = bytearray(), bytearray(), 0, 126
         self.fds: "dict[int, bytearray]" = {}
-        self.home.append(self)
+        self.group.append(self)
         pipes: "list[int]" = []
         try:
             pipes += os.pipe()
             pipes += os.pipe()
             pid = os.fork()
-        except OSError:  # too many processes or files: the loop ends it at once, and it costs itself only
+        except OSError:  # too many processes or files: the loop ends this child at once, the others go on
             for fd in pipes:
                 os.close(fd)
-            self.err += b"no process could be started"
+            self.err += UNSTARTED
             self.deadline = 0.0
             return
         out_read, out_write, err_read, err_write = pipes
@@ -62,10 +65,10 @@ class Child:
         if pid == 0:
             try:
                 detach()
-                for fd in self.fds:  # or it would wait for itself to read what a killed agent no longer does
+                for fd in self.fds:  # as a reader of its own pipes it would never notice that the agent was killed
                     os.close(fd)
-                if self.agent.reader:  # which ends when nobody can ask it any more
-                    os.close(self.agent.reader.tell)
+                if self.agent.reader:  # the reader ends when no process can send it requests any more
+                    os.close(self.agent.reader.requests)
                 self.work(out_write, err_write)
             finally:
                 os._exit(127)
@@ -73,13 +76,13 @@ class Child:
         os.close(err_write)
 
     def work(self, out: int, err: int) -> None:
-        """What the child does."""
+        """The work of the child process; must not return to the agent's loop."""
 
     def progress(self) -> None:
-        """More output is there."""
+        """Called after output was added to `out` or `err`."""
 
     def finished(self, timed_out: bool) -> None:
-        """The child is gone, or given up."""
+        """Called once when the child has ended or was given up."""
 
     def readable(self, fd: int) -> None:
         piece = os.read(fd, 1 << 16)
@@ -95,41 +98,44 @@ class Child:
         os.close(fd)
         del self.fds[fd]
 
-    def kill(self) -> None:
-        try:
-            if self.pid:
-                os.killpg(self.pid, signal.SIGKILL)
-        except OSError:
-            pass
+    def kill(self, reaped: bool = False) -> None:
+        """Kill the group; on a busy host the child may not have made its own yet, and is killed alone."""
+        for kill in (os.killpg,) if reaped else (os.killpg, os.kill):
+            try:
+                if self.pid:
+                    kill(self.pid, signal.SIGKILL)
+            except OSError:
+                continue
+            return
 
     def end(self, timed_out: bool = False) -> None:
-        """Take the exit code and kill the group. A child stuck in the kernel is left to its fate, and counted."""
-        self.home.remove(self)
+        """Take the exit code and kill the group. A child stuck in the kernel is abandoned and counted."""
+        self.group.remove(self)
         for fd in list(self.fds):
             self.close(fd)
         if not self.pid:
             self.finished(False)
             return
         pid = code = 0
-        until = time.monotonic() + 0.2  # its pipes are closed: a healthy child is about to exit by itself
+        until = time.monotonic() + 0.2  # its pipes are closed: a healthy child is about to exit
         while not pid and not timed_out and time.monotonic() < until:
             pid, code = os.waitpid(self.pid, os.WNOHANG)
             if not pid:
                 time.sleep(0.0005)
         self.code = (code >> 8) or -(code & 127)
-        self.kill()
+        self.kill(reaped=pid != 0)
         if not pid:
             self.agent.dying.append(self.pid)
         self.finished(timed_out)
 
 
-def become(argv: "list[str]", out: int, err: int) -> None:
-    """Turn this child into a program of the host; where that fails, stderr says how in one word."""
+def exec_program(argv: "list[str]", out: int, err: int) -> None:
+    """Replace this child by a program of the host; if that fails, write the page status to stderr."""
     os.dup2(out, 1)
     os.dup2(err, 2)
     env = dict(os.environ, PATH=os.environ.get("PATH", "") + PATH, LC_ALL="C", LANG="C")
     try:
-        # Not execvpe: it would import a module in every child to look the program up.
-        os.execve(located(argv[0], PATH.split(":")[1:] + elsewhere()) or argv[0], argv, env)
+        # Not execvpe: it imports a module in every child to search PATH.
+        os.execve(find_program(argv[0], PATH.split(":")[1:] + user_directories()) or argv[0], argv, env)
     except OSError as error:
-        os.write(2, failed(error).encode())
+        os.write(2, status_of(error).encode())

@@ -1,4 +1,4 @@
-"""The agent's one loop: orders in, frames out, children in between, and the beat."""
+"""The agent's event loop: it takes orders, sends frames, manages children and keeps the beat."""
 
 import os
 import select
@@ -6,34 +6,35 @@ import sys
 import time
 import zlib
 
-from rollbook.agent.children import Child, blocked
+from rollbook.agent.children import Child, is_stuck
 from rollbook.agent.once import Plain, Reading, Walk
-from rollbook.agent.source import Source
+from rollbook.agent.source import Source, most_open
 from rollbook.agent.steady import Loop, Reader
-from rollbook.agent.wire import RING, VERSION, Out, lines_of, now, slurp
+from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, now, slurp
 
-TYPE_CHECKING = False  # typing itself is too dear to import on every host
+TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
     from rollbook.agent.once import Mount
     from rollbook.agent.wire import Clocks
 
-QUIET = 5.0  # seconds of silence after which a beat is sent
-RUNNING = 4  # sources with programs read side by side
-LEAVING = 1.0  # seconds in which what was killed is gone; a driver that gives a GPU back takes a third of one
-KEY_BEATS = 60  # after so many beats the deflate streams start anew, so that any minute decodes alone
-SAME = 4, b""  # flags and data of a source whose pages are those of the one before it in the sample
-SELDOM = 10**10  # nanoseconds; no source is sampled less often if beats allow, or short runs would have no rates of it
+QUIET = 5.0  # seconds of silence after which a keep-alive frame is sent
+RUNNING = 4  # sources with programs that are read in parallel
+LEAVING = 1.0  # seconds that killed children get to end; a driver that releases a GPU takes 0.3 s
+KEY_BEATS = 60  # beats between key frames, in which all deflate streams restart
+ONE_WAY_KEY_BEATS = 5  # the same where the collector cannot send orders, and so cannot request one after a loss
+SAME = 4, b""  # flags and data of a source with the same pages as the previous one in the sample
+SELDOM = 10**10  # nanoseconds; longest time between two samples of a source, so that short runs have its rates too
 
 
 class Beat:
-    """A sample on its way, entries of sources one after the other; it waits for those that are `missing`."""
+    """A sample being taken: the entries of its sources; it is sent when none is `missing`."""
 
     def __init__(self) -> None:
         self.clocks, self.began, self.body, self.missing = now(), time.monotonic(), bytearray(), 0
 
-    def add(self, source: "Source", packed: "tuple[int, bytes]", start: float, took: int) -> None:
-        """Five numbers in seven bits a byte, the least first, and the deflated pages."""
-        flags, data = packed
+    def add(self, source: "Source", content: "tuple[int, bytes]", start: float, took: int) -> None:
+        """Append an entry: five LEB128 numbers and the deflated pages."""
+        flags, data = content
         for value in (int(source.id), flags, int((start - self.began) * 1e6), took, len(data)):
             while value > 127:
                 self.body.append(value & 127 | 128)
@@ -43,13 +44,13 @@ class Beat:
 
 
 class Agent:
-    """One loop over stdin, stdout and the children's pipes. `about` is what a launcher said of its agents."""
+    """The loop over stdin, stdout and the children's pipes. `about` are facts from the launcher for the hello."""
 
     def __init__(self, out: Out, orders: bytes, about: "list[tuple[str, object]]") -> None:
         *self.lines, self.orders = orders.split(b"\n")
         self.out, self.about = out, about
         self.launcher = os.getppid() if about else 0
-        self.hold, self.called = "", False
+        self.hold, self.signalled = "", False
         self.sources: "list[Source]" = []
         self.children: "list[Child]" = []
         self.loops: "list[Child]" = []
@@ -60,6 +61,7 @@ class Agent:
         self.dying: "list[int]" = []
         self.running = self.interval = self.offset = self.next = 0
         self.beats = self.late = self.missed = self.thinned = 0
+        self.key_beats = ONE_WAY_KEY_BEATS if out.pace else KEY_BEATS
         self.gap = False
         self.ending = 0.0
 
@@ -81,10 +83,10 @@ class Agent:
         self.out.frame(b"H", lines_of(facts))
 
     def goodbye(self) -> None:
-        stuck = self.stuck()  # first, for what children cost is known when they are gone
+        stuck = self.stuck()  # first: the CPU time of children is known when they have ended
         peak = [line.split()[1] for line in slurp("/proc/self/status").splitlines() if line.startswith("VmHWM")]
         facts = [
-            ("cpu", "%.4f" % (time.process_time() + sum(os.times()[2:4]))),  # of children no clock is finer
+            ("cpu", "%.4f" % (time.process_time() + sum(os.times()[2:4]))),  # there is no finer clock for children
             ("peak_kib", peak[0] if peak else ""),
             ("sent", self.out.sent),
             ("samples", self.beats),
@@ -96,13 +98,13 @@ class Agent:
         self.out.frame(b"E", lines_of(facts))
 
     def stuck(self) -> int:
-        """How many of the killed children are stuck in the kernel; the others are given a moment to leave."""
+        """How many of the killed children are stuck in the kernel; the others get a moment to end."""
         left = self.dying + [loop.pid for loop in self.loops if loop.pid]
         until = time.monotonic() + LEAVING
         while True:
             left = [pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0]
             if not left or time.monotonic() >= until:
-                return len([pid for pid in left if blocked(pid)])
+                return len([pid for pid in left if is_stuck(pid)])
             time.sleep(0.005)
 
     def reading(
@@ -110,7 +112,7 @@ class Agent:
     ) -> None:
         head = "%s %s %s %d %s\n" % (source.id, phase, status, took, note.replace("\n", " "))
         payload = head.encode("utf-8", "surrogateescape") + pages
-        # A small window is made in a fraction of the time that the default one takes, and packs text as well.
+        # A small window is allocated in a fraction of the time of the default one and compresses text as well.
         packer = zlib.compressobj(6, zlib.DEFLATED, 13, 6)
         small = packer.compress(payload) + packer.flush()
         if len(small) < len(payload):
@@ -133,14 +135,15 @@ class Agent:
             os.nice(5)
             self.schedule()
             for source in self.sources:
+                source.most_open = most_open()
                 source.every = min(source.every, max(1, SELDOM // self.interval))
                 for ask in source.asks:
                     if ask[0] == "loop":
                         Loop(self, source, [word.replace("{ms}", str(self.interval // 1000000)) for word in ask[1:]])
         elif word == "clock":
             self.correct(int(rest[0]))
-        elif word == "mark":
-            self.take(everything=True)
+        elif word in ("mark", "key"):
+            self.take_sample(everything=True, key=word == "key")
         elif word in ("then", "wait"):
             self.hold = word
         elif word == "stop":
@@ -161,7 +164,7 @@ class Agent:
         self.phases.append(phase)
 
     def step(self) -> None:
-        """Start what waits, and say so when a phase is done."""
+        """Start waiting readings, and report phases that are done."""
         while self.waiting and self.running < RUNNING:
             self.running += 1
             self.waiting.pop(0).begin()
@@ -175,89 +178,89 @@ class Agent:
             self.next = (wall // self.interval + 1) * self.interval - self.offset
 
     def correct(self, offset: int) -> None:
-        """Know the collector's clock better; the beat that is planned moves with it.
+        """Set the offset to the collector's clock and move the planned beat with it.
 
-        One that is near would else come twice or not at all. Where the clock was set, another beat is planned.
+        Otherwise a beat that is close would come twice or not at all. If the clock was set, plan a new beat.
         """
         self.next, self.offset = self.next + self.offset - offset, offset
         if abs(self.next - now()[1] - self.interval // 2) > self.interval:
             self.schedule()
 
     def beat(self) -> None:
-        behind = now()[1] - self.next
-        self.missed += max(0, behind // self.interval)
-        self.late += behind > self.interval // 10
-        # The deflate streams need every frame: a full queue is met by taking fewer samples, never by dropping.
-        step = 1 << (4 * len(self.out.waiting) // RING)
+        planned = self.next
+        self.late += now()[1] - planned > self.interval // 10
+        # The deflate streams need every frame: if the queue is full, take fewer samples, never drop a frame.
+        step = 1 << (4 * len(self.out.waiting) // QUEUE_LIMIT)
         if step > 8 or (self.next + self.offset) // self.interval % step:
-            if not self.gap:  # the queue is full: one word for all that are left out
+            if not self.gap:  # one gap frame for all skipped samples: the queue is full
                 self.out.frame(b"G")
             self.thinned, self.gap = self.thinned + 1, True
         else:
-            self.take()
+            self.take_sample()
         self.schedule()
+        self.missed += (self.next - planned) // self.interval - 1  # slept through, or passed while sources were read
 
-    def take(self, everything: bool = False) -> None:
-        """Sample the sources whose turn it is, or all; the sample leaves when those that may block have answered."""
-        # Not all hosts at the same beat: together they would send the most at once.
-        if not self.beats or (self.beats + os.getpid()) % KEY_BEATS == 0:
+    def take_sample(self, everything: bool = False, key: bool = False) -> None:
+        """Sample the sources that are due, or all; the sample is sent when those that may block have answered."""
+        # Key frames are large: hosts send them at different beats.
+        if key or not self.beats or (self.beats + os.getpid()) % self.key_beats == 0:
             for source in self.sources:
-                source.renew()
-        beat, apart, before, start, took = Beat(), [], None, 0.0, 0
+                source.restart()
+        beat, blocking, before, start, took = Beat(), [], None, 0.0, 0
         for source in self.sources:
             if source.every and (everything or self.beats % source.every == 0):
-                if source.apart:
-                    apart += [] if source.empty else [source]
+                if source.may_block:
+                    blocking += [] if source.empty else [source]
                     continue
-                if before and source.like(before):
+                if before and source.same_pages(before):
                     beat.add(source, SAME, start, took)
                     continue
                 start = time.monotonic()
-                body = source.text()
+                body = source.sample()
                 took = int((time.monotonic() - start) * 1e6)
                 before = source if body else None
                 if body:
-                    beat.add(source, source.packed(body), start, took)
+                    beat.add(source, source.compress(body), start, took)
         self.beats, self.gap = self.beats + 1, False
         self.held.append(beat)
-        if apart and not (self.reader and self.reader.asked):  # it may still be busy with an earlier beat
-            beat.missing = len(apart)
-            self.ask([(source, beat) for source in apart])
+        if blocking and not (self.reader and self.reader.pending):  # it may still be busy with an earlier beat
+            beat.missing = len(blocking)
+            self.request([(source, beat) for source in blocking])
         self.release()
 
-    def ask(self, asked: "list[tuple[Source, Beat]]") -> None:
-        """Have sources read by the child that is there for it, except those that are left alone for a while."""
-        ready = [pair for pair in asked if pair[0].pause.over(self.dying)]
-        status = "timed-out"
+    def request(self, pending: "list[tuple[Source, Beat]]") -> None:
+        """Let the reader child read sources, except those that are paused after a failure."""
+        ready = [pair for pair in pending if pair[0].pause.over(self.dying)]
+        status, reason = "timed-out", b""
         try:
             if ready:
-                (self.reader or Reader(self)).ask(ready)
-        except OSError:  # no descriptor is left for its pipe
-            ready, status = [], "failed"
-        for source, beat in asked:
+                (self.reader or Reader(self)).request(ready)
+        except OSError as error:  # no descriptor is left for its pipe
+            ready, status, reason = [], "failed", SHORTAGES.get(error.errno or 0, b"")
+        for source, beat in pending:
             if (source, beat) not in ready:
-                self.fill(beat, source, source.lost(status), time.monotonic(), 0)
+                self.fill(beat, source, source.failure(status, reason), time.monotonic(), 0)
 
     def fill(self, beat: Beat, source: "Source", body: bytes, start: float, took: int) -> None:
-        """A source that was asked for has answered, or was given up."""
+        """Add the answer of a source that may block; empty where it has no files."""
         if body:
-            beat.add(source, source.packed(body), start, took)
+            beat.add(source, source.compress(body), start, took)
         source.empty = not body
         beat.missing -= 1
         self.release()
 
-    def release(self, whole: bool = True) -> None:
-        """Send the samples that are whole, in their order; or all."""
-        while self.held and not (whole and self.held[0].missing):
+    def release(self, incomplete: bool = False) -> None:
+        """Send the samples that are complete, in order; or all."""
+        while self.held and (incomplete or not self.held[0].missing):
             beat = self.held.pop(0)
             self.out.frame(b"S", bytes(beat.body), beat.clocks)
 
-    def waits(self) -> bool:
+    def must_wait(self) -> bool:
         """Whether the next order has to wait."""
-        return bool(self.phases) if self.hold == "then" else self.hold == "wait" and not self.called
+        return bool(self.phases) if self.hold == "then" else self.hold == "wait" and not self.signalled
 
     def seconds_left(self) -> float:
-        """Until something is due."""
+        """Seconds until something is due."""
         due = [self.out.last + QUIET] + [child.deadline for child in self.children + self.loops]
         if self.ending:
             due.append(self.ending)
@@ -277,20 +280,20 @@ class Agent:
     def run(self) -> None:
         self.hello()
         while True:
-            while self.lines and not self.waits():
+            while self.lines and not self.must_wait():
                 self.hold = ""
                 self.obey(self.lines.pop(0).decode("utf-8", "surrogateescape"))
             self.step()
             if self.ending and (not self.held or time.monotonic() >= self.ending):
                 self.end()
-            if self.lines and self.hold and not self.waits():
+            if self.lines and self.hold and not self.must_wait():
                 continue
             if self.launcher and os.getppid() != self.launcher:
-                self.end(said=False)
+                self.end(goodbye=False)
             self.wait()
             moment = time.monotonic()
             for child in self.children + self.loops:
-                if moment >= child.deadline and child in child.home:
+                if moment >= child.deadline and child in child.group:
                     child.end(timed_out=True)
             if self.interval and now()[1] >= self.next:
                 self.beat()
@@ -298,43 +301,43 @@ class Agent:
                 self.out.frame(b"B")
 
     def wait(self) -> None:
-        """Sleep until something is due or comes. select(2) wakes to the microsecond, poll(2) only to the next one."""
+        """Sleep until something is due or arrives. select(2) counts in microseconds, poll(2) in milliseconds."""
         self.out.flush()
         orders = [] if self.out.pace else [0]
-        # A slow collector must not make us hold a host's output in memory.
-        began, full = time.monotonic(), len(self.out.waiting) >= RING
+        # While the queue is full, output of children must not pile up in memory.
+        began, full = time.monotonic(), len(self.out.waiting) >= QUEUE_LIMIT
         watched = self.loops + ([] if full else self.children)
         pipes = [fd for child in watched for fd in child.fds]
         due = [self.out.fd] if self.out.waiting and time.monotonic() >= self.out.due else []
         readable, writable, _ = select.select(orders + pipes, due, [], self.seconds_left())
-        for child in self.children if full else []:  # nobody listened to them: that is not their fault
+        for child in self.children if full else []:  # they were not read: this does not count as their time
             child.deadline += time.monotonic() - began
         if writable:
             self.out.flush()
         for fd in readable:
             if fd == 0:
-                self.hear()
+                self.read_orders()
             for child in watched:
                 if fd in child.fds:
                     child.readable(fd)
 
-    def hear(self) -> None:
-        """Take orders; their end is ours."""
+    def read_orders(self) -> None:
+        """Read orders from stdin; the agent ends when stdin does."""
         try:
             piece = os.read(0, 1 << 16)
-        except OSError:  # a connection that broke
+        except OSError:  # the connection broke
             piece = b""
         if not piece:
-            self.end(said=False)
+            self.end(goodbye=False)
         *lines, self.orders = (self.orders + piece).split(b"\n")
         self.lines += lines
 
-    def end(self, said: bool = True) -> None:
-        """End within two seconds, whatever children or the collector do; lines that leave at a pace get their time."""
+    def end(self, goodbye: bool = True) -> None:
+        """End within two seconds, whatever children or the collector do; paced lines get a minute."""
         for child in self.children + self.loops:
             child.kill()
-        if said:
-            self.release(whole=False)
+        if goodbye:
+            self.release(incomplete=True)
             self.out.waiting += self.out.kept
             self.goodbye()
             until = time.monotonic() + (60 if self.out.pace else 1)

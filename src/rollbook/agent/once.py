@@ -1,11 +1,11 @@
-"""Children that read a host once: files and mounts one after the other, programs side by side."""
+"""Children that read a host once: files and mounts one after the other, programs in parallel."""
 
 import os
 import struct
 import time
 
-from rollbook.agent.children import Child, become
-from rollbook.agent.reading import PATH, Tree, cut, elsewhere, located, mounts, page, read_space
+from rollbook.agent.children import UNSTARTED, Child, exec_program
+from rollbook.agent.reading import PATH, Tree, find_program, mounts, page, read_space, truncated_page, user_directories
 from rollbook.agent.source import Source
 from rollbook.agent.wire import now
 
@@ -19,36 +19,37 @@ class Program(Child):
     """A program of the host; its output is a page of a reading."""
 
     def __init__(self, agent: "Agent", reading: "Reading", argv: "list[str]") -> None:
-        self.reading, self.argv, self.limit, self.cut = reading, argv, reading.source.limit, False
+        self.reading, self.argv, self.limit, self.truncated = reading, argv, reading.source.limit, False
         Child.__init__(self, agent, reading.source.seconds, agent.children)
 
     def work(self, out: int, err: int) -> None:
-        become(self.argv, out, err)
+        exec_program(self.argv, out, err)
 
     def progress(self) -> None:
         del self.err[4096:]
         if len(self.out) > self.limit:
             del self.out[self.limit :]
-            self.cut = True
+            self.truncated = True
             self.end()
 
     def finished(self, timed_out: bool) -> None:
-        name, said = " ".join(self.argv), self.err.decode("utf-8", "replace").strip()
+        name, message = " ".join(self.argv), self.err.decode("utf-8", "replace").strip()
         if timed_out:
             status = "timed-out"
-        elif self.cut:
+        elif self.truncated:
             status = "truncated"
-        elif self.code == 127 and said in ("absent", "denied"):
-            status = said
+        elif self.code == 127 and message in ("absent", "denied"):
+            status = message
         else:
             status = "ok" if self.out or not self.code else "failed"
         if status == "failed":
-            self.reading.note = (name + ": " + (said or "ended with code %d" % self.code))[:500]
-        self.reading.add(cut(name, bytes(self.out)) if self.cut else page(name, status, bytes(self.out)), status)
+            self.reading.note = (name + ": " + (message or "exit status %d" % self.code))[:500]
+        data = bytes(self.out) if self.pid else UNSTARTED
+        self.reading.add(truncated_page(name, data) if self.truncated else page(name, status, data), status)
 
 
 class Walk(Child):
-    """Read items one after the other in one child; an item that blocks costs itself, not the others."""
+    """Reads items one after the other in one child; an item that blocks affects only itself."""
 
     def __init__(self, agent: "Agent", items: "list[Plain | Mount]") -> None:
         self.items = items
@@ -80,9 +81,10 @@ class Walk(Child):
     def finished(self, timed_out: bool) -> None:
         if not self.items:
             return
-        # The child hangs or died at its current item: name it, go on with the next in a fresh child.
+        # The child hangs or died at its current item: report that item, read the next ones in a new child.
         since = time.monotonic() - self.deadline + self.items[0].seconds() if self.pid else 0.0
-        self.items.pop(0).done("timed-out" if timed_out else "failed", b"", now(), int(since * 1e6))
+        reason = b"" if self.pid else UNSTARTED
+        self.items.pop(0).done("timed-out" if timed_out else "failed", reason, now(), int(since * 1e6))
         while self.items and self.items[0].seconds() <= 0:
             self.items.pop(0).done("timed-out", b"", now(), 0)
         if self.items:
@@ -90,7 +92,7 @@ class Walk(Child):
 
 
 class Plain:
-    """A source of files alone, as an item of a walk."""
+    """A source that consists of files only, as an item of a walk."""
 
     def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
         self.agent, self.source, self.phase = agent, source, phase
@@ -102,11 +104,13 @@ class Plain:
         return self.source.pages(tree)
 
     def done(self, status: str, pages: bytes, clocks: "Clocks", took: int) -> None:
+        if status != "-":
+            pages = self.source.failure(status, pages)
         self.agent.reading(self.source, self.phase, pages, clocks, took, status)
 
 
 class Files(Plain):
-    """The files of a source that has programs, too, as an item of a walk."""
+    """The files of a source that also has programs, as an item of a walk."""
 
     def __init__(self, reading: "Reading") -> None:
         Plain.__init__(self, reading.agent, reading.source, reading.phase)
@@ -114,13 +118,13 @@ class Files(Plain):
 
     def done(self, status: str, pages: bytes, _clocks: "Clocks", _took: int) -> None:
         if status != "-":
-            pages = page(next(ask[1] for ask in self.source.asks if ask[0] in ("read", "link", "env")), status)
-        self.reading.parts.insert(0, pages)  # hosts that say the same say it in the same order
+            pages = self.source.failure(status, pages)
+        self.reading.parts.insert(0, pages)  # files come first, so that equal hosts send equal readings
         self.reading.add(b"", status)
 
 
 class Mount:
-    """A mounted file system, as an item of a walk; those of one source share its time."""
+    """A mounted file system, as an item of a walk; the mounts of one source share its timeout."""
 
     def __init__(self, reading: "Reading", path: str) -> None:
         self.reading, self.path = reading, path
@@ -133,11 +137,11 @@ class Mount:
 
     def done(self, status: str, data: bytes, _clocks: "Clocks", took: int) -> None:
         self.reading.left -= took / 1e6
-        self.reading.add(data or page(self.path, status), status)
+        self.reading.add(data if status == "-" else page(self.path, status, data), status)
 
 
 def argvs(ask: "list[str]") -> "list[list[str]]":
-    """The programs that an ask wants to be run: one, or one for each path that fits."""
+    """The programs to run for one line of the plan: one, or one for each matching path."""
     if ask[0] != "each":
         return [ask[1:]] if ask[0] == "run" else []
     names = [os.path.basename(path) for path in Tree().matches(ask[1])[1] if os.path.exists(path)]
@@ -145,9 +149,9 @@ def argvs(ask: "list[str]") -> "list[list[str]]":
 
 
 class Reading:
-    """A source being read by children; sent when its last page is there.
+    """A source that children are reading; sent when its last page is complete.
 
-    Its `files` and `mounts` are for a walk to read, its programs run from `begin` on.
+    A walk reads its `files` and `mounts`; its programs run from `begin` on.
     """
 
     def __init__(self, agent: "Agent", source: "Source", phase: str) -> None:
@@ -157,14 +161,16 @@ class Reading:
         self.programs = [argv for ask in source.asks for argv in argvs(ask)]
         self.files = [Files(self)] if source.does("read", "link", "env") else []
         self.mounts = [Mount(self, path) for path in mounts()] if source.does("space") else []
-        self.pending = len(self.programs) + len(self.files) + len(self.mounts) + 1  # and one until all are begun
+        self.pending = (
+            len(self.programs) + len(self.files) + len(self.mounts) + 1
+        )  # and one until all programs are started
 
     def begin(self) -> None:
         """Start the programs."""
         self.clocks = now()
         for argv in self.programs:
-            # A child that only finds that there is no such program is too dear.
-            if elsewhere() or located(argv[0], PATH.split(":")[1:]):
+            # Starting a child only to find that the program does not exist is too expensive.
+            if user_directories() or find_program(argv[0], PATH.split(":")[1:]):
                 Program(self.agent, self, argv)
             else:
                 self.add(page(" ".join(argv), "absent"), "absent")

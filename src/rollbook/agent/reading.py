@@ -3,11 +3,13 @@
 import errno
 import os
 
-from rollbook.agent.wire import slurp
+from rollbook.agent.wire import SHORTAGES, note_shortage, slurp
 
 FILES = 8192  # files one wildcard may match
-STEP = 1 << 14  # bytes asked for at once: the allocator takes more from the kernel anew each time
-PATH = ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/games"  # Debian's logins have the last
+STEP = 1 << 14  # bytes per read: the allocator gets larger buffers from the kernel every time
+PATH = (
+    ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/games"  # the last is in PATH of Debian's logins
+)
 STATUS = {
     errno.ENOENT: "absent",
     errno.ENOTDIR: "absent",
@@ -17,8 +19,8 @@ STATUS = {
     errno.EPERM: "denied",
     errno.ETIMEDOUT: "timed-out",
 }
-# File systems without storage behind them; an autofs would be mounted by asking.
-NO_SPACE = set(
+# File systems without storage; statvfs on an autofs would mount it.
+VIRTUAL = set(
     "proc sysfs cgroup cgroup2 devpts devtmpfs securityfs debugfs tracefs mqueue bpf pstore configfs hugetlbfs "
     "fusectl autofs nsfs binfmt_misc rpc_pipefs efivarfs selinuxfs ramfs".split()
 )
@@ -26,7 +28,7 @@ SECRET = "KEY TOKEN SECRET PASS CRED AUTH COOKIE SIGNATURE PRIVATE SESSION".spli
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name fits a pattern of letters, `*`, `[0-9]` and `[!x]`; fnmatch would import a whole engine for it."""
+    """Whether a name matches a pattern of characters, `*`, `[0-9]` and `[!x]`; fnmatch would import `re`."""
     first, star, last = pattern.partition("*")
     if star and "*" not in last and "[" not in pattern:  # as most are
         return len(name) >= len(first + last) and name.startswith(first) and name.endswith(last)
@@ -42,9 +44,9 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def cgroups(own: bool) -> "list[str]":
-    """Directories of the agent's own cgroups, one in each hierarchy, or each with its ancestors up to the root.
+    """Directories of the agent's own cgroups, one per hierarchy; without `own`, each with its ancestors.
 
-    Where Slurm started the agent, its own is that of the whole job, not of the step that it is.
+    If Slurm started the agent, its own cgroup is that of the job, not of the step.
     """
     found = []
     for line in slurp("/proc/self/cgroup", 65536).splitlines():
@@ -57,7 +59,7 @@ def cgroups(own: bool) -> "list[str]":
         path = os.path.normpath("/" + path.lstrip("/"))
         chain = []
         while path != "/":
-            if os.path.isdir(roots[0] + path):  # inside a container the path may not be there
+            if os.path.isdir(roots[0] + path):  # inside a container the path may not exist
                 chain.append(roots[0] + path)
             path = os.path.dirname(path)
         chain.append(roots[0])
@@ -67,33 +69,34 @@ def cgroups(own: bool) -> "list[str]":
 
 
 class Tree:
-    """Directories as they are while a host is read, each listed once: sources share many."""
+    """A cache of directory listings for one reading of a host: many sources use the same directories."""
 
     def __init__(self) -> None:
         self.listed: "dict[str, dict[str, bool]]" = {}
         self.directories: "dict[str, list[str]]" = {"": [""]}
 
     def names(self, directory: str) -> "dict[str, bool]":
-        """What lies in a directory, sorted, each with whether something may lie below it; hidden files are left out."""
+        """The sorted names in a directory, each with whether it may be a directory; hidden files are left out."""
         if directory not in self.listed:
             try:
                 found = [(e.name, not e.is_file(follow_symlinks=False)) for e in os.scandir(directory)]
-            except OSError:
+            except OSError as error:
+                note_shortage(error)
                 found = []
             self.listed[directory] = dict(sorted(pair for pair in found if pair[0][0] != "."))
         return self.listed[directory]
 
     def matches(self, pattern: str) -> "tuple[bool, list[str]]":
-        """Paths that may fit a pattern with wildcards, `{cgroup}` or `{own}`, and whether each must be there."""
+        """Candidate paths for a pattern with wildcards, `{cgroup}` or `{own}`, and whether absence is reported."""
         if pattern[0] == "/" and "*" not in pattern:
             return True, [pattern]
         return False, self.below(pattern, True)
 
     def below(self, pattern: str, last: bool) -> "list[str]":
-        """Paths that may fit; `last` says that they need not be directories.
+        """Candidate paths; `last` says that they need not be directories.
 
-        Only directories with a wildcard in them are listed, and cgroups, of which many files are asked for: to try one
-        file that is absent is cheaper than to list.
+        Only directories that a wildcard applies to are listed, and cgroups, because many files are read from them:
+        trying to open one absent file is cheaper than listing a directory.
         """
         head, _, part = pattern.rpartition("/")
         if head not in self.directories:
@@ -132,55 +135,60 @@ def environment(prefixes: "list[str]") -> bytes:
 
 
 def mounts() -> "list[str]":
-    """Mount points with storage behind them; a later mount hides an earlier one at the same place."""
+    """Mount points of file systems with storage; a later mount hides an earlier one at the same path."""
     found = {}
     for line in slurp("/proc/self/mountinfo", 4 << 20).splitlines():
         left, _, right = line.partition(" - ")
         words, kind = left.split(), right.split()[:1]
         if len(words) > 4 and kind:
             found[words[4]] = kind[0]
-    return [path for path, kind in found.items() if kind not in NO_SPACE]
+    return [path for path, kind in found.items() if kind not in VIRTUAL]
 
 
-def unescaped(path: str) -> bytes:
+def unescape(path: str) -> bytes:
     r"""A mount point with the kernel's octal escapes (\040) decoded."""
     first, *rest = os.fsencode(path).split(b"\\")
     return first + b"".join(bytes((int(p[:3], 8),)) + p[3:] if p[:3].isdigit() else b"\\" + p for p in rest)
 
 
-def heading(path: str) -> bytes:
-    """A path as the heading of a page has it."""
+def escape_path(path: str) -> bytes:
+    """A path as it is written in the header of a page."""
     return path.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-8", "surrogateescape")
 
 
 def page(path: str, status: str, data: bytes = b"") -> bytes:
     """One page of a reading: `STATUS LENGTH PATH`, then the bytes."""
-    return status.encode() + b" %d " % len(data) + heading(path) + b"\n" + data
+    return status.encode() + b" %d " % len(data) + escape_path(path) + b"\n" + data
 
 
-def cut(name: str, data: bytes) -> bytes:
-    """A page that was too long: whole lines only, for half a number is a wrong one."""
+def truncated_page(name: str, data: bytes) -> bytes:
+    """A page that exceeded its limit. Only complete lines are kept: half a number would be a wrong number."""
     return page(name, "truncated", data[: data.rfind(b"\n") + 1])
 
 
-def failed(error: OSError) -> str:
-    """The status that an OSError earns."""
+def status_of(error: OSError) -> str:
+    """The page status for an error."""
     return STATUS.get(error.errno or 0, "failed")
 
 
-def located(program: str, places: "list[str]") -> str:
-    """The path of a program in one of the places, empty where it is not."""
-    found = [place + "/" + program for place in places if os.access(place + "/" + program, os.X_OK)]
+def failed_page(path: str, error: OSError) -> bytes:
+    """A page without data; its text is the reason if it says nothing about the host."""
+    return page(path, status_of(error), SHORTAGES.get(error.errno or 0, b""))
+
+
+def find_program(program: str, directories: "list[str]") -> str:
+    """The path of a program in one of the directories, or an empty string."""
+    found = [path + "/" + program for path in directories if os.access(path + "/" + program, os.X_OK)]
     return program if "/" in program else found[0] if found else ""
 
 
-def elsewhere() -> "list[str]":
-    """Directories of PATH that are not the system's: they may lie on a file server, and only a child looks there."""
-    return [place for place in os.environ.get("PATH", "").split(":") if place and place not in PATH.split(":")]
+def user_directories() -> "list[str]":
+    """Directories of PATH that are not the system's. They may be on a file server, so only a child searches them."""
+    return [path for path in os.environ.get("PATH", "").split(":") if path and path not in PATH.split(":")]
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """A page with a file's text. Kernel files lie about their size: read until an empty answer or the limit."""
+    """A page with a file's text. Kernel files report a wrong size: read to the end of file or to the limit."""
     pieces: "list[bytes]" = []
     left = limit
     try:
@@ -195,8 +203,8 @@ def read_file(path: str, limit: int) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        return page(path, failed(error))
-    return cut(path, b"".join(pieces))
+        return failed_page(path, error)
+    return truncated_page(path, b"".join(pieces))
 
 
 def read_link(path: str) -> bytes:
@@ -204,14 +212,14 @@ def read_link(path: str) -> bytes:
     try:
         return page(path, "ok", os.readlink(os.fsencode(path)))
     except OSError as error:
-        return page(path, failed(error))
+        return failed_page(path, error)
 
 
 def read_space(path: str) -> bytes:
-    """A page with what statvfs(2) says of one mount point."""
+    """A page with the result of statvfs(2) for one mount point."""
     try:
-        s = os.statvfs(unescaped(path))
+        s = os.statvfs(unescape(path))
     except OSError as error:
-        return page(path, failed(error))
+        return failed_page(path, error)
     numbers = s.f_bsize, s.f_frsize, s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree, s.f_favail
     return page(path, "ok", b"%d %d %d %d %d %d %d %d" % numbers)

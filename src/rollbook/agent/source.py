@@ -1,27 +1,45 @@
-"""A source of the plan: how it is read once and on every beat, and what is left alone for a while."""
+"""A source of the plan: how it is read once and on every beat, and for how long it is paused after a failure."""
 
 import os
 import time
 import zlib
 
-from rollbook.agent.reading import STEP, Tree, cut, environment, failed, heading, page, read_file, read_link
+from rollbook.agent.reading import (
+    STEP,
+    Tree,
+    environment,
+    escape_path,
+    failed_page,
+    page,
+    read_file,
+    read_link,
+    truncated_page,
+)
+from rollbook.agent.wire import shortages, slurp
 
-TYPE_CHECKING = False  # typing itself is too dear to import on every host
+TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rollbook.agent.steady import Loop
 
-# What the kernel answers out of its own memory, and we therefore read ourselves on every beat.
+# Paths that the kernel answers from memory without blocking: the agent reads them itself on every beat.
 MEMORY = ("/proc/", "{own}/", "{cgroup}/")
-LONGEST = 60.0  # seconds for which what failed is left alone
-OPEN = 512  # a file with a higher descriptor is closed after each sample: select(2) ends at 1024
+LONGEST_PAUSE = 60.0  # seconds after a failure
+MOST_OPEN = 512  # a file with a higher descriptor is closed after each sample: select(2) is limited to 1024
+RESERVED = 16  # descriptors for everything else
+
+
+def most_open() -> int:
+    """The highest descriptor of a file that stays open between samples."""
+    limits = [line.split()[3] for line in slurp("/proc/self/limits").splitlines() if line.startswith("Max open files")]
+    return min([MOST_OPEN] + [int(limit) - RESERVED for limit in limits if limit.isdigit()])
 
 
 class Pause:
-    """For how long what failed is left alone: longer each time, and until its child is gone.
+    """The pause after a failure: longer each time, and at least until the failed child has ended.
 
-    So one that is stuck in the kernel has one child there, not one for each try.
+    So a source that is stuck in the kernel has one child there, not one for every attempt.
     """
 
     def __init__(self) -> None:
@@ -29,7 +47,7 @@ class Pause:
 
     def begin(self, pid: int) -> None:
         self.until, self.pid = time.monotonic() + self.seconds, pid
-        self.seconds = min(2 * self.seconds, LONGEST)
+        self.seconds = min(2 * self.seconds, LONGEST_PAUSE)
 
     def over(self, dying: "list[int]") -> bool:
         if self.pid in dying and os.waitpid(self.pid, os.WNOHANG)[0]:
@@ -38,7 +56,7 @@ class Pause:
 
 
 class Source:
-    """One source of the plan, and what sampling it needs to remember."""
+    """One source of the plan, and its state while it is sampled."""
 
     def __init__(self, ident: str, every: str, limit: str, milliseconds: str) -> None:
         self.id, self.every, self.limit, self.seconds = ident, int(every), int(limit), int(milliseconds) / 1000
@@ -48,27 +66,28 @@ class Source:
         self.loops: "list[Loop]" = []
         self.pause = Pause()
         self.before = b""
-        self.renew()
+        self.most_open = MOST_OPEN
+        self.restart()
 
-    def renew(self) -> None:
-        """Begin a deflate stream at the next sample, and look for files that appeared.
+    def restart(self) -> None:
+        """Start a new deflate stream with the next sample, and search for new files.
 
-        `apart` says that its files ask a driver or a file system, which may block, and `empty` that there are none.
+        `may_block` says that its files are answered by a driver or a file system, `empty` that it has no files.
         """
         self.stream: "zlib._Compress | None" = None
-        self.look, self.empty = True, False
-        asks_others = [ask for ask in self.asks if ask[0] == "read" and not ask[1].startswith(MEMORY)]
-        self.apart = bool(asks_others) and not self.does("loop")
+        self.search, self.empty = True, False
+        others = [ask for ask in self.asks if ask[0] == "read" and not ask[1].startswith(MEMORY)]
+        self.may_block = bool(others) and not self.does("loop")
 
     def does(self, *ops: str) -> bool:
         return any(ask[0] in ops for ask in self.asks)
 
-    def like(self, other: "Source") -> bool:
-        """Whether it gives the same pages at the same beats: two tables may be made of one file."""
+    def same_pages(self, other: "Source") -> bool:
+        """Whether both give the same pages at the same beats: two tables may be made from one file."""
         return (self.asks, self.every, self.limit) == (other.asks, other.every, other.limit)
 
     def paths(self, op: str, tree: "Tree") -> "Iterator[tuple[str, bool]]":
-        """The paths asked for, wildcards filled in, each with whether its absence is worth a word."""
+        """The paths to read, wildcards expanded, each with whether it was named and is reported when absent."""
         for ask in self.asks:
             if ask[0] == op:
                 named, paths = tree.matches(ask[1])
@@ -76,8 +95,9 @@ class Source:
                     yield path, named
 
     def pages(self, tree: "Tree") -> bytes:
-        """All pages that are files, links or environment."""
+        """All pages of files, links and environment."""
         pages, left = [], self.limit
+        del shortages[:]
         for path, named in self.paths("read", tree):
             data = read_file(path, left) if left > 0 else page(path, "truncated")
             if named or not data.startswith(b"absent"):
@@ -86,15 +106,20 @@ class Source:
         links = [(read_link(path), named) for path, named in self.paths("link", tree)]
         pages += [data for data, named in links if named or not data.startswith(b"absent")]
         pages += [page("environment", "ok", environment(ask[1:])) for ask in self.asks if ask[0] == "env"]
-        return b"".join(pages)
+        return b"".join(pages) + self.shortage()
 
-    def text(self) -> bytes:
-        """The pages of a sample; none where nothing is there. Descriptors stay open."""
-        if self.look:
-            self.look = False
+    def shortage(self) -> bytes:
+        """A failed page with the reason if a directory could not be listed for lack of resources."""
+        return self.failure("failed", shortages[0]) if shortages else b""
+
+    def sample(self) -> bytes:
+        """The pages of a sample; empty where there is nothing to read. Descriptors stay open."""
+        del shortages[:]
+        if self.search:
+            self.search = False
             for path, _ in self.paths("read", Tree()):
                 if path not in self.files and os.path.exists(path):
-                    self.files[path], self.names[path] = None, heading(path)
+                    self.files[path], self.names[path] = None, escape_path(path)
         pages = [loop.page() for loop in self.loops]
         for path, fd in self.files.items():
             try:
@@ -107,32 +132,32 @@ class Source:
                 if len(data) < self.limit:
                     pages += (b"ok %d %s\n" % (len(data), self.names[path]), data)
                 else:
-                    pages.append(cut(path, data[: self.limit]))
-                if fd > OPEN:
+                    pages.append(truncated_page(path, data[: self.limit]))
+                if fd > self.most_open:
                     os.close(fd)
                     self.files[path] = None
             except OSError as error:
                 if fd is not None:
                     os.close(fd)
                 self.files[path] = None
-                pages.append(page(path, failed(error)))
-        return b"".join(pages)
+                pages.append(failed_page(path, error))
+        self.search = self.search or bool(shortages)
+        return b"".join(pages) + self.shortage()
 
-    def lost(self, status: str) -> bytes:
-        """A page in place of those that its child did not give."""
-        return page(next(ask[1] for ask in self.asks if ask[0] == "read"), status)
+    def failure(self, status: str, reason: bytes = b"") -> bytes:
+        """A page that replaces those that could not be read."""
+        return page(next((ask[1] for ask in self.asks if ask[0] in ("read", "link", "env")), "-"), status, reason)
 
-    def packed(self, body: bytes) -> "tuple[int, bytes]":
-        """The pages of a sample deflated, and flags: 1 the stream starts anew, 2 nothing changed."""
+    def compress(self, body: bytes) -> "tuple[int, bytes]":
+        """Flags (1: a new stream starts, 2: unchanged) and the deflated pages of a sample."""
         fresh = not self.stream
         if not self.stream:
-            # The window must hold the sample before this one; a small one stays in the CPU's cache between beats. Codes
-            # are the fixed ones (Z_FIXED), and the search is short: tables for each sample, and a search for what would
-            # be a little smaller yet, cost more than they save.
+            # The window must hold the previous sample; a small one stays in the CPU's cache between beats. Fixed codes
+            # (Z_FIXED) and a short search: code tables for each sample and a longer search cost more than they save.
             small = len(body) < 6000
             self.stream = zlib.compressobj(4, zlib.DEFLATED, -13 if small else -15, 5 if small else 8, 4)
         elif body == self.before:
             return 2, b""
         self.before = body
-        # A sync flush always ends in 00 00 ff ff: the collector puts it back.
+        # A sync flush always ends in 00 00 ff ff: the collector appends it.
         return int(fresh), (self.stream.compress(body) + self.stream.flush(zlib.Z_SYNC_FLUSH))[:-4]

@@ -1,8 +1,8 @@
-# The stand-in for hosts without Python: the agent's orders and frames (see agent.py) in POSIX shell.
+# The shell stand-in for hosts without Python: the agent's orders and frames (see agent.py) in POSIX shell.
 #
-# Facts and samples come through the same lines, slower: at most a sample a second, of all sources that are sampled.
-# Programs need `timeout`; file systems that may hang are not touched, because a shell cannot abandon a child that is
-# stuck in the kernel. Uses head, od, tr, fold, cksum, date, readlink, stat and env, as coreutils and busybox have them.
+# It sends facts and samples in the same frames, but slower: at most one sample per second, always of all sampled
+# sources. Programs need `timeout`. File systems that may hang are skipped, because a shell cannot abandon a child that
+# is stuck in the kernel. Uses head, od, tr, fold, cksum, date, readlink, stat and env of coreutils or busybox.
 LC_ALL=C
 export LC_ALL
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
@@ -19,11 +19,11 @@ clocks() {
     mono=${up%.*}${up#*.}0000000
     mono=${mono#"${mono%%[!0]*}"}
     wall=$(date +%s%N)
-    # Where date knows no nanoseconds, %N stays as it is or, on Alpine, is nothing at all.
+    # A date without nanoseconds prints %N as it is or, on Alpine, prints nothing for it.
     [ ${#wall} -ge 19 ] || wall=${wall%%[!0-9]*}000000000
 }
 
-# frame KIND PAYLOAD: with the clocks taken by the caller
+# frame KIND PAYLOAD: send a frame with the caller's clocks
 frame() {
     total=$(printf '%s%s' "$1 $seq $mono $wall" "$2" | cksum)
     printf '%s' "$2" | od -An -v -tx1 | tr -d ' \n' | fold -w 900 | {
@@ -37,7 +37,7 @@ frame() {
     seq=$((seq + 1))
 }
 
-# page STATUS PATH TEXT: one page of the reading
+# page STATUS PATH TEXT: add a page to the reading
 page() {
     pages="$pages$1 ${#3} $2$nl$3"
     left=$((left - ${#3}))
@@ -52,7 +52,7 @@ read_file() {
         page truncated "$1"
     else
         one= two=
-        # Most files of sysfs are one line: no process is needed for them.
+        # Most files of sysfs have one line: read them without starting a process.
         if { IFS= read -r one && ! IFS= read -r two; } <"$1" 2>/dev/null && [ -z "$two" ] && [ -n "$one" ]; then
             page ok "$1" "$one$nl"
         elif data=$(head -c $left "$1" 2>/dev/null && echo x); then
@@ -60,7 +60,7 @@ read_file() {
             data=${data%x}
             verdict=ok
             if [ ${#data} -ge $left ]; then
-                # Whole lines only, for half a number is a wrong one.
+                # Complete lines only: half a number would be a wrong number.
                 verdict=truncated
                 case $data in *"$nl"*) data=${data%"$nl"*}$nl ;; *) data= ;; esac
             fi
@@ -75,8 +75,8 @@ read_link() {
     if data=$(readlink "$1" 2>/dev/null); then page ok "$1" "$data"; else page absent "$1"; fi
 }
 
-# cgroups [own]: directories of our own cgroups, each followed by its ancestors unless only our own are wanted;
-# where Slurm started us, our own is that of the whole job
+# cgroups [own]: directories of this process's cgroups, without `own` each followed by its ancestors;
+# under Slurm the own cgroup is that of the job
 cgroups() {
     while IFS=: read -r _ names path; do
         for name in "$names" $(echo "${names:-. unified}" | tr , ' '); do
@@ -102,7 +102,7 @@ cgroups() {
     done </proc/self/cgroup
 }
 
-# each FUNCTION PATH: call it for every match
+# each FUNCTION PATH: call the function for every match
 each() {
     case $2 in
     *{cgroup}*)
@@ -129,15 +129,15 @@ escaped() {
     text=$text$rest
 }
 
-# environment PREFIX…: by allow-list, secrets hidden as agent.py does
+# environment PREFIX…: variables by allow-list, secrets masked as the agent does
 environment() {
     list=
     for name in $(env | tr -d '\r' | while IFS='=' read -r name _; do
         case $name in *[!A-Za-z0-9_]* | [0-9]* | '') ;; *) echo "$name" ;; esac
     done | sort -u); do
-        wanted=
-        for prefix; do case $name in "$prefix"*) wanted=1 ;; esac; done
-        eval "[ -n \"\$wanted\" ] && [ -n \"\${$name+set}\" ] && value=\$$name" || continue
+        allowed=
+        for prefix; do case $name in "$prefix"*) allowed=1 ;; esac; done
+        eval "[ -n \"\$allowed\" ] && [ -n \"\${$name+set}\" ] && value=\$$name" || continue
         case $(echo "$name" | tr '[:lower:]' '[:upper:]') in
         *KEY* | *TOKEN* | *SECRET* | *PASS* | *CRED* | *AUTH* | *COOKIE* | *SIGNATURE* | *PRIVATE* | *SESSION*)
             value='***'
@@ -183,7 +183,7 @@ program() {
     esac
 }
 
-# for_each PATTERN ARGV: run it for every match, whose last part stands for {}
+# for_each PATTERN ARGV: run a program for every match; {} is replaced by the last part of its path
 for_each() {
     for match in $1; do
         [ ! -e "$match" ] || named "${match##*/}" "$@"
@@ -207,7 +207,7 @@ space() {
     while read -r _ _ _ _ place rest; do
         kind=${rest##* - }
         case $list in
-        *"$nl$place "*) # a later mount hides an earlier one at the same place
+        *"$nl$place "*) # a later mount hides an earlier one at the same path
             rest=${list#*"$nl$place "}
             list=${list%%"$nl$place "*}$nl${rest#*"$nl"}
             ;;
@@ -236,13 +236,13 @@ $list
 PLACES
 }
 
-# go PHASE [sampled]: read the plan once
+# go PHASE [sampled]: read the plan once, or only its sampled sources
 go() {
     phase=$1 sampled=$2 source=
     while IFS= read -r line; do
         IFS=$tab
         set -f
-        # shellcheck disable=SC2086 # split at the tabs
+        # shellcheck disable=SC2086 # split at tabs
         set -- $line
         set +f
         unset IFS
@@ -278,18 +278,18 @@ ${plan}end
 PLAN
 }
 
-# sample SECONDS: now, on multiples of them, and when a mark cuts the pause short; ends with us, and its pause with it
+# sample SECONDS: take samples now and on multiples of SECONDS; ends with its parent
 sample() {
-    tag=b seq=0 pause= marked=1
+    tag=b seq=0 pause=
     trap '[ -z "$pause" ] || kill $pause 2>/dev/null' EXIT
     trap exit TERM HUP INT
-    trap 'marked=1; [ -z "$pause" ] || kill $pause 2>/dev/null' USR1
     fine=$(sleep 0.001 2>/dev/null && echo 1)
     while kill -0 $$ 2>/dev/null; do
+        go sample sampled
         clocks
         left=$(($1 * 1000000000 - wall % ($1 * 1000000000)))
-        # Long pauses are slept in pieces: should we be killed outright, this is soon noticed.
-        while [ -z "$marked" ] && [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
+        # Sleep long pauses in pieces, to notice soon that the parent was killed.
+        while [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
             nap=$((left < 5000000000 ? left : 5000000000))
             left=$((left - nap))
             part=$((1000000000 + nap % 1000000000))
@@ -297,18 +297,14 @@ sample() {
             if [ -n "$fine" ]; then nap=$nap.${part#1}; else nap=$((nap + 1)); fi
             sleep $nap >/dev/null 2>&1 &
             pause=$!
-            [ -z "$marked" ] || kill $pause 2>/dev/null # a mark came before it was known whom to wake
             wait $pause
             pause=
         done
-        marked=
-        go sample sampled
     done
 }
 
 trap '[ -z "$sampler" ] || kill "$sampler" 2>/dev/null' EXIT
 trap exit TERM HUP INT
-trap '' USR1 # inherited by the sampler, which a mark would otherwise end before its own trap is there
 clocks
 frame H "agent=1${nl}kind=sh${nl}python=${nl}pid=$$${nl}uid=$(id -u)${nl}hostname=$(uname -n)${nl}release=$(uname -r)
 machine=$(uname -m)${nl}machine_id=$(cat /etc/machine-id 2>/dev/null)
@@ -326,14 +322,15 @@ while IFS= read -r order; do
         ;;
     sample*)
         seconds=${order#*"$tab"}
-        whole=${seconds%?????????}
-        # Never more often than asked for.
-        case $seconds in *000000000) ;; *) whole=$((whole + 1)) ;; esac
-        sample "$whole" </dev/null &
+        step=${seconds%?????????}
+        # Round up: never sample more often than requested.
+        case $seconds in *000000000) ;; *) step=$((step + 1)) ;; esac
+        sample "$step" </dev/null &
         sampler=$!
         ;;
-    mark*) [ -z "$sampler" ] || kill -USR1 "$sampler" 2>/dev/null ;;
-    clock*) ;;
+    # Not by a signal to the sampler: shells run a trap late or never if it comes just before they wait.
+    mark*) [ -z "$sampler" ] || go sample sampled ;;
+    clock* | key) ;; # every reading is complete
     stop)
         [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
         sampler=

@@ -1,11 +1,12 @@
-"""The agent's words: clocks, frames on two carriers, and how they leave without ever blocking."""
+"""The sending side of the protocol: clocks, frames in two encodings, and an output queue that never blocks."""
 
+import errno
 import os
 import struct
 import time
 import zlib
 
-TYPE_CHECKING = False  # typing itself is too dear to import on every host
+TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,21 +16,36 @@ if TYPE_CHECKING:
 VERSION = "1"
 MAGIC = b"\xffRB1"
 LINE = 1000  # longest line of the text carrier, newline included
-RING = 4 << 20  # bytes that may wait to be sent before samples are thinned out
+SHORTAGES = {
+    errno.EMFILE: b"too many open files in the agent (ulimit -n)",
+    errno.ENFILE: b"too many open files on the host",
+    errno.ENOMEM: b"out of memory",
+}
+QUEUE_LIMIT = 4 << 20  # bytes that may wait to be sent before samples are skipped
 
 
 def now() -> "Clocks":
     """Both clocks in nanoseconds: monotonic, wall."""
-    # time.time_ns came with 3.7; a float still tells 250 ns apart at today's epoch.
+    # time.time_ns needs Python 3.7; a float still resolves 250 ns at today's epoch.
     return int(time.monotonic() * 1e9), int(time.time() * 1e9)
 
 
+shortages = []  # type: list[bytes] # reasons why something could not be looked up since a source was started
+
+
+def note_shortage(error: OSError) -> None:
+    """Remember an error that says nothing about the host: the source that is being read is then failed."""
+    if error.errno in SHORTAGES:
+        shortages.append(SHORTAGES[error.errno])
+
+
 def slurp(path: str, limit: int = 4096) -> str:
-    """The start of a small file, stripped, or an empty text."""
+    """The start of a small file, stripped; an empty string where it cannot be read."""
     try:
-        with open(path, "rb") as file:  # buffered: the kernel's files give no more than a page at a time
+        with open(path, "rb") as file:  # buffered: one read of a kernel file returns at most a page
             return file.read(limit).strip().decode("utf-8", "replace")
-    except OSError:
+    except OSError as error:
+        note_shortage(error)
         return ""
 
 
@@ -39,13 +55,13 @@ def lines_of(facts: "list[tuple[str, object]]") -> bytes:
 
 
 def binary(kind: bytes, seq: int, mono: int, wall: int, payload: bytes) -> bytes:
-    """A frame for a clean channel."""
+    """A frame for a channel that only the agent writes to."""
     rest = struct.pack(">cIQQ", kind, seq, mono, wall)
     return MAGIC + struct.pack(">II", len(payload), zlib.crc32(payload, zlib.crc32(rest))) + rest + payload
 
 
 def text(tag: str) -> "Carrier":
-    """A carrier of lines for a channel that others write to as well; the last line of a frame has its sum."""
+    """A carrier of lines for a channel that others write to as well; the last line of a frame has its checksum."""
     from binascii import b2a_base64
 
     def carry(kind: bytes, seq: int, mono: int, wall: int, payload: bytes) -> bytes:
@@ -66,26 +82,26 @@ def text(tag: str) -> "Carrier":
 
 
 class Out:
-    """Frames on their way to the collector: those made in one turn of the loop leave together.
+    """The output queue: the frames of one turn of the loop are written together.
 
-    Every write wakes a chain of processes up to the collector. Writing never blocks; what does not fit waits.
-    With a pace, one line leaves every so many seconds, because a launcher may cut the lines of those who write faster
-    than it reads; frames that need no order among them are kept, to be sent once more at the end.
+    Every write wakes a chain of processes up to the collector. Writing never blocks; what does not fit stays queued.
+    `pace` is the number of seconds between two lines (0: no limit): a launcher may cut the lines of agents that write
+    faster than it reads. Frames that may arrive out of order are then kept and sent a second time at the end.
     """
 
     def __init__(self, fd: int, carrier: "Carrier", pace: float = 0.0) -> None:
         self.fd, self.carrier, self.pace, self.due = fd, carrier, pace, 0.0
         self.waiting, self.kept, self.seq, self.sent, self.last = bytearray(), bytearray(), 0, 0, time.monotonic()
-        if pace or not os.isatty(fd):  # a terminal is shared with the shell, unless a launcher gave it
+        if pace or not os.isatty(fd):  # a terminal is shared with the shell, unless a launcher created it
             os.set_blocking(fd, False)
 
     def frame(self, kind: bytes, payload: bytes = b"", clocks: "Clocks | None" = None) -> None:
         mono, wall = clocks or now()
         data = self.carrier(kind, self.seq, mono, wall, payload)
         self.waiting += data
-        if self.pace and kind in b"HDE":  # the collector waits for these: twice at once
+        if self.pace and kind in b"HDE":  # the collector waits for these: send them twice
             self.waiting += data
-        if self.pace and kind in b"HRZ" and len(self.kept) + len(data) < RING:
+        if self.pace and kind in b"HRZ" and len(self.kept) + len(data) < QUEUE_LIMIT:
             self.kept += data
         self.seq += 1
         self.last = time.monotonic()
@@ -100,7 +116,7 @@ class Out:
                 done = os.write(self.fd, bytes(self.waiting[:size]))
             except BlockingIOError:
                 return
-            except OSError as error:  # a host or a network that is gone has errors of its own
+            except OSError as error:  # a lost host or network gives other errors than a closed pipe
                 raise ConnectionError(error.errno, error.strerror) from error
             self.sent += done
             del self.waiting[:done]

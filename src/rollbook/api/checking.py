@@ -6,20 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.checks import engine
-from rollbook.checks.subject import Subject, open_subject
+from rollbook.checks.run_data import RunData, open_run_data
 from rollbook.checks.verify import Verified
 from rollbook.checks.verify import verify as verify_record
-from rollbook.journal.log import unfinished
+from rollbook.journal.state import is_unfinished
+from rollbook.mlperf import rounds
 from rollbook.records.findings import Findings
 from rollbook.records.locate import locate_record
 
-__all__ = ["check", "subject_of", "verify"]
+__all__ = ["check", "run_data_of", "verify"]
 
 
 def check(record: Path | str, *, baseline: Path | str | None = None) -> Findings:
     """Apply every rule to a record or a snapshot file, also against a `baseline` if given; worst outcome first."""
-    other = None if baseline is None else subject_of(Path(baseline))
-    return engine.check(subject_of(Path(record), baseline=other))
+    other = None if baseline is None else run_data_of(Path(baseline))
+    return engine.check(run_data_of(Path(record), baseline=other))
 
 
 def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Verified:
@@ -30,11 +31,12 @@ def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Ver
     return verify_record(locate_record(Path(record)), None if allowed_signers is None else Path(allowed_signers))
 
 
-def subject_of(path: Path, **options: Any) -> Subject:
+def run_data_of(path: Path, **options: Any) -> RunData:
     """A record or a snapshot file as rules see it; an unfinished record is finished as `open_record` does."""
     path = locate_record(path)
-    if unfinished(path):
+    if is_unfinished(path):
         from rollbook.api.finish import open_record  # noqa: PLC0415 - DuckDB is slow to import
 
         open_record(path)
-    return open_subject(path, **options)
+    options.setdefault("mlperf_round", rounds.load())
+    return open_run_data(path, **options)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollbook.api.checking import subject_of
-from rollbook.checks.changes import changes
-from rollbook.checks.subject import Subject
+from rollbook.api.checking import run_data_of
+from rollbook.checks.changes import changes, changes_during_run
+from rollbook.checks.run_data import RunData
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 from rollbook.records.findings import Change
@@ -56,25 +56,26 @@ def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool 
     lefts, rights = ({host.name: host for host in side if host.gave_data} for side in sides)
     if not lefts and not rights:
         raise UsageError(f"no host returned data, neither in {names[0]} nor in {names[1]}")
+    compare = changes_during_run if after is None else changes
     requested = dict.fromkeys(host.name for side in sides for host in side)
     return Diff(
         before=names[0],
         after=names[1],
-        hosts={name: list(changes(lefts[name], rights[name], volatile=volatile)) for name in lefts if name in rights},
+        hosts={name: list(compare(lefts[name], rights[name], volatile=volatile)) for name in lefts if name in rights},
         only_before=[name for name in lefts if name not in rights],
         only_after=[name for name in rights if name not in lefts],
         without_data=[name for name in requested if name not in lefts and name not in rights],
     )
 
 
-def _open(text: str) -> tuple[Subject, str | None]:
+def _open(text: str) -> tuple[RunData, str | None]:
     """A record, and the host in it if one is given; the name of a directory may contain a colon."""
     if Path(text).exists():
-        return subject_of(Path(text)), None
+        return run_data_of(Path(text)), None
     path, colon, host = text.rpartition(":")
     if not colon:
         raise UsageError(f"{text} does not exist")
-    return subject_of(Path(path)), host
+    return run_data_of(Path(path)), host
 
 
 def _picked(hosts: Sequence[HostResult], name: str | None) -> list[HostResult]:

@@ -22,7 +22,7 @@ from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
-from rollbook.journal.log import FAILURE, failure, unfinished
+from rollbook.journal.state import FAILURE, failure_of, is_unfinished
 from rollbook.journal.survey import Survey
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
@@ -49,7 +49,7 @@ def open_record(path: Path | str) -> Record:
     reading the records of others never writes.
     """
     path = locate_record(Path(path))
-    if not unfinished(path):
+    if not is_unfinished(path):
         return Record.open(path)
     owner = path.stat().st_uid
     if owner != os.geteuid():
@@ -58,7 +58,7 @@ def open_record(path: Path | str) -> Record:
         )
     with _lock(path):
         # Another process may have finished it while this one waited for the lock.
-        return _finish(path) if unfinished(path) else Record.open(path)
+        return _finish(path) if is_unfinished(path) else Record.open(path)
 
 
 def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Record:
@@ -124,17 +124,17 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     document["system_info"] = document["cluster_information"] = cluster
     directory.write("cluster_info.json", cluster)
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
-    if reason := failure(path / "raw"):
+    if reason := failure_of(path / "raw"):
         notes.append(reason)
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
-    notes += clock_notes(hosts.series)
+    notes += clock_notes(hosts.series, hosts.clock_steps)
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
         document["timeseries_data"] = _small_series(run, directory)
     with _step("checks", notes):
-        document["verification"] = _checked(run)
+        document |= _checked(run)
     directory.write("metadata.json", document)
     run = Record(path, json.loads(encode(document)), hosts)
     if report:
@@ -166,7 +166,7 @@ def _directory(path: Path, kind: str) -> RecordDirectory:
 def _remove_leftovers(path: Path) -> None:
     """Remove what a process left that was killed while it finished this record."""
     remove_leftovers(path)
-    if not failure(path / "raw"):
+    if not failure_of(path / "raw"):
         (path / "raw" / FAILURE).unlink(missing_ok=True)
     shutil.rmtree(path / ".again", ignore_errors=True)
     for scratch in (path / "series").glob(".parts*"):
@@ -226,14 +226,20 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
     return Outcome(benchmark_type=kind, notes=notes)
 
 
-def _checked(run: Record) -> str | None:
-    """Write the findings of all rules; returns MLPerf Storage's verdict for its benchmarks."""
+def _checked(run: Record) -> dict[str, Any]:
+    """Write the findings of all rules; returns MLPerf Storage's verdict for its benchmarks, as metadata."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
-    from rollbook.checks.subject import Subject  # noqa: PLC0415
+    from rollbook.checks.run_data import RunData  # noqa: PLC0415
+    from rollbook.mlperf import rounds  # noqa: PLC0415
 
-    findings = check(Subject(run.hosts, metadata=run.metadata, path=run.path))
+    findings = check(RunData(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load()))
     write_file(run.path / "findings.json", encode(findings))
-    return findings.verdict
+    return {
+        "verification": findings.verdict,
+        "verification_text": findings.verdict_text,
+        "verification_missing": findings.not_judged,
+        "verification_round": findings.round,
+    }
 
 
 def _phase_statistics(run: Record) -> list[dict[str, Any]]:
@@ -269,9 +275,9 @@ def _small_series(run: Record, directory: RecordDirectory) -> dict[str, Any] | N
 
 def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
     """Remove the journal; raises `RecordError` with the reason if it has to stay."""
-    from rollbook.tables.proof import doubts  # noqa: PLC0415 - most records keep their journal
+    from rollbook.tables.proof import reasons_to_keep  # noqa: PLC0415 - most records keep their journal
 
-    if why := doubts(found, sealed, path):
+    if why := reasons_to_keep(found, sealed, path):
         raise RecordError(f"kept: {'; '.join(why)}")
     shutil.rmtree(path / "raw")
 

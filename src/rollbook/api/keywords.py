@@ -4,27 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
-__all__ = ["RecordingOptions", "SnapshotOptions", "TransportOptions"]
+from rollbook.api.options import TransportOptions
 
-
-class TransportOptions(TypedDict, total=False):
-    """How hosts are reached: the fields of `rollbook.transports.Options`."""
-
-    via: str
-    fallback: str | None
-    timeout: float
-    ssh_user: str | None
-    ssh_config: str | None
-    ssh_options: str | Sequence[str]
-    python: str | None
-    slurm_args: str
-    mpi_bin: str
-    mpi_args: str
-    allow_run_as_root: bool
-    oversubscribe: bool
-    connect_back: str | None
+__all__ = ["RecordingOptions", "SnapshotOptions"]
 
 
 class SnapshotOptions(TransportOptions, total=False):

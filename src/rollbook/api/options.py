@@ -1,57 +1,83 @@
-"""What was asked for: hosts and the way to them, checked before anything begins."""
+"""Arguments that the Python functions share: hosts, fan-out and transport options, checked before anything starts."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict, Unpack
 
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
-from rollbook.transports import Options
+from rollbook.transports.routing import Options
 
-__all__ = ["MOST_AT_ONCE", "at_once", "hosts_of", "listed", "outside_a_loop", "ways"]
+__all__ = [
+    "MAX_FANOUT",
+    "TransportOptions",
+    "as_list",
+    "check_fanout",
+    "hosts_of",
+    "require_no_event_loop",
+    "transport_options",
+]
 
-MOST_AT_ONCE = 4096  # hosts under way
+MAX_FANOUT = 4096  # hosts contacted in parallel
 
 
-def listed(words: str | Sequence[str]) -> list[str]:
-    """One word, or several, as a list: a text is no sequence of letters."""
+class TransportOptions(TypedDict, total=False):
+    """The keywords that choose a transport, as the options of the command line do.
+
+    `via` names the transport, `fallback` another one for hosts that returned no data, `timeout` is the time for each
+    host in seconds. The others are options of the built-in transports; those of plug-ins are accepted, too.
+    """
+
+    via: str
+    fallback: str | None
+    timeout: float
+    python: str | None
+    ssh_user: str | None
+    ssh_config: str | None
+    ssh_options: str | Sequence[str]
+    connect_back: str | None
+    slurm_args: str
+    mpi_bin: str
+    mpi_args: str
+    allow_run_as_root: bool
+    oversubscribe: bool
+    cluster: str | None
+    instance_groups: str | Sequence[str]
+    region: str | None
+    profile: str | None
+    endpoint_url: str | None
+    start_rate: float
+    document: str
+
+
+def transport_options(**options: Unpack[TransportOptions]) -> Options:
+    """The options, checked; raises `UsageError` for those that cannot be used."""
+    return Options.of(**options)
+
+
+def as_list(words: str | Sequence[str]) -> list[str]:
+    """One word, or several, as a list: a bare string counts as one item."""
     return [words] if isinstance(words, str) else list(words)
 
 
 def hosts_of(hosts: str | Sequence[str]) -> list[Host]:
-    """The hosts of a nodeset, or of several; of none, this machine."""
-    return parse_hosts(listed(hosts))
+    """The hosts of a nodeset, or of several; without any, this machine."""
+    return parse_hosts(as_list(hosts))
 
 
-def at_once(fanout: int) -> int:
-    """How many hosts may be under way at once; raises `UsageError` for a number that none of them could begin with."""
-    if fanout not in range(1, MOST_AT_ONCE + 1):
-        raise UsageError(f"the fanout is 1 to {MOST_AT_ONCE} hosts under way at once, not {fanout}")
+def check_fanout(fanout: int) -> int:
+    """The same number; raises `UsageError` unless it is from 1 to `MAX_FANOUT`."""
+    if fanout not in range(1, MAX_FANOUT + 1):
+        raise UsageError(f"the fanout is 1 to {MAX_FANOUT} hosts contacted in parallel, not {fanout}")
     return fanout
 
 
-def outside_a_loop(verb: str, instead: str) -> None:
+def require_no_event_loop(function: str, instead: str) -> None:
     """Raise `UsageError` inside a running event loop, as every notebook has one; `instead` is what works there."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise UsageError(f"{verb} cannot be called inside a running event loop, as in a notebook: use `{instead}`")
-
-
-def ways(**options: Any) -> Options:
-    """The fields of `Options`; raises `UsageError` for values that can be none."""
-    options["ssh_options"] = tuple(listed(options.get("ssh_options", ())))
-    asked = Options(**options)
-    if not (math.isfinite(asked.timeout) and asked.timeout > 0):
-        raise UsageError(f"the time for a host is a number of seconds, not {asked.timeout}")
-    for name in ("slurm_args", "mpi_args"):
-        try:
-            shlex.split(getattr(asked, name))
-        except ValueError as error:
-            raise UsageError(f"{name} cannot be read: {error}") from error
-    return asked
+    raise UsageError(f"{function} cannot be called inside a running event loop, as in a notebook: use `{instead}`")

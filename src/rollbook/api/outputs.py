@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.checking import subject_of
+from rollbook.api.checking import run_data_of
 from rollbook.api.finish import open_record
-from rollbook.api.options import listed
+from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
 from rollbook.exports.files import FORMATS
 from rollbook.exports.files import export as export_tables
@@ -48,7 +48,7 @@ def export(
     run, path = _run(record), Path(output)
     require_outside(run.path, path)
     if format in FORMATS:
-        return export_tables(run, format, path, listed(tables))
+        return export_tables(run, format, path, as_list(tables))
     if format not in EXPORT_FORMATS:
         raise UsageError(f"unknown format {format!r}; there are {', '.join(EXPORT_FORMATS)}")
     if tables:
@@ -96,7 +96,7 @@ def describe(record: Path | str, product: Path | str | None = None) -> str:
     """
     from rollbook.mlperf.describe import draft, text_of  # noqa: PLC0415 - most readers do not need it
 
-    return text_of(draft(subject_of(Path(record)), subject_of(Path(product)) if product else None), Path(record))
+    return text_of(draft(run_data_of(Path(record)), run_data_of(Path(product)) if product else None), Path(record))
 
 
 def _run(record: Record | Path | str) -> Record:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from rollbook.api.keywords import RecordingOptions
-from rollbook.api.options import at_once, hosts_of, ways
+from rollbook.api.options import check_fanout, hosts_of, transport_options
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
@@ -28,7 +28,7 @@ from rollbook.records.hosts import Coverage
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
-from rollbook.transports import Options, fallback, route
+from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["Recording", "Settings", "record", "settings_of"]
 
@@ -71,7 +71,7 @@ def settings_of(hosts: str | Sequence[str], **options: Unpack[RecordingOptions])
     for name in ("results_dir", "sign"):
         if own.get(name) is not None:
             own[name] = Path(own[name])
-    return Settings(hosts=hosts_of(hosts), options=ways(**others), **own)
+    return Settings(hosts=hosts_of(hosts), options=transport_options(**others), **own)
 
 
 class Recording:
@@ -85,7 +85,7 @@ class Recording:
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
-        self._route, self._fallback = route(settings.options), fallback(settings.options)
+        self._route, self._fallback = route(settings.options), fallback_route(settings.options)
         _preflight(settings)
         self.settings, self.argv, self._progress = settings, argv or [], progress
         self.socket = self.finish_error = self.signing_error = ""
@@ -307,7 +307,7 @@ async def _others_done() -> None:
 def _preflight(settings: Settings) -> None:
     """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
     results, interval = settings.results_dir, settings.interval
-    at_once(settings.fanout)
+    check_fanout(settings.fanout)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.type):
         raise UsageError(
             f"{settings.type!r} is not a type of record: only letters, digits, '.', '_' and '-' are allowed"

@@ -16,7 +16,7 @@ from typing import Protocol, Unpack
 
 from rollbook.adapters import load
 from rollbook.api.keywords import RecordingOptions
-from rollbook.api.options import outside_a_loop
+from rollbook.api.options import require_no_event_loop
 from rollbook.api.recording import Recording, Settings, settings_of
 from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
@@ -61,7 +61,7 @@ def run(argv: Sequence[Argument], hosts: str | Sequence[str] = (), **options: Un
     benchmark (default: `generic`), whose adapter finds parameters and metrics; for the other options see
     `RecordingOptions`. Raises `UsageError` for values that cannot be used.
     """
-    outside_a_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
+    require_no_event_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
     options.setdefault("type", "generic")
     load(options["type"])
     return run_command(settings_of(hosts, **options), argv)
@@ -158,7 +158,7 @@ async def _around(recording: Recording, progress: RunProgress | None, signals: S
 
     def interrupt(number: int) -> None:
         for command in commands:
-            command.resized() if number == signal.SIGWINCH else command.interrupt(number)
+            command.resize() if number == signal.SIGWINCH else command.interrupt(number)
 
     with _stop_events(signals, interrupt) as (stop, hurry):
         if not await _entered(recording, stop, progress):
@@ -176,7 +176,7 @@ async def _around(recording: Recording, progress: RunProgress | None, signals: S
         recording.event("command", state="ended", code=code, at_ns=time.time_ns())
         recording.mark("after")
         await _end(recording, hurry)
-        await command.drained()
+        await command.drain()
     return code
 
 

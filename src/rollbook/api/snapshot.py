@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from rollbook.api.keywords import SnapshotOptions
-from rollbook.api.options import at_once, hosts_of, listed, outside_a_loop, ways
+from rollbook.api.options import as_list, check_fanout, hosts_of, require_no_event_loop, transport_options
 from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import Snapshot
 from rollbook.sources import catalogue
 from rollbook.times import iso_now
-from rollbook.transports import fallback, route
+from rollbook.transports.routing import fallback_route, route
 
 __all__ = ["snapshot", "snapshot_async"]
 
@@ -25,18 +25,18 @@ async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[Snap
     with its reason; `UsageError` is raised for values that cannot be used.
     """
     transport: dict[str, Any] = {name: value for name, value in options.items() if name not in ("sources", "fanout")}
-    requested, reach = hosts_of(hosts), ways(**transport)
-    names = listed(options.get("sources", ()))
+    requested, reach = hosts_of(hosts), transport_options(**transport)
+    names = as_list(options.get("sources", ()))
     plan = Plan.of([catalogue.source(name) for name in names] or catalogue.load())
     created = iso_now()
-    fanout = at_once(options.get("fanout", 64))
+    fanout = check_fanout(options.get("fanout", 64))
     results = await gather(
-        requested, route(reach), plan, timeout=reach.timeout, fanout=fanout, fallback=fallback(reach)
+        requested, route(reach), plan, timeout=reach.timeout, fanout=fanout, fallback=fallback_route(reach)
     )
     return Snapshot.of(created, results)
 
 
 def snapshot(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
     """As `snapshot_async`, for code without an event loop."""
-    outside_a_loop("rollbook.snapshot", "await rollbook.snapshot_async(...)")
+    require_no_event_loop("rollbook.snapshot", "await rollbook.snapshot_async(...)")
     return asyncio.run(snapshot_async(hosts, **options))

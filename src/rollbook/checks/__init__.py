@@ -1,1 +1,1 @@
-"""Rules over a record: are the hosts alike, is the run valid, would it count."""
+"""Rules over a record: whether hosts are alike, whether the run is valid, and whether it counts for MLPerf Storage."""

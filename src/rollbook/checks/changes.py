@@ -1,4 +1,4 @@
-"""What differs between two looks at hosts, field by field: the start and end of a run, two records, two hosts."""
+"""Field-by-field changes between two states of a host, or between two hosts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from rollbook.checks.views import View, status_of, views_of
 from rollbook.records.findings import Change
 from rollbook.records.hosts import HostResult
 from rollbook.sources.base import Compare
+from rollbook.sources.cloud import Cloud
+from rollbook.sources.cpuinfo import CpuInfo
 
-__all__ = ["changes", "settled"]
+__all__ = ["changes", "changes_during_run", "setting_fields"]
 
-SETTLED = ("same", "band", "set", "unique", "expected", "delta")
+SETTINGS = ("same", "band", "set", "unique", "expected", "delta")
+# A hypervisor adds and removes memory of a running guest (ballooning, hot-plug); the kernel then adapts its reserve.
+SIZED_BY_HYPERVISOR = frozenset({"meminfo.total_kib", "numa.memory_kib", "sysctl.scaled.vm.min_free_kbytes"})
 
 
 def changes(
     before: HostResult, after: HostResult, *, volatile: bool = False, one_host: bool = True
 ) -> Iterator[Change]:
-    """Each field that is not the same. A source that one side could not tell is passed over.
+    """Each field that differs. Sources that were not read on one of the sides are skipped.
 
-    Volatile are counters, levels and what is only shown, and rows that come and go; they are left out unless asked
-    for. For two different hosts, what is each host's own is left out too, and rows are matched as checks do.
+    Counters, gauges, `info` fields and rows that come and go are volatile: they are included only with `volatile`.
+    For two different hosts, unique values are left out, and rows are matched as in checks.
     """
     for view in views_of((before, after), all_rows=volatile):
         if "unknown" in (status_of(before, view.source), status_of(after, view.source)):
@@ -39,8 +43,19 @@ def changes(
                 yield Change(difference.field, by_side["a"], by_side["b"], difference.row, difference.unit)
 
 
-def settled(view: View) -> dict[str, Compare]:
-    """The fields that stay what they are while a host runs, counts of errors aside."""
+def changes_during_run(start: HostResult, end: HostResult, *, volatile: bool = False) -> Iterator[Change]:
+    """Changes of one host between start and end of a run. The memory size of a virtual machine is volatile."""
+    ignored = SIZED_BY_HYPERVISOR if not volatile and _is_virtual(start) else ()
+    return (change for change in changes(start, end, volatile=volatile) if change.field not in ignored)
+
+
+def _is_virtual(host: HostResult) -> bool:
+    cpu, cloud = host.fact(CpuInfo), host.fact(Cloud)
+    return bool((cpu and "hypervisor" in cpu.flags) or (cloud and cloud.hypervisor))
+
+
+def setting_fields(view: View) -> dict[str, Compare]:
+    """The fields that stay constant while a host runs, without error counters."""
     return {name: how for name, how in _fields(view, volatile=False, one_host=True).items() if how.mode != "delta"}
 
 
@@ -48,7 +63,7 @@ def settled(view: View) -> dict[str, Compare]:
 def _fields(view: View, *, volatile: bool, one_host: bool) -> dict[str, Compare]:
     if volatile:
         return {name: how for name, how in view.fields.items() if how.mode != "key"}
-    wanted = SETTLED if one_host else ("same", "band", "set", "expected")
+    wanted = SETTINGS if one_host else ("same", "band", "set", "expected")
     return {name: how for name, how in view.fields.items() if how.mode in wanted and name not in view.omit}
 
 
@@ -56,21 +71,21 @@ def _view(view: View, before: HostResult, after: HostResult, fields: dict[str, C
     old, new = view.fact(before), view.fact(after)
     if old == new:
         return
-    if not view.table:
+    if not view.is_table:
         if old is None or new is None:
             yield Change(view.name, old and "present", new and "present")
         else:
-            yield from _record(view, "", old, new, fields)
+            yield from _row(view, "", old, new, fields)
         return
-    olds, news = ({key_of(view, row): row for row in rows} for rows in (old, new))
-    for key in {**olds, **news}:
-        if key not in olds or key not in news:
-            yield Change(view.name, "present" if key in olds else None, "present" if key in news else None, key)
+    old_rows, new_rows = ({key_of(view, row): row for row in rows} for rows in (old, new))
+    for key in {**old_rows, **new_rows}:
+        if key not in old_rows or key not in new_rows:
+            yield Change(view.name, "present" if key in old_rows else None, "present" if key in new_rows else None, key)
         else:
-            yield from _record(view, key, olds[key], news[key], fields)
+            yield from _row(view, key, old_rows[key], new_rows[key], fields)
 
 
-def _record(view: View, row: str, old: Any, new: Any, fields: dict[str, Compare]) -> Iterator[Change]:
+def _row(view: View, row: str, old: Any, new: Any, fields: dict[str, Compare]) -> Iterator[Change]:
     for field, how in fields.items():
         one, two = getattr(old, field), getattr(new, field)
         if one == two:

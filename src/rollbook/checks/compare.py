@@ -1,7 +1,6 @@
-"""Where hosts of one group disagree, by the comparison that each fact declares.
+"""Differences between the hosts of one group, by the comparison that each field declares.
 
-Only disagreements are built; whatever all hosts share is passed over at the speed of an equality test, so that a
-thousand hosts take a second.
+Values that all hosts share cost only an equality test, so that a thousand hosts take about a second.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from rollbook.records.findings import Difference, Value
 from rollbook.records.hosts import HostResult
 from rollbook.sources.base import Compare, same, same_set
 
-__all__ = ["differences", "duplicates", "in_band", "key_of", "named_rows", "odd_hosts", "own_values", "shared_value"]
+__all__ = ["differences", "duplicates", "in_band", "key_of", "named_rows", "odd_hosts", "shared_value", "unique_values"]
 
 Cells = Sequence[tuple[str, Any]]
-"""One value, record or table of each host, with the host's name."""
+"""One value, record or table per host, with the host's name."""
 
 
 def differences(view: View, hosts: Sequence[HostResult]) -> Iterator[Difference]:
-    """Every field of the view that the hosts disagree on. Hosts that could not tell are left out."""
+    """Every field of the view in which the hosts differ. Hosts on which the source was not read are left out."""
     if not view.compared:
         return
     cells = [(host.name, view.fact(host)) for host in hosts if status_of(host, view.source) != "unknown"]
-    if not view.table:
+    if not view.is_table:
         yield from _records(view, cells)
     elif view.identity:
         yield from _by_identity(view, cells)
@@ -35,18 +34,18 @@ def differences(view: View, hosts: Sequence[HostResult]) -> Iterator[Difference]
 
 
 def _records(view: View, cells: Cells) -> Iterator[Difference]:
-    there = [(name, fact) for name, fact in cells if fact is not None]
-    if there and len(there) < len(cells):
+    present = [(name, fact) for name, fact in cells if fact is not None]
+    if present and len(present) < len(cells):
         yield from _field(view.name, "", same(), [(name, None if fact is None else "present") for name, fact in cells])
-    yield from _fields(view, "", there)
+    yield from _fields(view, "", present)
 
 
 def _fields(view: View, row: str, cells: Cells) -> Iterator[Difference]:
-    if _alike(cells):
+    if _all_equal(cells):
         return
     for field, how in view.compared.items():
         values = [(name, getattr(record, field)) for name, record in cells]
-        if _alike(values):
+        if _all_equal(values):
             continue
         if how.columns:
             for column in sorted({column for _, columns in values for column in columns}):
@@ -66,7 +65,7 @@ def _by_key(view: View, cells: Cells) -> Iterator[Difference]:
 
 
 def _by_identity(view: View, cells: Cells) -> Iterator[Difference]:
-    """First what there is; then, among the hosts that have what most have, how each kind of it is set."""
+    """First the number of devices per kind; then, among hosts with the usual devices, the settings of each kind."""
     tables = [(name, _kinds(view, rows)) for name, rows in cells]
     counts = [(name, {kind: len(rows) for kind, rows in table.items()}) for name, table in tables]
     odd: set[str] = set()
@@ -81,8 +80,8 @@ def _by_identity(view: View, cells: Cells) -> Iterator[Difference]:
 
 
 def named_rows(view: View, fact: Any) -> dict[str, list[Any]]:
-    """The rows of a host by the names they are compared under: a record has none, some tables go by kind."""
-    if not view.table:
+    """The rows of a host by the name under which they are compared: their key or their kind, "" for a record."""
+    if not view.is_table:
         return {"": [fact]}
     return _kinds(view, fact) if view.identity else {key_of(view, row): [row] for row in fact}
 
@@ -90,40 +89,40 @@ def named_rows(view: View, fact: Any) -> dict[str, list[Any]]:
 def _kinds(view: View, rows: Sequence[Any]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for row in rows:
-        words = (getattr(row, field) for field in view.identity)
-        found.setdefault(" ".join(str(word) for word in words if word is not None), []).append(row)
+        values = (getattr(row, field) for field in view.identity)
+        found.setdefault(" ".join(str(value) for value in values if value is not None), []).append(row)
     return dict(sorted(found.items()))
 
 
 def shared_value(rows: Sequence[Any], field: str) -> Any:
-    """The value that all rows of a kind have; the sorted values where they differ."""
+    """The common value of all rows of a kind; the sorted values if the rows differ."""
     first = getattr(rows[0], field)
     if all(getattr(row, field) == first for row in rows):
         return first
-    return sorted({_frozen(getattr(row, field)) for row in rows}, key=str)
+    return sorted({_hashable(getattr(row, field)) for row in rows}, key=str)
 
 
 def _field(field: str, row: str, how: Compare, cells: Cells) -> Iterator[Difference]:
-    if not _alike(cells):
+    if not _all_equal(cells):
         parts = _bands(how, cells) if how.mode == "band" else _parts(how, cells)
         if len(parts) > 1:
             yield Difference(field, parts, row, how.unit)
 
 
 def _parts(how: Compare, cells: Cells) -> list[Value]:
-    """Hosts by value, the value that most have first."""
+    """Hosts by value, the most common value first."""
     parts: dict[Any, Value] = {}
     for name, value in cells:
-        known = frozenset(value) if how.mode == "set" and value is not None else _frozen(value)
-        parts.setdefault(known, Value(value, [])).hosts.append(name)
+        key = frozenset(value) if how.mode == "set" and value is not None else _hashable(value)
+        parts.setdefault(key, Value(value, [])).hosts.append(name)
     return sorted(parts.values(), key=lambda part: -len(part.hosts))
 
 
 def _bands(how: Compare, cells: Cells) -> list[Value]:
-    """Those near the median, under the median, and the others by value; what most have first."""
+    """Hosts within the band share the median; other hosts are listed by value. The most common value is first."""
     numbers = [value for _, value in cells if isinstance(value, int | float)]
     if len(numbers) < len(cells):
-        # Disks of one kind may have several sizes, and a host may not know its own: then only equal is alike.
+        # Disks of one kind may have several sizes, and a size may be unknown: such values are compared exactly.
         return _parts(same(), cells)
     middle = statistics.median_low(numbers)
     inside = [name for name, value in cells if in_band(value, middle, how.tolerance)]
@@ -132,51 +131,49 @@ def _bands(how: Compare, cells: Cells) -> list[Value]:
 
 
 def in_band(value: float, middle: float, tolerance: float) -> bool:
-    """Whether a number is within the fraction of another."""
+    """Whether a number is within the fraction `tolerance` of `middle`."""
     return abs(value - middle) <= tolerance * abs(middle)
 
 
 def odd_hosts(difference: Difference) -> list[str]:
-    """Those that do not have what most have; all of them where no value is the most common."""
-    first, second, *_ = difference.values
-    unclear = len(first.hosts) == len(second.hosts)
-    return [name for value in difference.values[0 if unclear else 1 :] for name in value.hosts]
+    """The hosts without the majority value; all hosts if no value has a majority."""
+    return [name for value in difference.values[bool(difference.most_common) :] for name in value.hosts]
 
 
 def duplicates(view: View, hosts: Sequence[HostResult]) -> Iterator[Difference]:
-    """Every value that belongs to one host alone and is on several."""
+    """Every unique value that several hosts have."""
     for field in view.unique:
         seen: dict[str, list[str]] = {}
         for host in hosts:
-            for value in own_values(view, host, field):
+            for value in unique_values(view, host, field):
                 seen.setdefault(value, []).append(host.name)
         for value, names in seen.items():
             if len(names) > 1:
                 yield Difference(f"{view.name}.{field}", [Value(value, names)])
 
 
-def own_values(view: View, host: HostResult, field: str) -> set[str]:
-    """The values of a field that belongs to one host alone, from all rows of the host."""
+def unique_values(view: View, host: HostResult, field: str) -> set[str]:
+    """The values of a unique field in all rows of a host."""
     fact = view.fact(host)
     if fact is None:
         return set()
-    found = [getattr(row, field) for row in fact] if view.table else [getattr(fact, field)]
+    found = [getattr(row, field) for row in fact] if view.is_table else [getattr(fact, field)]
     flat = (one for value in found for one in (value if isinstance(value, list) else [value]))
     return {str(one) for one in flat if one is not None}
 
 
 def key_of(view: View, row: Any) -> str:
-    """The name of a row."""
+    """The name of a row: the values of its key fields."""
     return " ".join(str(getattr(row, key)) for key in view.keys)
 
 
-def _alike(cells: Cells) -> bool:
-    """Whether there is nothing to compare, or all are equal."""
+def _all_equal(cells: Cells) -> bool:
+    """Whether all values are equal."""
     return all(value == cells[0][1] for _, value in cells)
 
 
-def _frozen(value: Any) -> Any:
-    """Something that can be a key, equal for equal values."""
+def _hashable(value: Any) -> Any:
+    """A hashable equivalent of a value."""
     if isinstance(value, Mapping):
-        return tuple(sorted((key, _frozen(one)) for key, one in value.items()))
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+        return tuple(sorted((key, _hashable(one)) for key, one in value.items()))
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -1,25 +1,25 @@
-"""Rules that are rows of a table: what the facts themselves declare, under ids that people know.
+"""Rules that are declared in tables, one per group of fields.
 
-Four kinds: `mismatch` (hosts of a group differ), `duplicate` (hosts share what is one host's own), `rose` (a count of
-errors rose over the run), `changed` (start and end differ). Each field belongs to the rule with the pattern that fits
-it best; the pattern `*` takes what no other does, such as fields of other packages' sources.
+Four kinds: `mismatch` (hosts of a group differ), `duplicate` (hosts share a unique value), `rose` (an error counter
+rose during the run), `changed` (start and end differ). Each field belongs to the rule with the most specific matching
+pattern; the pattern `*` matches the remaining fields, such as those of plug-in sources.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from typing import Literal
 
 import msgspec
 
-from rollbook.checks.changes import changes, settled
-from rollbook.checks.compare import differences, duplicates, odd_hosts, own_values
+from rollbook.checks.changes import changes_during_run, setting_fields
+from rollbook.checks.compare import differences, duplicates, odd_hosts, unique_values
 from rollbook.checks.rule import SECTIONS, Manual, Rule
-from rollbook.checks.subject import Ended, Subject
-from rollbook.checks.text import change_text, difference_text, some, value_text
+from rollbook.checks.run_data import EndFacts, RunData
+from rollbook.checks.text import change_text, difference_text, field_text, name_list, value_text
 from rollbook.checks.times import rise
 from rollbook.checks.views import View, status_of, views_of
 from rollbook.errors import CannotTell, NotApplicable
@@ -29,16 +29,18 @@ from rollbook.records.findings import Change, Difference, Finding, Severity
 __all__ = ["FILES", "Row", "rows", "rules"]
 
 FILES = ("cpu", "memory", "system", "network", "storage", "accelerators", "identity", "run")
-# Set by the kernel itself as it runs, or judged by a rule of its own.
+# Fields without a declared rule, and why.
 IGNORED = {
-    "sysctl.settings.kernel.perf_event_max_sample_rate": "lowered by the kernel whenever sampling takes too long",
-    "identity.boot_id": "the rule host-rebooted looks at it",
+    "sysctl.settings.kernel.perf_event_max_sample_rate": "the kernel lowers it when sampling takes too long",
+    "identity.boot_id": "host-rebooted checks it",
 }
+ONE_MACHINE = "boot-id-duplicate"
+"""The rule that reports several names of one machine. Other rules count such a machine once."""
 Kind = Literal["mismatch", "duplicate", "rose", "changed"]
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule of the table, as its file declares it."""
+    """One declared rule."""
 
     kind: Kind
     severity: Severity
@@ -49,8 +51,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fix: str
     reference: str
 
-    def place(self, field: str) -> int:
-        """Where a field stands in the list, the most telling first; the others are behind."""
+    def rank(self, field: str) -> int:
+        """The position of a field in the list, which is in order of importance; fields matched by patterns are last."""
         return self.fields.index(field) if field in self.fields else len(self.fields)
 
 
@@ -66,151 +68,170 @@ def rows() -> dict[str, Row]:
 
 @functools.cache
 def rule_for(kind: Kind, field: str) -> str:
-    """The id of the rule that watches a field: an exact name first, then the longest pattern that fits."""
+    """The id of the rule for a field: that with its exact name, else that with the longest matching pattern."""
     patterns = [(pattern, name) for name, row in rows().items() if row.kind == kind for pattern in row.fields]
-    fitting = [(p == field, len(p), name) for p, name in patterns if fnmatch.fnmatchcase(field, p)]
-    return max(fitting)[2]
+    matching = [(p == field, len(p), name) for p, name in patterns if fnmatch.fnmatchcase(field, p)]
+    return max(matching)[2]
 
 
 def rules() -> list[Rule]:
-    """The declared rules, ready to be asked."""
+    """The declared rules."""
     return [_rule(name, row) for name, row in rows().items()]
 
 
 def _rule(name: str, row: Row) -> Rule:
     check = {"mismatch": _mismatches, "duplicate": _duplicates, "rose": _changes, "changed": _changes}[row.kind]
     manual = Manual(row.what, **{section: getattr(row, section) for section in SECTIONS})
-    needs = (Ended,) if row.kind in ("rose", "changed") else ()
+    needs = (EndFacts,) if row.kind in ("rose", "changed") else ()
     return Rule(name, row.severity, needs, functools.partial(check, name, row), manual)
 
 
-def _mismatches(name: str, row: Row, run: Subject) -> Iterator[Finding]:
-    """One finding for each set of odd hosts, with all fields in which these differ from their group."""
+def _mismatches(name: str, row: Row, run: RunData) -> Iterator[Finding]:
+    """One finding per set of odd hosts, with all fields in which they differ from their group."""
     if not any(len(group.hosts) > 1 for group in run.groups):
-        raise NotApplicable("no two hosts are of one group")
+        raise NotApplicable("no group has two hosts")
     found: dict[tuple[str, tuple[str, ...]], list[Difference]] = {}
     for group, hosts, difference in _by_rule(run)["mismatch"].get(name, []):
         found.setdefault((group, hosts), []).append(difference)
-    for (group, hosts), told in found.items():
-        told.sort(key=lambda difference: row.place(difference.field))
-        text = _with_more(difference_text(told[0]), len(told))
-        yield Finding(message=text, hosts=list(hosts), group=group, differences=told)
-    _must_be_known(name, row, run, found=bool(found))
+    for (group, hosts), differing in found.items():
+        differing.sort(key=lambda difference: row.rank(difference.field))
+        text = _with_more(difference_text(differing[0]), len(differing))
+        advice = f"{_target(differing[0])} {row.fix}"
+        yield Finding(message=text, hosts=list(hosts), group=group, differences=differing, advice=advice)
+    _require_read(name, row, run, found=bool(found))
 
 
-def _duplicates(name: str, row: Row, run: Subject) -> Iterator[Finding]:
-    if len(run.telling) < 2:
-        raise NotApplicable("there is one host only")
+def _target(difference: Difference) -> str:
+    """The most common value: only a person can decide whether the odd hosts or the others are wrong."""
+    most, total = difference.most_common, sum(len(value.hosts) for value in difference.values)
+    if most is None:
+        return "No value is the most common: decide which one is right."
+    if isinstance(most.value, list | dict):
+        return f"{len(most.hosts)} of {total} hosts agree: compare the others with them."
+    name = difference.field.partition(".")[2] or difference.field
+    return f"{len(most.hosts)} of {total} hosts have {name} {value_text(most.value, difference.unit)}."
+
+
+def _duplicates(name: str, row: Row, run: RunData) -> Iterator[Finding]:
+    if len(run.hosts_with_data) < 2:
+        raise NotApplicable("there is only one host")
     found = _by_rule(run)["duplicate"].get(name, [])
     for _, hosts, difference in found:
-        field = difference.field.partition(".")[2]
         yield Finding(
-            message=f"{field} {value_text(difference.values[0].value)}: {fold(hosts)}",
+            message=f"{field_text(difference.field)} {value_text(difference.values[0].value)} on {fold(hosts)}",
             hosts=list(hosts),
             differences=[difference],
         )
-    _must_be_known(name, row, run, found=bool(found))
-    _must_have_told(name, row, run)
+    _require_read(name, row, run, found=bool(found))
+    _require_unique_values(name, row, run)
 
 
-def _changes(name: str, row: Row, run: Subject) -> Iterator[Finding]:
-    """Hosts on which the very same changed are one finding."""
-    alike: dict[tuple[str, ...], list[tuple[str, list[Change]]]] = {}
-    for host, told in _changed(run).get((row.kind, name), {}).items():
-        alike.setdefault(tuple(map(change_text, told)), []).append((host, told))
-    for texts, hosts in alike.items():
-        names, told = [host for host, _ in hosts], hosts[0][1]
-        when = rise(run.path, told[0], names) if row.kind == "rose" else {}
+def _changes(name: str, row: Row, run: RunData) -> Iterator[Finding]:
+    """One finding per set of changes, with all hosts that have exactly these changes."""
+    by_text: dict[tuple[str, ...], list[tuple[str, list[Change]]]] = {}
+    for host, changed in _changed(run).get((row.kind, name), {}).items():
+        by_text.setdefault(tuple(map(change_text, changed)), []).append((host, changed))
+    for texts, hosts in by_text.items():
+        names, changed = [host for host, _ in hosts], hosts[0][1]
+        when = rise(run.path, changed[0], names) if row.kind == "rose" else {}
         text = f"{_with_more(texts[0], len(texts))} ({fold(names)})"
-        yield Finding(message=text, hosts=names, changes=told, evidence={**when})
-    _must_be_known(name, row, run, found=bool(alike))
-    _must_have_ended(name, row, run)
+        yield Finding(message=text, hosts=names, changes=changed, evidence={**when})
+    _require_read(name, row, run, found=bool(by_text))
+    _require_end(name, row, run)
 
 
 def _with_more(text: str, count: int) -> str:
     return text if count == 1 else f"{text}, and {count - 1} more"
 
 
-def _watched(name: str, row: Row, run: Subject) -> list[View]:
-    """The views that the rule names; for one that takes what is left, those with such a field."""
+def _views_of_rule(name: str, row: Row, run: RunData) -> list[View]:
+    """The views that the rule names; for a rule with the pattern `*`, those with a field that no other rule has."""
     named = {field.partition(".")[0] for field in row.fields}
-    return [view for view in _views(run) if view.name in named or ("*" in named and _left(name, row, view))]
+    return [view for view in _views(run) if view.name in named or ("*" in named and _has_other_fields(name, row, view))]
 
 
-def _left(name: str, row: Row, view: View) -> bool:
-    by_kind = {"mismatch": view.compared, "duplicate": view.unique, "rose": view.counted, "changed": settled(view)}
+def _has_other_fields(name: str, row: Row, view: View) -> bool:
+    by_kind = {
+        "mismatch": view.compared,
+        "duplicate": view.unique,
+        "rose": view.error_counters,
+        "changed": setting_fields(view),
+    }
     return any(rule_for(row.kind, f"{view.name}.{field}") == name for field in by_kind[row.kind])
 
 
 @functools.lru_cache(maxsize=1)
-def _views(run: Subject) -> tuple[View, ...]:
-    return views_of(run.telling)
+def _views(run: RunData) -> tuple[View, ...]:
+    return views_of(run.hosts_with_data)
 
 
-def _must_be_known(name: str, row: Row, run: Subject, *, found: bool) -> None:
-    """Tell what the findings leave open: some hosts could not be asked, or no host has such a thing."""
-    sources = sorted({view.source for view in _watched(name, row, run)})
-    unread = {source: unknown for source in sources if (unknown := run.states(source).unknown)}
+def _require_read(name: str, row: Row, run: RunData, *, found: bool) -> None:
+    """Raise if a source was not read on some hosts, or if no host has such a device or setting."""
+    sources = sorted({view.source for view in _views_of_rule(name, row, run)})
+    unread = {source: hosts for source in sources if (hosts := run.state(source).unread)}
     if unread:
-        hosts = {host for unknown in unread.values() for host in unknown}
-        raise CannotTell(f"{some(list(unread))} not read on {fold(hosts)}")
-    if not found and not any(run.states(source).there for source in sources):
-        raise NotApplicable(f"no host has {some(sources)}" if sources else "every fact has a rule of its own")
+        missing = {host for names in unread.values() for host in names}
+        raise CannotTell(f"{name_list(list(unread))} not read on {fold(missing)}")
+    if not found and not any(run.state(source).present for source in sources):
+        raise NotApplicable(f"no host has {name_list(sources)}" if sources else "no field is left to this rule")
 
 
-def _must_have_told(name: str, row: Row, run: Subject) -> None:
-    """Some of what is a host's own is for root's eyes only: a host that tells a user none of it was not compared."""
-    watched = [(view, field) for view in _watched(name, row, run) for field in view.unique]
-    own = [(view, field) for view, field in watched if rule_for("duplicate", f"{view.name}.{field}") == name]
-    silent = [
-        host.name for host in run.telling if host.uid and not any(own_values(view, host, field) for view, field in own)
-    ]
-    if silent:
-        raise CannotTell(f"{some([field for _, field in own])} not told to a user who is not root on {fold(silent)}")
-
-
-def _must_have_ended(name: str, row: Row, run: Subject) -> None:
-    """A host that could tell at the start and not at the end may have changed without anybody seeing it."""
-    sources = {view.source for view in _watched(name, row, run)}
-    after = {host.name: host for host in run.end if host.gave_data}
-    silent = [
+def _require_unique_values(name: str, row: Row, run: RunData) -> None:
+    """Raise if a host did not show any of the unique values to an unprivileged user: it was not compared."""
+    views = [(view, field) for view in _views_of_rule(name, row, run) for field in view.unique]
+    fields = [(view, field) for view, field in views if rule_for("duplicate", f"{view.name}.{field}") == name]
+    hidden = [
         host.name
-        for host in run.telling
+        for host in run.hosts_with_data
+        if host.uid and not any(unique_values(view, host, field) for view, field in fields)
+    ]
+    if hidden:
+        raise CannotTell(f"{name_list([field for _, field in fields])} readable only by root on {fold(hidden)}")
+
+
+def _require_end(name: str, row: Row, run: RunData) -> None:
+    """Raise if a host was not read at the end: its changes are unknown."""
+    sources = {view.source for view in _views_of_rule(name, row, run)}
+    after = {host.name: host for host in run.end if host.gave_data}
+    unread = [
+        host.name
+        for host in run.hosts_with_data
         if host.name not in after or any(status_of(after[host.name], source) == "unknown" for source in sources)
     ]
-    if silent:
-        raise CannotTell(f"not read at the end on {fold(silent)}")
+    if unread:
+        raise CannotTell(f"not read at the end on {fold(unread)}")
 
 
-Told = tuple[str, tuple[str, ...], Difference]
-_Sorted = dict[Kind, dict[str, list[Told]]]
+_Found = tuple[str, tuple[str, ...], Difference]
+"""Group, odd hosts, difference."""
 
 
 @functools.lru_cache(maxsize=1)
-def _by_rule(run: Subject) -> _Sorted:
-    """Every difference and duplicate of the run, by kind and rule; found once for all rules."""
-    found: _Sorted = {"mismatch": {}, "duplicate": {}}
-
-    def keep(kind: Kind, group: str, told: Iterable[Difference]) -> None:
-        for difference in told:
-            if difference.field not in IGNORED or kind == "duplicate":
-                hosts = difference.values[0].hosts if kind == "duplicate" else odd_hosts(difference)
-                rule = rule_for(kind, difference.field)
-                found[kind].setdefault(rule, []).append((group, tuple(hosts), difference))
-
+def _by_rule(run: RunData) -> dict[Kind, dict[str, list[_Found]]]:
+    """Every difference and duplicate of the run by kind and rule, computed once for all rules."""
+    found: dict[Kind, dict[str, list[_Found]]] = {"mismatch": {}, "duplicate": {}}
     for view in _views(run):
-        keep("duplicate", "", duplicates(view, run.telling))
+        for hosts, is_alias_rule in ((run.hosts_with_data, True), (run.machines, False)):
+            for difference in duplicates(view, hosts):
+                rule = rule_for("duplicate", difference.field)
+                if (rule == ONE_MACHINE) == is_alias_rule:
+                    names = tuple(difference.values[0].hosts)
+                    found["duplicate"].setdefault(rule, []).append(("", names, difference))
         for group in run.groups:
-            keep("mismatch", group.name, differences(view, group.hosts))
+            for difference in differences(view, group.hosts):
+                if difference.field not in IGNORED:
+                    rule = rule_for("mismatch", difference.field)
+                    names = tuple(odd_hosts(difference))
+                    found["mismatch"].setdefault(rule, []).append((group.name, names, difference))
     return found
 
 
 @functools.lru_cache(maxsize=1)
-def _changed(run: Subject) -> dict[tuple[Kind, str], dict[str, list[Change]]]:
-    """What changed on each host over the run, by kind and rule; counts only where they rose."""
+def _changed(run: RunData) -> dict[tuple[Kind, str], dict[str, list[Change]]]:
+    """The changes of each host during the run by kind and rule; error counters only if they rose."""
     found: dict[tuple[Kind, str], dict[str, list[Change]]] = {}
     for before, after in run.pairs():
-        for change in changes(before, after):
+        for change in changes_during_run(before, after):
             kind: Kind = "rose" if change.mode == "delta" else "changed"
             if change.field in IGNORED or (kind == "rose" and not _rose(change)):
                 continue
@@ -219,5 +240,5 @@ def _changed(run: Subject) -> dict[tuple[Kind, str], dict[str, list[Change]]]:
 
 
 def _rose(change: Change) -> bool:
-    """A count that is lower began anew with a boot or a driver, which other rules see."""
+    """A lower count was reset by a boot or a driver, which other rules report."""
     return isinstance(change.before, int) and isinstance(change.after, int) and change.after > change.before

@@ -1,8 +1,8 @@
-"""What a site expects of its hosts, written down in a file.
+"""Expected values of a site, from a TOML file.
 
 [[expect]]
 field = "net_class.mtu"     # source.field, or source.field.column
-row = "eth[02]"             # optional: rows of a table by name; * ? [] are wildcards, and one row at least must fit
+row = "eth[02]"             # optional: rows by name with the wildcards * ? []; at least one row must match
 hosts = "node[01-32]"       # optional: a nodeset
 equals = 9000               # one of: equals, one_of, at_least, at_most, matches
 reason = "jumbo frames on the storage network"
@@ -30,7 +30,7 @@ __all__ = ["Expectation", "read_expectations"]
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One expectation; of the ways to say it exactly one is given."""
+    """One expectation, with exactly one condition."""
 
     field: str
     row: str | None = None
@@ -42,14 +42,14 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     at_most: float | None = None
     matches: str | None = None
 
-    def said(self) -> str:
-        """What is expected, in words."""
-        ways = {name: getattr(self, name) for name in WAYS}
-        ((way, value),) = ((way, value) for way, value in ways.items() if value is not None)
-        return str(value) if way == "equals" else f"{way.replace('_', ' ')} {value}"
+    def describe(self) -> str:
+        """The condition as text."""
+        conditions = {name: getattr(self, name) for name in CONDITIONS}
+        ((name, value),) = ((name, value) for name, value in conditions.items() if value is not None)
+        return str(value) if name == "equals" else f"{name.replace('_', ' ')} {value}"
 
-    def met(self, value: Any) -> bool:
-        """Whether a value is as expected; an absent one never is."""
+    def is_met(self, value: Any) -> bool:
+        """Whether a value meets the condition; an absent value never does."""
         if value is None:
             return False
         if self.matches is not None:
@@ -59,27 +59,27 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             return isinstance(value, int | float) and (low is None or value >= low) and (high is None or value <= high)
         return value in self.one_of if self.one_of is not None else value == self.equals
 
-    def concerns(self, host: str) -> bool:
-        """Whether it is about this host."""
+    def applies_to(self, host: str) -> bool:
+        """Whether it applies to this host."""
         return self.hosts is None or host in expand(self.hosts)
 
     def values(self, host: HostResult) -> Iterator[tuple[str, Any]]:
-        """The values of the field on a host, with the names of their rows; None where there is none, or no such row."""
+        """The values of the field on a host by row name; one None if no row matches or the field is absent."""
         source, field, column = (*self.field.split(".", 2), "")[:3]
         fact = host.facts.get(source)
-        if not catalogue.source(source).table:
+        if not catalogue.source(source).is_table:
             yield "", _one(fact, field, column)
             return
         view = View(source, source)
         rows = [(key_of(view, row), row) for row in fact or []]
-        fitting = [(key, row) for key, row in rows if self.row is None or fnmatch.fnmatchcase(key, self.row)]
-        if not fitting:
+        matching = [(key, row) for key, row in rows if self.row is None or fnmatch.fnmatchcase(key, self.row)]
+        if not matching:
             yield self.row or "", None
-        for key, row in fitting:
+        for key, row in matching:
             yield key, _one(row, field, column)
 
 
-WAYS = ("equals", "one_of", "at_least", "at_most", "matches")
+CONDITIONS = ("equals", "one_of", "at_least", "at_most", "matches")
 
 
 def _one(fact: Any, field: str, column: str) -> Any:
@@ -91,27 +91,27 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     expect: list[Expectation]
 
 
-def _has(record: type[msgspec.Struct], field: str, column: str = "") -> bool:
-    """Whether a record has such a field, and columns in it where one is named."""
-    types = {one.name: one.type for one in msgspec.structs.fields(record)}
+def _has(facts: type[msgspec.Struct], field: str, column: str = "") -> bool:
+    """Whether a `Facts` type has the field, and columns in it if a column is given."""
+    types = {one.name: one.type for one in msgspec.structs.fields(facts)}
     return field in types and (not column or "dict" in str(types[field]))
 
 
 def read_expectations(path: Path) -> list[Expectation]:
-    """The expectations of a file; raises `UsageError` that names what cannot be used."""
+    """The expectations in a file; raises `UsageError` for an invalid file, field or condition."""
     found = read_toml(path, _File).expect
     for one in found:
-        given = [way for way in WAYS if getattr(one, way) is not None]
+        given = [name for name in CONDITIONS if getattr(one, name) is not None]
         if len(given) != 1:
-            raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(WAYS)}")
+            raise UsageError(f"{path}: {one.field} needs exactly one of {', '.join(CONDITIONS)}")
         source, _, field = one.field.partition(".")
-        known = catalogue.known(source)
-        if known is None or not _has(known.row_type, *field.split(".", 1)):
-            raise UsageError(f"{path}: no source has a field called {one.field}")
+        definition = catalogue.find(source)
+        if definition is None or not _has(definition.row_type, *field.split(".", 1)):
+            raise UsageError(f"{path}: no source has a field {one.field}")
         if one.hosts is not None:
             expand(one.hosts)
         try:
             re.compile(one.matches or "")
         except re.error as error:
-            raise UsageError(f"{path}: {one.field}: not a pattern: {error}") from error
+            raise UsageError(f"{path}: {one.field}: invalid pattern: {error}") from error
     return found

@@ -1,4 +1,4 @@
-"""What a rule is: an id named after what is wrong, a severity, what it needs, a pure function, and its manual."""
+"""Rule definitions: an id named after the problem, a severity, required input, a pure function and a manual."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rollbook.records.findings import Finding, Severity
+from rollbook.records.findings import Compared, Finding, Severity
 
 if TYPE_CHECKING:
-    from rollbook.checks.subject import Subject
+    from rollbook.checks.run_data import RunData
 
-__all__ = ["SECTIONS", "Manual", "Rule", "of_module"]
+__all__ = ["SECTIONS", "Manual", "Rule", "rule_from_module"]
 
 SECTIONS = ("why", "example", "fix", "reference")
 
 
 @dataclasses.dataclass(frozen=True)
 class Manual:
-    """What a rule has to say of itself: what is wrong, why it matters, an example, how to fix it, where to read on."""
+    """The documentation of a rule: the problem, why it matters, an example finding, the fix, a reference."""
 
     what: str
     why: str
@@ -31,7 +31,7 @@ class Manual:
 
     @classmethod
     def parse(cls, text: str) -> Manual:
-        """From a docstring: what is wrong, then paragraphs that begin with `Why:`, `Example:`, `Fix:`, `Reference:`."""
+        """Parse a docstring: the problem, then paragraphs that begin with `Why:`, `Example:`, `Fix:`, `Reference:`."""
         first, *rest = re.split(r"^(Why|Example|Fix|Reference):", inspect.cleandoc(text), flags=re.MULTILINE)
         parts = {name.lower(): _flat(body) for name, body in zip(rest[::2], rest[1::2], strict=True)}
         return cls(_flat(first), **{name: parts.get(name, "") for name in SECTIONS})
@@ -43,21 +43,21 @@ class Manual:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One rule. `check` is pure: the same run gives the same findings.
+    """One rule. `check` is pure: the same run gives the same findings, and values that were compared.
 
-    `needs` are record types (facts of hosts) and the other types `Subject.presence` knows. Where one of them is
-    missing the rule is not asked: it is not applicable where no host has such a thing, else it could not tell.
+    `needs` lists `Facts` types and the other types that `RunData.presence` accepts. If one of them is missing, the rule
+    is not evaluated: its outcome is not-applicable if no host has such a device or setting, else could-not-tell.
     """
 
     id: str
     severity: Severity
     needs: tuple[type, ...]
-    check: Callable[[Subject], Iterator[Finding]]
+    check: Callable[[RunData], Iterator[Finding | Compared]]
     manual: Manual
 
 
-def of_module(module: ModuleType) -> Rule:
-    """The rule a module declares with `ID`, `SEVERITY`, `NEEDS` and `check`; its manual is the docstring."""
+def rule_from_module(module: ModuleType) -> Rule:
+    """The rule that a module declares with `ID`, `SEVERITY`, `NEEDS`, `check` and its docstring, the manual."""
     return Rule(module.ID, module.SEVERITY, tuple(module.NEEDS), module.check, Manual.parse(module.__doc__ or ""))
 
 

@@ -1,8 +1,8 @@
-"""Findings that a person has looked at and decided to live with, for a while.
+"""Findings to ignore until a given date, from a TOML file.
 
 [[silence]]
 rule = "mtu-mismatch"
-hosts = "node17"                    # optional: findings about these hosts and no others
+hosts = "node17"                    # optional: only findings whose hosts are all in this nodeset
 reason = "waits for a new switch, ticket 4711"
 until = 2026-12-31                  # the last day
 """
@@ -24,7 +24,7 @@ __all__ = ["Silence", "apply", "expired", "read_silences"]
 
 
 class Silence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One decision; without a reason and an end it is none."""
+    """One silenced rule, with a reason and a last day."""
 
     rule: str
     reason: str
@@ -32,7 +32,7 @@ class Silence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     hosts: str | None = None
 
     def covers(self, rule: str, finding: Finding) -> bool:
-        """Whether it is about this finding, and about all hosts that the finding names."""
+        """Whether it applies to this finding and to all its hosts."""
         if rule != self.rule:
             return False
         return self.hosts is None or bool(finding.hosts and set(finding.hosts) <= set(expand(self.hosts)))
@@ -42,19 +42,19 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     silence: list[Silence]
 
 
-def read_silences(path: Path, known: Sequence[str]) -> list[Silence]:
-    """The silences of a file; raises `UsageError` for one without reason or end, or of an unknown rule."""
+def read_silences(path: Path, rules: Sequence[str]) -> list[Silence]:
+    """The silences in a file; raises `UsageError` for an unknown rule or a missing reason or date."""
     found = read_toml(path, _File).silence
     for one in found:
-        if one.rule not in known:
-            raise UsageError(f"{path}: no rule is called {one.rule!r}")
+        if one.rule not in rules:
+            raise UsageError(f"{path}: no rule {one.rule!r}")
         if not one.reason.strip():
-            raise UsageError(f"{path}: the silence of {one.rule} gives no reason")
+            raise UsageError(f"{path}: the silence for {one.rule} has no reason")
     return found
 
 
 def apply(silences: Sequence[Silence], rule: str, finding: Finding, today: dt.date) -> None:
-    """Mark a finding that one of the silences covers and that has not run out."""
+    """Mark a finding that is covered by a silence which has not expired."""
     for one in silences:
         if one.until >= today and one.covers(rule, finding):
             finding.silenced = Silenced(one.reason, one.until)
@@ -62,5 +62,5 @@ def apply(silences: Sequence[Silence], rule: str, finding: Finding, today: dt.da
 
 
 def expired(silences: Sequence[Silence], today: dt.date) -> list[str]:
-    """A line for each silence that has run out."""
-    return [f"the silence of {one.rule} ended on {one.until}: {one.reason}" for one in silences if one.until < today]
+    """One line per expired silence."""
+    return [f"silence for {one.rule} expired on {one.until}: {one.reason}" for one in silences if one.until < today]

@@ -1,4 +1,4 @@
-"""Differences in words: the value most hosts have first, then the odd hosts as folded nodesets."""
+"""Differences and changes as text: source, row and field first, then the values."""
 
 from __future__ import annotations
 
@@ -6,70 +6,98 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollbook.hosts import fold
-from rollbook.records.findings import Change, Difference
+from rollbook.records.findings import Change, Difference, Findings
+from rollbook.sources import catalogue
+from rollbook.sources.base import compare_of
 
-__all__ = ["change_text", "difference_text", "some", "value_text"]
+__all__ = ["change_text", "difference_text", "field_text", "name_list", "value_lines", "value_text"]
 
-LONGEST = 160
-MOST_NAMES = 5
+MAX_LENGTH = 160
+MAX_NAMES = 5
 
 
 def difference_text(difference: Difference) -> str:
-    """`eth0 mtu: 31 of 32: 9000; node17: 1500 bytes`. Of long lists only the parts that are not the same everywhere."""
+    """`net_class eth0: mtu 9000 bytes on 31 of 32 hosts; 1500 bytes on node17`, the most common value first.
+
+    Of lists, only the entries that some hosts lack; hosts without any of these come last, as `missing on node17`.
+    """
     total = sum(len(value.hosts) for value in difference.values)
+    hosts = [fold(value.hosts) for value in difference.values]
+    if most := difference.most_common:
+        hosts[0] = f"{len(most.hosts)} of {total} hosts"
     texts = _texts([value.value for value in difference.values], difference.unit)
-    parts = [f"{fold(value.hosts)}: {text}" for value, text in zip(difference.values, texts, strict=True)]
-    first, *rest = difference.values
-    if rest and len(first.hosts) > len(rest[0].hosts):
-        parts[0] = f"{len(first.hosts)} of {total}: {texts[0]}"
-    field = difference.field.partition(".")[2] or difference.field
-    return f"{' '.join(filter(None, (difference.row, field)))}: {'; '.join(parts)}"
+    parts = [f"{text or 'missing'} on {names}" for text, names in sorted(zip(texts, hosts, strict=True), key=_is_empty)]
+    return f"{field_text(difference.field, difference.row)} {'; '.join(parts)}"
+
+
+def _is_empty(part: tuple[str, str]) -> bool:
+    return not part[0]
 
 
 def change_text(change: Change) -> str:
-    """`eth2 operstate: up -> down`; of a count that rose, by how much."""
-    field = change.field if not change.row else f"{change.row} {change.field.partition('.')[2] or change.field}"
+    """`numa node 0: cpu_count 48 CPUs -> 32 CPUs`; for an error counter, its increase."""
+    field = field_text(change.field, change.row)
     if change.mode == "delta" and isinstance(change.before, int) and isinstance(change.after, int):
-        return f"{field}: {change.after - change.before} more"
+        return f"{field} rose by {change.after - change.before}"
     old, new = _texts([change.before, change.after], change.unit)
-    return f"{field}: {old} -> {new}"
+    return f"{field} {old or 'none'} -> {new or 'none'}"
+
+
+def field_text(field: str, row: str = "") -> str:
+    """`net_class eth0: mtu` for the field `net_class.mtu`. A row that is a bare number gets its key: `numa node 0:`."""
+    source, _, name = field.partition(".")
+    definition = catalogue.find(source) if row.isdigit() else None
+    keys = [key for key, how in compare_of(definition.row_type).items() if how.mode == "key"] if definition else []
+    return f"{' '.join(filter(None, (source, *keys, row)))}: {name}".rstrip()
 
 
 def _texts(values: Sequence[Any], unit: str) -> list[str]:
-    sets = [_members(value) for value in values]
-    if any(members is None for members in sets):
+    """The values as text; lists without the entries that all of them have, which may leave an empty text."""
+    lists = [_entries(value) for value in values]
+    if any(entries is None for entries in lists):
         return [value_text(value, unit) for value in values]
-    members = [found for found in sets if found is not None]
-    everywhere = set.intersection(*map(set, members))
-    rest = [[word for word in found if word not in everywhere] for found in members]
-    if not any(rest):  # the same words in another order
+    entries = [found for found in lists if found is not None]
+    shared = set.intersection(*map(set, entries))
+    rest = [[entry for entry in found if entry not in shared] for found in entries]
+    if not any(rest):  # the same entries in another order
         return [value_text(value, unit) for value in values]
-    return [_cut(" ".join(words)) or "without" for words in rest]
+    return [_truncate(" ".join(found)) for found in rest]
 
 
-def _members(value: Any) -> list[str] | None:
-    """The words of a list or of a tally, for showing what is not shared; None for a plain value."""
+def _entries(value: Any) -> list[str] | None:
+    """The entries of a list or dict as text; None for other values."""
     if isinstance(value, dict):
         return [f"{count} × {name}" if isinstance(count, int) else f"{name}={count}" for name, count in value.items()]
     return [str(one) for one in value] if isinstance(value, list | tuple) else None
 
 
 def value_text(value: Any, unit: str = "") -> str:
-    """A value for people."""
+    """A value with its unit as text."""
     if value is None:
         return "absent"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple | dict):
-        return _cut(" ".join(_members(value) or ["empty"]))
-    return _cut(f"{value} {unit}".strip())
+        return _truncate(" ".join(_entries(value) or ["empty"]))
+    return _truncate(f"{value} {unit}".strip() or "empty")
 
 
-def some(names: Sequence[str]) -> str:
-    """The first few names, and how many there are besides."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+def name_list(names: Sequence[str]) -> str:
+    """The first few names and the number of further ones."""
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def value_lines(findings: Findings) -> list[str]:
+    """A line for each value that a rule compared: `pass  mlperf-fsync-off  checkpoint.fsync: required yes; …`."""
+    lines = []
+    for rule in findings.rules:
+        for value in rule.values:
+            parts = {"required": value.required, "measured": value.measured, "declared": value.declared}
+            known = "; ".join(f"{name} {value_text(one)}" for name, one in parts.items() if one is not None)
+            lines.append(f"{rule.outcome:<15} {rule.id}  {value.what}: {known}")
+    return lines
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…"

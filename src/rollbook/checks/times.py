@@ -1,6 +1,6 @@
-"""When something happened that start and end only tell the sum of, as far as the series of the run shows it.
+"""Times of findings, read from the tables of the run.
 
-A finding whose evidence has `start_ns` and `end_ns`, on the collector's clock, is shown at that place of the time line.
+A finding with `start_ns` and `end_ns` in its evidence, on the collector's clock, is marked on the page's time line.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SELECT min(epoch_ns(since)), max(epoch_ns(ts)) FROM (
 
 
 def span(start_ns: int, end_ns: int) -> dict[str, int]:
-    """A stretch of time as evidence."""
+    """A time range as evidence."""
     return {"start_ns": start_ns, "end_ns": end_ns}
 
 
 def rise(record: Path | None, change: Change, hosts: Sequence[str]) -> dict[str, int]:
-    """From the last sample before a count rose on any of the hosts to the sample that saw its last rise.
+    """The time range in which a counter rose on these hosts: from the sample before the first rise to the last one.
 
-    Empty where the source was not sampled, or the count rose outside the series.
+    Empty if the source was not sampled, or if the counter rose before the first or after the last sample.
     """
     source, *_, column = change.field.split(".")
     table = record / "series" / f"{source}.parquet" if record else None
     if table is None or not table.exists():
         return {}
-    import duckdb  # noqa: PLC0415 - only a count that rose needs it
+    import duckdb  # noqa: PLC0415 - rarely needed, and slow to import
 
     keys = [name for name, how in compare_of(catalogue.source(source).row_type).items() if how.mode == "key"]
     key = " || ' ' || ".join(f"{quoted(name)}::VARCHAR" for name in keys) or "''"
@@ -46,6 +46,6 @@ def rise(record: Path | None, change: Change, hosts: Sequence[str]) -> dict[str,
     with duckdb.connect() as connection:
         try:
             found = connection.execute(query, [list(hosts), change.row]).fetchone()
-        except duckdb.Error:  # no sample had the column, or the table cannot be read: the finding stands without it
+        except duckdb.Error:  # the column is missing or the table is unreadable: the finding has no time
             return {}
     return span(*found) if found and None not in found else {}

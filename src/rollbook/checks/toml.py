@@ -1,4 +1,4 @@
-"""Files that people write for checks, in TOML: read into a type, or refused with the reason."""
+"""Reads the TOML files of `rollbook check`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def read_toml(path: Path, kind: type[T]) -> T:
-    """The content of a file; raises `UsageError` that names what cannot be used."""
+    """The content of a file as `kind`; raises `UsageError` with the reason."""
     try:
         return msgspec.toml.decode(path.read_bytes(), type=kind)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Is a record what it was when it was finished: every file listed, none changed, missing or added, each readable."""
+"""Verifies a finished record: no file is changed, missing, added or unreadable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.journal.log import must_be_over, unfinished
+from rollbook.journal.state import is_unfinished, refuse_while_recording
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.findings import Findings
@@ -27,15 +27,15 @@ __all__ = ["Problem", "Verified", "verify"]
 Kind = Literal["changed", "missing", "added", "unreadable", "signature"]
 MANIFEST = "manifest.json"
 NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
-# Documents by name, and by how their names end.
+# Document types by file name, and by the end of the file name.
 NAMED: dict[str, type] = {"findings.json": Findings, "hosts.json": RecordHosts, "snapshot.json": Snapshot}
 SCHEMAS: dict[str, type] = {"_cluster_info.json": ClusterInformation, "_timeseries.json": TimeSeriesData}
-# What every table of the series begins with.
+# The first columns of every table.
 COLUMNS = {"host": "VARCHAR", "ts": "TIMESTAMP_NS", "mono": "BIGINT"}
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is not as the manifest says."""
+    """One difference from the manifest."""
 
     kind: Kind
     path: str
@@ -43,7 +43,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.verified/1"):
-    """What a verification found; without problems the record is what its manifest says."""
+    """The result of a verification; a record without problems matches its manifest."""
 
     path: str
     files: int
@@ -53,28 +53,28 @@ class Verified(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
 
 
 def verify(path: Path, allowed: Path | None = None) -> Verified:
-    """Verify a record; raises `RecordError` where there is no manifest to go by."""
+    """Verify a record; raises `RecordError` if it has no manifest."""
     if not (path / MANIFEST).is_file():
         raise _no_manifest(path)
     manifest = read(path / MANIFEST, Manifest)
     found = Verified(path=str(path), files=len(manifest.files), bytes=sum(entry.size for entry in manifest.files))
-    # A manifest comes from elsewhere: only what lies in the record is read, whatever the manifest names.
-    there, listed = list_files(path), {entry.path for entry in manifest.files}
+    # A manifest is untrusted: only files inside the record are read.
+    present, listed = list_files(path), {entry.path for entry in manifest.files}
     for entry in manifest.files:
-        found.problems += _file(there.get(entry.path), entry)
+        found.problems += _file(present.get(entry.path), entry)
     own = {MANIFEST, signature_file(path / MANIFEST).name}
     found.problems += [
-        Problem("added", name, "not in the manifest") for name in there if name not in listed and name not in own
+        Problem("added", name, "not in the manifest") for name in present if name not in listed and name not in own
     ]
     found.problems += _other_entries(path, manifest)
-    whole = {name: file for name, file in there.items() if name in listed and not file.is_symlink()}
-    found.problems += [*_documents(whole), *_tables(whole)]
+    readable = {name: file for name, file in present.items() if name in listed and not file.is_symlink()}
+    found.problems += [*_documents(readable), *_tables(readable)]
     if signature_file(path / MANIFEST).is_file():
         found.signature = check_signature(path / MANIFEST, allowed)
         if not found.signature.good:
             found.problems.append(Problem("signature", MANIFEST, found.signature.note))
     elif allowed is not None:
-        found.problems.append(Problem("signature", MANIFEST, "there is no signature"))
+        found.problems.append(Problem("signature", MANIFEST, "not signed"))
     return found
 
 
@@ -87,11 +87,11 @@ def _other_entries(path: Path, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _no_manifest(path: Path) -> RecordError:
-    """Why there is none: the manifest is the last file of a record that is written."""
-    must_be_over(path)
-    if unfinished(path):
-        return RecordError(f"{path} was never finished; `rollbook recover` does that")
-    return RecordError(f"{path / MANIFEST} is not there") if is_record(path) else not_a_record(path)
+    """The reason for a missing manifest, which is the last file written to a record."""
+    refuse_while_recording(path)
+    if is_unfinished(path):
+        return RecordError(f"{path} is not finished; run `rollbook recover`")
+    return RecordError(f"{path / MANIFEST} does not exist") if is_record(path) else not_a_record(path)
 
 
 def _file(path: Path | None, entry: ManifestEntry) -> Iterator[Problem]:
@@ -110,7 +110,7 @@ def _file(path: Path | None, entry: ManifestEntry) -> Iterator[Problem]:
 
 
 def _documents(files: Mapping[str, Path]) -> Iterator[Problem]:
-    """JSON files at the top of the record that are not what their names promise."""
+    """JSON files in the record directory that do not match their schema."""
     for name, path in files.items():
         if "/" in name:
             continue
@@ -118,8 +118,8 @@ def _documents(files: Mapping[str, Path]) -> Iterator[Problem]:
         try:
             if kind is not None:
                 read(path, kind)
-            elif name.endswith("_metadata.json") and (lacking := _lacking(path)):
-                yield Problem("unreadable", name, f"lacks {', '.join(lacking)}")
+            elif name.endswith("_metadata.json") and (missing := _missing_keys(path)):
+                yield Problem("unreadable", name, f"lacks {', '.join(missing)}")
         except RecordError as error:
             yield Problem("unreadable", name, str(error))
         except (OSError, ValueError, RecursionError) as error:
@@ -127,7 +127,7 @@ def _documents(files: Mapping[str, Path]) -> Iterator[Problem]:
 
 
 def _tables(files: Mapping[str, Path]) -> Iterator[Problem]:
-    """Tables of the series that cannot be read, or do not begin as they do."""
+    """Tables that cannot be read or have the wrong first columns."""
     tables = {name: path for name, path in files.items() if PurePosixPath(name).match("series/*.parquet")}
     if not tables:
         return
@@ -141,9 +141,9 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Problem]:
                 yield Problem("unreadable", name, str(error).split("\n")[0])
                 continue
             if [(column[0], column[1]) for column in found[: len(COLUMNS)]] != list(COLUMNS.items()):
-                yield Problem("unreadable", name, f"its columns do not begin with {', '.join(COLUMNS)}")
+                yield Problem("unreadable", name, f"its first columns are not {', '.join(COLUMNS)}")
 
 
-def _lacking(path: Path) -> list[str]:
+def _missing_keys(path: Path) -> list[str]:
     data = json.loads(read_regular(path))
     return [key for key in NEEDED if not isinstance(data, dict) or key not in data]

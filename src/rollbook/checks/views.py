@@ -1,7 +1,7 @@
-"""Which rows of a source can be compared between hosts, and by what they are told apart.
+"""Which rows of a source are compared between hosts, and how rows are matched.
 
-Most sources are compared as they are. Names that the kernel or a container engine gives in the order of arrival
-(`sda`, `dm-3`, `veth9f2c`) mean nothing on another host: such rows are left out, or matched by what they are.
+Most sources are compared row by row. Names that depend on the order of detection (`sda`, `dm-3`, `veth9f2c`) mean
+nothing on another host: such rows are left out or matched by their kind.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from rollbook.sources.space import Space
 
 __all__ = ["View", "status_of", "views", "views_of"]
 
-# Their files hold zero bytes, which the shell stand-in cannot carry: its tables are empty whatever the host has.
+# Files with zero bytes, which the shell stand-in cannot send: an empty table from it means unknown.
 BINARY = ("dimms",)
 
 COMPARED = ("same", "band", "set")
 BUILT_IN = frozenset(catalogue.NAMES)
-# Interfaces whose names are given by a person or by where the card sits.
+# Interfaces whose names come from an administrator or from the slot of the card.
 NAMED_KINDS = frozenset({"bond", "infiniband", "physical", "vlan"})
-# Where container engines and package managers mount things of their own.
-OTHERS_MOUNTS = re.compile(r"/(run|snap|var/lib/(containerd|containers|docker|kubelet|snapd))/")
-# The kernel computes these limits from the memory of the host (kernel/fork.c), so that equal hosts differ a little.
+# Mounts of container engines and package managers.
+ENGINE_MOUNTS = re.compile(r"/(run|snap|var/lib/(containerd|containers|docker|kubelet|snapd))/")
+# The kernel derives these limits from the memory size (kernel/fork.c), so equal hosts differ slightly.
 SCALED_LIMITS = {"nproc": band(0.02), "sigpending": band(0.02)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """The part of a source that hosts are compared by.
+    """The part of a source by which hosts are compared.
 
-    Rows for which `keep` is false are left out. With `identity`, rows are matched by the values of those fields and
-    not by their key. `tallies` are counts per CPU, of which only the values count, so that a host with fewer CPUs
-    does not differ in all of them. `rows` gives single rows a comparison of their own.
+    Rows for which `keep` is false are left out. With `identity`, rows are matched by these fields instead of their key.
+    With `tallies`, fields count CPUs per value and only the values are compared, so that a host with fewer CPUs does
+    not differ in all of them. `rows` overrides the comparison of single rows.
     """
 
     name: str
@@ -54,19 +54,19 @@ class View:
     rows: dict[str, Compare] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def declared(self) -> Source:
-        """The source it is a part of."""
+    def definition(self) -> Source:
+        """The source that this is a part of."""
         return catalogue.source(self.source)
 
     @functools.cached_property
-    def table(self) -> bool:
-        """Whether it has rows."""
-        return self.declared.table
+    def is_table(self) -> bool:
+        """Whether the source gives rows."""
+        return self.definition.is_table
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Compare]:
         """Every field of the source."""
-        return compare_of(self.declared.row_type)
+        return compare_of(self.definition.row_type)
 
     @functools.cached_property
     def keys(self) -> tuple[str, ...]:
@@ -75,27 +75,27 @@ class View:
 
     @functools.cached_property
     def compared(self) -> dict[str, Compare]:
-        """The fields whose values hosts of a group share."""
+        """The fields that are equal on all hosts of a group."""
         left_out = {*self.omit, *self.identity}
         return {name: how for name, how in self.fields.items() if how.mode in COMPARED and name not in left_out}
 
     @functools.cached_property
     def unique(self) -> dict[str, Compare]:
-        """The fields whose values no two hosts share."""
+        """The fields that differ on every host."""
         return {name: how for name, how in self.fields.items() if how.mode == "unique"}
 
     @functools.cached_property
-    def counted(self) -> dict[str, Compare]:
-        """The fields that count errors, which must not rise in a run."""
+    def error_counters(self) -> dict[str, Compare]:
+        """The fields that must not rise during a run."""
         return {name: how for name, how in self.fields.items() if how.mode == "delta"}
 
     def fact(self, host: HostResult) -> Any:
-        """The host's record or the rows of it that count; an empty table where the host has no such thing.
+        """The host's facts, of a table only the compared rows; an empty list if the host has no such device.
 
-        None where there is no record; `status_of` says whether that is because there is nothing to record.
+        None if there are no facts; `status_of` tells whether they are absent or were not read.
         """
         fact = host.facts.get(self.source)
-        if not self.table:
+        if not self.is_table:
             return fact
         if fact is None:
             return [] if status_of(host, self.source) == "absent" else None
@@ -103,7 +103,7 @@ class View:
 
 
 def status_of(host: HostResult, source: str) -> str:
-    """`ok` with a whole fact, `absent` where the host has no such thing, `unknown` where it was not asked or told."""
+    """`ok` with complete facts, `absent` if the host has no such device or setting, `unknown` if it was not read."""
     reading = host.readings.get(source)
     if source in host.facts:
         lost = source in BINARY and host.agent == "sh" and host.facts[source] == []
@@ -111,13 +111,13 @@ def status_of(host: HostResult, source: str) -> str:
         return "unknown" if lost or cut else "ok"
     if reading is None:
         return "unknown"
-    # A program that ran and said no, such as one whose service is off, has given its answer.
+    # A program that ran and failed, for example because its service is off, has given its answer.
     declined = reading.status == "failed" and catalogue.source(source).runs_program
     return "absent" if reading.status == "absent" or declined else "unknown"
 
 
 def _named_interface(row: Interface, host: HostResult) -> bool:
-    """Cards, bonds and VLANs; of the rest those that hold an address of the host."""
+    """Cards, bonds and VLANs, and other interfaces with an address of the host."""
     if row.kind in NAMED_KINDS:
         return True
     held = host.facts.get("addresses")
@@ -127,25 +127,27 @@ def _named_interface(row: Interface, host: HostResult) -> bool:
 
 
 def _disk(row: Block, host: HostResult) -> bool:
-    """Whole disks; what is built on them is set up by the site and shows in its mounts."""
+    """Whole disks only; devices built on them are compared by their mounts."""
     del host
     return row.kind == "disk" and not row.parents
 
 
 def _shared(row: MountInfo, host: HostResult) -> bool:
     del host
-    return row.remote and not OTHERS_MOUNTS.match(row.mount_point)
+    return row.remote and not ENGINE_MOUNTS.match(row.mount_point)
 
 
 def _local(row: MountInfo, host: HostResult) -> bool:
-    """File systems on disks, whole: a bind mount shows a part of one that is listed already."""
+    """File systems on disks, without bind mounts, which show a part of a listed file system."""
     del host
-    whole = row.root == "/" or row.fs_type == "btrfs"
-    return row.source.startswith("/dev/") and whole and not row.remote and not OTHERS_MOUNTS.match(row.mount_point)
+    is_bind = row.root != "/" and row.fs_type != "btrfs"
+    return (
+        row.source.startswith("/dev/") and not is_bind and not row.remote and not ENGINE_MOUNTS.match(row.mount_point)
+    )
 
 
 def _stored(row: Space, host: HostResult) -> bool:
-    """Sizes of the mounts that are compared; those in memory follow the size of the memory."""
+    """File systems of the compared mounts; the size of tmpfs depends on the memory."""
     mounts = host.facts.get("mountinfo") or []
     return any(m.mount_point == row.mount_point and (_shared(m, host) or _local(m, host)) for m in mounts)
 
@@ -165,7 +167,7 @@ SPECIAL = (
     View("shared_mounts", "mountinfo", keep=_shared, omit=frozenset({"remote"})),
     View("local_mounts", "mountinfo", keep=_local, omit=frozenset({"remote", "source", "root"})),
     View("space", "space", keep=_stored),
-    # The mount's options are compared with the shared mounts.
+    # Mount options are compared in shared_mounts.
     View("nfs", "nfs", omit=frozenset({"options"})),
     View("limits", "limits", rows=SCALED_LIMITS),
     View("cpufreq", "cpufreq", tallies=True),
@@ -175,30 +177,30 @@ SPECIAL = (
 
 @functools.cache
 def views() -> tuple[View, ...]:
-    """All views in the order of the sources; those of sources that only count or show things are left out."""
+    """All views in the order of the sources, without sources that have nothing to compare."""
     special: dict[str, list[View]] = {}
     for view in SPECIAL:
         special.setdefault(view.source, []).append(view)
 
     def each() -> Iterator[View]:
         for name in catalogue.NAMES:
-            yield from special.get(name, [_whole(name)])
+            yield from special.get(name, [_full_view(name)])
 
-    return tuple(view for view in each() if view.compared or view.unique or view.counted)
+    return tuple(view for view in each() if view.compared or view.unique or view.error_counters)
 
 
 @functools.cache
 def _all_rows() -> tuple[View, ...]:
-    return tuple(_whole(name) for name in catalogue.NAMES)
+    return tuple(_full_view(name) for name in catalogue.NAMES)
 
 
 def views_of(hosts: Iterable[HostResult], *, all_rows: bool = False) -> tuple[View, ...]:
-    """All views, and those of other packages' sources that were read on these hosts; or every row of each."""
+    """All views, and those of plug-in sources that were read on these hosts; with `all_rows`, of complete sources."""
     names = set[str]().union(*(names for host in hosts for names in (host.facts, host.readings))) - BUILT_IN
-    more = [_whole(name) for name in sorted(names) if catalogue.known(name)]
+    more = [_full_view(name) for name in sorted(names) if catalogue.find(name)]
     return (*(_all_rows() if all_rows else views()), *more)
 
 
 @functools.cache
-def _whole(name: str) -> View:
+def _full_view(name: str) -> View:
     return View(name, name)

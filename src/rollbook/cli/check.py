@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
-from rollbook.api.checking import subject_of
+from rollbook.api.checking import run_data_of
 from rollbook.checks import engine
 from rollbook.checks.expect import read_expectations
 from rollbook.checks.groups import named_groups
 from rollbook.checks.rule import Rule
+from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
 from rollbook.checks.silence import read_silences
-from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
-from rollbook.checks.text import change_text, difference_text
+from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import Number, refuse_given
+from rollbook.cli.options import OUTPUT, Number, option, refuse_given
 from rollbook.cli.output import coverage_line, failures, stderr
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
+from rollbook.mlperf import rounds
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleList, RuleManual, Severity
@@ -43,6 +45,7 @@ CHECK_OPTIONS = (
     "silence",
     "description",
     "minimum_memory",
+    "round_name",
     "groups",
     "hosts",
 )
@@ -50,7 +53,7 @@ MARKS = {"fail": "red", "warn": "yellow"}
 MOST_LINES = 12  # lines printed per finding; the JSON document has all
 
 
-@click.command("check")
+@click.command("check", cls=ReachCommand)
 @click.argument("record", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--fail-on",
@@ -72,9 +75,17 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     help="Minimum memory of an MLPerf Storage client, in GiB.",
 )
 @click.option(
+    "--round",
+    "round_name",
+    type=click.Choice(rounds.NAMES),
+    default=rounds.NEWEST,
+    show_default=True,
+    help="Round of MLPerf Storage's rules to judge by.",
+)
+@click.option(
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 @click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
 @click.option("--list", "list_rules", is_flag=True, help="List all rules.")
 @reach_options
@@ -88,6 +99,7 @@ def command(
     silence: Path | None,
     description: Path | None,
     minimum_memory: float,
+    round_name: str,
     groups: tuple[str, ...],
     as_json: bool,
     explain: str | None,
@@ -108,15 +120,16 @@ def command(
     silences = read_silences(silence, [one.id for one in engine.rules()]) if silence else []
     options = {
         "named": named_groups(groups),
-        "baseline": subject_of(baseline) if baseline else None,
+        "baseline": run_data_of(baseline) if baseline else None,
         "expectations": read_expectations(expect) if expect else (),
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
+        "mlperf_round": rounds.load(round_name),
     }
     interrupted, coverage = False, None
     if record is not None:
         reach.refuse()
-        run = subject_of(record, **options)
+        run = run_data_of(record, **options)
     else:
         run, interrupted = _live(reach, options)
         coverage = Coverage.of(run.start)
@@ -131,15 +144,15 @@ def command(
     sys.exit(130 if interrupted else _code(findings, fail_on, coverage))
 
 
-def _live(reach: Reach, options: dict[str, Any]) -> tuple[Subject, bool]:
+def _live(reach: Reach, options: dict[str, Any]) -> tuple[RunData, bool]:
     records, interrupted = gather_live(reach, Plan.of(catalogue.load()))
-    return Subject(RecordHosts(started_ns=0, ended_ns=0, start=records), **options), interrupted
+    return RunData(RecordHosts(started_ns=0, ended_ns=0, start=records), **options), interrupted
 
 
 def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:
-    """No host reached takes precedence over findings, and findings over missing hosts."""
+    """No host reached counts before findings; findings count before missing hosts and missing inputs."""
     reached = coverage.exit_code if coverage else 0
-    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached
+    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached or 3 * bool(findings.not_judged)
 
 
 def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:
@@ -159,16 +172,32 @@ def _show(findings: Findings) -> None:
     for result in findings.rules:
         for finding in result.findings:
             _show_finding(result.id, finding)
-    for result in (result for result in findings.rules if result.left_open):
+    for result in (result for result in findings.rules if result.is_incomplete):
         console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
     for note in findings.notes:
         console.print(Text(clean(note), "dim"), soft_wrap=True)
-    if findings.verdict:
-        click.echo(f"MLPerf Storage: {findings.verdict}")
+    for line in value_lines(findings):
+        console.print(Text(clean(line), "dim"), soft_wrap=True)
+    if findings.verdict_text:
+        click.echo(clean(findings.verdict_text))
+    for line in _summary(findings):
+        console.print(line, soft_wrap=True)
+
+
+def _summary(findings: Findings) -> Iterator[str]:
+    """The number of findings, then the rules by outcome: a rule can have several findings."""
+    counted = findings.at_least("warn")
+    severities = f": {len(findings.failures)} fail, {len(findings.warnings)} warn" if counted else ""
+    yield f"{_count(len(counted), 'finding')}{severities}"
     hosts = sum(len(group.hosts) for group in findings.groups)
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in findings.outcomes.items())
-    over = f"{hosts} host{'s' * (hosts != 1)} in {len(findings.groups)} group{'s' * (len(findings.groups) != 1)}"
-    console.print(f"{len(findings.rules)} rules over {over}: {counts}", soft_wrap=True)
+    over = f"{_count(hosts, 'host')} in {_count(len(findings.groups), 'group')}" if hosts else "no hosts"
+    with_findings = sum(findings.outcomes.get(severity, 0) for severity in ("fail", "warn"))
+    others = [f"{count} {outcome}" for outcome, count in findings.outcomes.items() if outcome not in ("fail", "warn")]
+    yield f"{_count(len(findings.rules), 'rule')} over {over}: {', '.join([f'{with_findings} with findings', *others])}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
 
 
 def _show_finding(rule: str, finding: Finding) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.checking import subject_of
+from rollbook.api.checking import run_data_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
 from rollbook.files import BY_UMASK, write_file
@@ -38,7 +38,7 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     Clients are grouped by type, each value with its origin. Values that a person must fill in are listed on stderr.
     Exits with 1 if an existing FILE disagrees with the record.
     """
-    tree = draft(subject_of(record), subject_of(product) if product else None)
+    tree = draft(run_data_of(record), run_data_of(product) if product else None)
     lines: list[str] = []
     if output is not None and output.exists():
         tree, lines = completed(read_yaml(output), tree)

@@ -48,10 +48,11 @@ def _show(found: Diff) -> None:
         if names:
             click.echo(clean(f"only in {side}: {fold(names)}"))
     if found.without_data:
-        stderr().print(clean(f"no data from {fold(found.without_data)}"), soft_wrap=True)
-    same = [name for name, changes in found.hosts.items() if not changes]
+        stderr().print(clean(f"nothing to compare from {fold(found.without_data)}"), soft_wrap=True)
     if found.hosts:
-        stderr().print(f"{len(same)} of {len(found.hosts)} hosts are the same")
+        differing, total = sum(map(bool, found.hosts.values())), len(found.hosts)
+        hosts = f"{total} host{'s' * (total != 1)}"
+        stderr().print(f"{differing} of {hosts} with differences" if differing else f"no differences on {hosts}")
     else:
-        other = "; compare two hosts with RECORD:HOST OTHER:HOST" if found.only_before and found.only_after else ""
-        stderr().print(f"no host is in both records{other}")
+        other = "; compare two with A:HOST B:HOST" if found.only_before and found.only_after else ""
+        stderr().print(f"no host is on both sides{other}")

@@ -6,17 +6,18 @@ import sys
 
 import click
 
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.options import OUTPUT, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
-from rollbook.hosts import fold
+from rollbook.hosts import Host, fold
 
 __all__ = ["command"]
 
 
-@click.command("hosts")
+@click.command("hosts", cls=ReachCommand)
 @click.option("--check", is_flag=True, help="Log in to every host in parallel and check that it can be used.")
-@click.option("--fold", "folded", is_flag=True, help="Print the hosts as one folded nodeset.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--fold", "folded", heading=OUTPUT, is_flag=True, help="Print the hosts as one folded nodeset.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 @reach_options
 def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
     """List the hosts that the host options select, one per line; with --check, whether each can be used.
@@ -33,10 +34,16 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
 
         click.echo(encode(HostList(reach.hosts)), nl=False)
     elif folded:
-        click.echo(fold([host.name for host in reach.hosts]))
+        users = dict.fromkeys(host.user for host in reach.hosts)
+        click.echo(",".join(fold(_login(host) for host in reach.hosts if host.user == user) for user in users))
     else:
         for host in reach.hosts:
-            click.echo(host.name)
+            click.echo(_login(host))
+
+
+def _login(host: Host) -> str:
+    """The host as `-w` takes it, with the user if one was given."""
+    return f"{host.user}@{host.name}" if host.user else host.name
 
 
 def _check(reach: Reach, *, as_json: bool) -> int:

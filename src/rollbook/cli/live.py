@@ -48,5 +48,5 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostResult], bool]:
     records: list[HostResult] = []
     with ProgressView(reach.hosts) as view:
         interrupted = asyncio.run(main())
-    reach.tell_stand_ins(records)
+    reach.report_stand_ins(records)
     return records, interrupted

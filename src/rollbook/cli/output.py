@@ -94,6 +94,8 @@ def failures(hosts: Sequence[HostResult]) -> None:
 
 def coverage_line(coverage: Coverage) -> str:
     """`6 of 8 hosts complete, 1 partial, 1 refused`."""
+    if not coverage.requested:
+        return "no hosts"
     others = [f"{count} {status}" for status, count in coverage.by_status.items() if status != "complete"]
     hosts = "host" if coverage.requested == 1 else "hosts"
     return ", ".join([f"{coverage.by_status.get('complete', 0)} of {coverage.requested} {hosts} complete", *others])

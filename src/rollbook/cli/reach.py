@@ -1,4 +1,8 @@
-"""The options that say which hosts to reach and how, shared by every command that reaches hosts."""
+"""The options that name hosts and choose a transport, shared by every command that reaches hosts.
+
+Options of transports come from their declarations. Those of a plug-in are added when `--via` names it, and all of them
+in `--help`: to look for plug-ins takes longer than most commands.
+"""
 
 from __future__ import annotations
 
@@ -6,112 +10,180 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from rollbook.api.options import MOST_AT_ONCE, ways
-from rollbook.cli.options import Number, Words, refuse_given
+from rollbook.api.options import MAX_FANOUT
+from rollbook.cli.options import HOSTS, TRANSPORT, Command, Number, Option, option, refuse_given
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
-from rollbook.transports import NAMES, Options, fallback, reason, route
-from rollbook.transports.base import Transport
+from rollbook.transports.options import Declared
+from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
+from rollbook.transports.routing import Options, Route, explain_auto, fallback_route, known_hosts, route
 
 if TYPE_CHECKING:
     from rollbook.records.hosts import HostResult
 
-__all__ = ["Reach", "reach_options"]
+__all__ = ["Reach", "ReachCommand", "reach_options"]
 
-FIELDS = [field.name for field in dataclasses.fields(Options)]  # options of the command line have the same names
+CHOICE = ("via", "fallback", "timeout")  # what `Options` holds beside options of transports
+
+
+class TransportOption(Option):
+    """An option that transports declare, and their names."""
+
+    def __init__(self, declared: Declared, transports: Sequence[str]) -> None:
+        declaration, kind = declared.option, declared.type
+        attributes: dict[str, Any] = {}
+        if kind is bool:
+            attributes["is_flag"] = True
+        elif typing.get_origin(kind) is tuple:
+            attributes["multiple"] = True
+        elif typing.get_origin(kind) is Literal:
+            attributes["type"] = click.Choice(typing.get_args(kind))
+        else:
+            attributes |= {
+                "type": {int: click.INT, float: Number()}.get(kind, click.STRING),
+                "default": declared.default,
+            }
+        super().__init__(
+            [declared.flag, *declaration.aliases, declared.name],
+            heading=TRANSPORT,
+            metavar=declaration.metavar or None,
+            show_default=bool(declared.default),
+            help=f"{declaration.help} [{', '.join(transports)}]",
+            **attributes,
+        )
+
+
+def transport_options(transports: Iterable[str]) -> list[TransportOption]:
+    """The options of these transports; those that several declare once."""
+    found: dict[str, tuple[Declared, list[str]]] = {}
+    for transport in transports:
+        for declared in options_of(transport).values():
+            found.setdefault(declared.name, (declared, []))[1].append(transport)
+    return [TransportOption(declared, owners) for declared, owners in found.values()]
+
+
+class ReachCommand(Command):
+    """A command with `reach_options`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Add the options of the plug-in that `--via` names, if any, then parse."""
+        for at, word in enumerate(args):
+            name = args[at + 1] if word == "--via" and at + 1 < len(args) else word.partition("--via=")[2]
+            if name and name != AUTO and name not in BUILT_IN and name in plug_ins():
+                ctx.meta[__name__] = [*BUILT_IN, name]
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters of the command, with the options of the transports that may be used."""
+        params = super().get_params(ctx)
+        options = transport_options(ctx.meta.get(__name__, BUILT_IN))
+        taken = {flag: param for param in params for flag in param.opts}
+        if clash := [flag for added in options for flag in added.opts if flag in taken]:
+            raise UsageError(f"a transport declares {clash[0]}, which `{ctx.command_path}` has already")
+        after = max((at for at, param in enumerate(params) if param.name in CHOICE), default=len(params) - 1) + 1
+        return [*params[:after], *options, *params[after:]]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, with those of all plug-ins that can be loaded."""
+        usable = []
+        for name in plug_ins():
+            try:
+                options_of(name)
+            except UsageError as error:
+                click.echo(f"warning: {error}", err=True)
+            else:
+                usable.append(name)
+        ctx.meta[__name__] = [*BUILT_IN, *usable]
+        super().format_options(ctx, formatter)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """The hosts asked for (by -w, --hostfile and -x), and the way to each."""
+    """The hosts named with -w, --hostfile and -x, and the transport to each."""
 
-    asked: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+    named: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     options: Options
     fanout: int
 
     @functools.cached_property
     def hosts(self) -> list[Host]:
-        """The hosts named; with none named, those of the Slurm allocation we are in, else this machine.
+        """The hosts named; if none is, those that the transport lists or the Slurm allocation has, else this machine.
 
-        They are looked up when they are needed: what reads a record does not depend on any.
+        They are looked up when they are needed: a command that reads a record does not depend on any.
         """
-        hosts, files, exclude = self.asked
-        if not hosts and not files and node_lists(os.environ):
-            hosts = tuple(host.name for host in from_slurm(os.environ))
+        hosts, files, exclude = self.named
+        if not hosts and not files:
+            hosts = tuple(known_hosts(self.options))
+            if not hosts and node_lists(os.environ):
+                hosts = tuple(host.name for host in from_slurm(os.environ))
         return parse_hosts(hosts, files, exclude)
 
     def refuse(self) -> None:
-        """For a command that was given a record: it has its own hosts, and no way to others can be named."""
-        if any(self.asked):
+        """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
+        if any(self.named):
             raise UsageError("a record has its own hosts; name hosts or a record, not both")
-        refuse_given({"fanout", *FIELDS}, "a record is read, no host is reached")
+        context = click.get_current_context()
+        names = {param.name for param in context.command.get_params(context) if isinstance(param, TransportOption)}
+        refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, no host is reached")
 
     def explain(self) -> None:
-        """Say on stderr why hosts are reached the way they are, where it was not the user's choice.
-
-        That nobody can read it stops nothing.
-        """
-        if why := reason(self.options, self.hosts):
+        """Print on stderr which transports `auto` chose. An unusable stderr stops nothing."""
+        if why := explain_auto(self.options, self.hosts):
             with contextlib.suppress(OSError):
                 click.echo(why, err=True)
 
-    def route(self) -> Callable[[Host], Transport]:
-        """The transport for each host, explained."""
+    def route(self) -> Route:
+        """The transport for each host, explained on stderr."""
         self.explain()
         return route(self.options)
 
-    def tell_stand_ins(self, records: Sequence[HostResult]) -> None:
-        """Say on stderr on which hosts the Python that was named did not run, and how they were read instead."""
-        stand_ins = [record.name for record in records if record.agent == "sh"]
-        if stand_ins and self.options.python not in (None, "none"):
+    def report_stand_ins(self, results: Sequence[HostResult]) -> None:
+        """Print on stderr the hosts on which the requested Python did not run."""
+        stand_ins = [result.name for result in results if result.agent == "sh"]
+        python = self.options.given.get("python", "none")
+        if stand_ins and python != "none":
             with contextlib.suppress(OSError):
-                click.echo(
-                    f"{fold(stand_ins)}: {self.options.python} did not run; read by the shell stand-in", err=True
-                )
+                click.echo(f"{fold(stand_ins)}: {python} did not run; the shell stand-in was used", err=True)
 
-    def fallback(self) -> Callable[[Host], Transport] | None:
-        """The transport for hosts that the first gave nothing of."""
-        return fallback(self.options)
+    def fallback(self) -> Route | None:
+        """The transport for hosts that returned no data through the first one."""
+        return fallback_route(self.options)
+
+
+def _complete_via(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    del ctx, param
+    return [CompletionItem(name) for name in (AUTO, *BUILT_IN, *plug_ins()) if name.startswith(incomplete)]
 
 
 OPTIONS = (
-    click.option("-w", "--hosts", multiple=True, metavar="HOSTS", help="Hosts: node[01-16,20], user@host, host:slots, "
-                 "[IPv6], @group, ^file; comma or space lists; may be repeated."),
-    click.option("--hostfile", multiple=True, metavar="FILE", help="File of hosts, plain or in MPI style."),
-    click.option("-x", "--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out."),
-    click.option("--via", metavar="WAY", default="auto", show_default=True,
-                 help="Way to the hosts; auto is slurm inside an allocation, else local for this machine and ssh for "
-                 "the rest."),
-    click.option("--fallback", type=click.Choice(["ssh"]), help="Way to hosts that the first way gave nothing of."),
-    click.option("--fanout", type=click.IntRange(1, MOST_AT_ONCE), default=64, show_default=True, metavar="N",
-                 help="Hosts under way at once."),
-    click.option("--timeout", type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
-                 help="Time for each host, from its turn on."),
-    click.option("--ssh-user", "--ssh-username", metavar="USER", help="User to log in as."),
-    click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-                 help="OpenSSH client configuration to use instead of your own."),
-    click.option("--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE", help="Option for ssh -o."),
-    click.option("--python", metavar="PROGRAM", help="Python on the hosts [default: python3, 3.6 or later; a shell "
-                 "stand-in where there is none; `none` for the stand-in]."),
-    click.option("--slurm-args", type=Words(), default="", metavar="ARGS", help="Arguments for srun; outside a job "
-                 "they make an allocation."),
-    click.option("--mpi-bin", default="mpirun", show_default=True, metavar="PROGRAM", help="MPI launcher: Open MPI 4 "
-                 "or 5, MPICH, PALS."),
-    click.option("--mpi-args", type=Words(), default="", metavar="ARGS", help="Arguments for the MPI launcher."),
-    click.option("--allow-run-as-root", is_flag=True, help="Let Open MPI run as root."),
-    click.option("--oversubscribe", is_flag=True, help="Let Open MPI use more than a host's slots."),
-    click.option("--connect-back", metavar="ADDRESS", help="Address of this machine that agents of a launcher connect "
-                 "to [default: any that they reach]; `none`: lines on its stdout."),
+    option("-w", "--hosts", heading=HOSTS, multiple=True, metavar="HOSTS",
+           help="Hosts: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; comma or space lists; may be "
+           "repeated. [default: the Slurm job's nodes, else this machine]"),
+    option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
+           help="File of hosts, one or more a line, or an MPI host file."),
+    option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS", help="Hosts to leave out."),
+    option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
+           help=f"Transport: {', '.join(BUILT_IN)}, one of a plug-in, or auto: slurm inside an allocation, else local "
+           "for this machine and ssh for the rest."),
+    option("--fallback", heading=TRANSPORT, metavar="NAME",
+           help="Transport to retry hosts that returned no data, such as ssh."),
+    option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
+           metavar="N", help="Hosts contacted in parallel."),
+    option("--timeout", heading=TRANSPORT, type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
+           help="Per-host timeout."),
 )  # fmt: skip
 
 
 def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command; it gets them as one `reach`."""
+    """Add the options to a `ReachCommand`, which gets them as one `reach`."""
 
     @functools.wraps(command)
     def with_reach(
@@ -122,11 +194,15 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
         fanout: int,
         **rest: Any,
     ) -> Any:
-        options = ways(**{name: rest.pop(name) for name in FIELDS})
-        if options.via not in NAMES:
-            route(options)  # a word that nobody knows is said before anything else
-        return command(reach=Reach((hosts, hostfile, exclude), options, fanout), **rest)
+        context = click.get_current_context()
+        values = {name: rest.pop(name) for name in CHOICE}
+        for param in context.command.get_params(context):
+            if isinstance(param, TransportOption) and param.name is not None:
+                value = rest.pop(param.name)
+                if context.get_parameter_source(param.name) is not ParameterSource.DEFAULT:
+                    values[param.name] = value
+        return command(reach=Reach((hosts, hostfile, exclude), Options.of(**values), fanout), **rest)
 
-    for option in reversed(OPTIONS):
-        with_reach = option(with_reach)
+    for add in reversed(OPTIONS):
+        with_reach = add(with_reach)
     return with_reach

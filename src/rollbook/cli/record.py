@@ -9,17 +9,21 @@ import click
 from rollbook.api.recording import INTERRUPTED, Settings
 from rollbook.api.running import record_for
 from rollbook.api.signals import Signals
-from rollbook.cli.options import Number
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.options import RECORDING, Number, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
 
 __all__ = ["command"]
 
 
-@click.command("record")
+@click.command("record", cls=ReachCommand)
 @recording_options
-@click.option(
-    "--duration", type=Number(0.1), metavar="SECONDS", help="Stop after this many seconds [default: at Ctrl-C]."
+@option(
+    "--duration",
+    heading=RECORDING,
+    type=Number(0.1),
+    metavar="SECONDS",
+    help="Stop after this many seconds [default: at Ctrl-C].",
 )
 @reach_options
 def command(reach: Reach, *, settings: Settings, duration: float | None) -> None:

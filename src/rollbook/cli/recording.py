@@ -18,29 +18,34 @@ from rich.console import Console
 from rollbook.api.recording import INTERRUPTED, LONGEST, SHORTEST, Recording, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
-from rollbook.cli.options import Number, sign_option
+from rollbook.cli.options import RECORDING, Number, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
 from rollbook.cli.reach import Reach
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
+from rollbook.records.document import read
+from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
 
 __all__ = ["RunView", "leave", "option_values", "recording_options", "share_option", "show_end"]
 
-share_option = click.option(
-    "--share", is_flag=True, help="Let others read the record, as far as the umask allows [default: owner only]."
+share_option = option(
+    "--share",
+    heading=RECORDING,
+    is_flag=True,
+    help="Let others read the record, as far as the umask allows [default: owner only].",
 )
 
 OPTIONS = (
-    click.option("--results-dir", type=click.Path(path_type=Path), default=Path("results"),
-                 show_default=True, metavar="DIR", help="Directory for records."),
-    click.option("--interval", "--timeseries-interval", "interval", type=Number(SHORTEST, LONGEST), default=10.0,
-                 show_default=True, metavar="SECONDS", help="Time between samples."),
-    click.option("--max-samples", "--max-timeseries-samples", "max_samples", type=click.IntRange(0), default=3600,
-                 show_default=True, metavar="N",
-                 help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
-    click.option("--drop-raw", is_flag=True, help="Remove the journal once the tables are verified."),
-    click.option("--report/--no-report", default=True, help="Write report.html at the end."),
+    option("--results-dir", heading=RECORDING, type=click.Path(path_type=Path), default=Path("results"),
+           show_default=True, metavar="DIR", help="Directory for records."),
+    option("--interval", "--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST),
+           default=10.0, show_default=True, metavar="SECONDS", help="Time between samples."),
+    option("--max-samples", "--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0),
+           default=3600, show_default=True, metavar="N",
+           help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
+    option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
+    option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     sign_option,
     share_option,
 )  # fmt: skip
@@ -72,8 +77,8 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(settings=settings, **rest)
 
-    for option in reversed(OPTIONS):
-        with_settings = option(with_settings)
+    for add in reversed(OPTIONS):
+        with_settings = add(with_settings)
     return with_settings
 
 
@@ -81,9 +86,9 @@ def option_values(hosts: Sequence[Host]) -> dict[str, Any]:
     """The user's options by name, as stored in a record; hosts as they were resolved."""
     context = click.get_current_context()
     named = {
-        max(option.opts, key=len).lstrip("-").replace("-", "_"): context.params[option.name]
-        for option in context.command.params
-        if isinstance(option, click.Option) and option.name in context.params
+        max(param.opts, key=len).lstrip("-").replace("-", "_"): context.params[param.name]
+        for param in context.command.get_params(context)
+        if isinstance(param, click.Option) and param.name in context.params
     }
     plain: dict[str, Any] = json.loads(json.dumps(named, default=str))
     return {**plain, "hosts": [host.name for host in hosts]}
@@ -181,8 +186,10 @@ def _show_end(recording: Recording, console: Console) -> None:
         console.print(f"note: {clean(note)}", soft_wrap=True)
     findings = recording.path / "findings.json"
     if findings.exists():
-        outcomes = json.loads(findings.read_bytes())["outcomes"]
-        bad = [f"{outcomes[word]} {word}" for word in ("fail", "warn") if outcomes.get(word)]
+        counts = read(findings, Findings).counts
+        bad = [f"{count} {severity}" for severity, count in counts.items() if count]
         console.print(f"checks: {', '.join(bad) or 'no findings'}; see rollbook check {quoted}", soft_wrap=True)
+        if text := recording.record.metadata.get("verification_text"):
+            console.print(clean(text), soft_wrap=True)
     page = recording.path / "report.html"
     console.print(f"record in {recording.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)

@@ -14,53 +14,73 @@ from rollbook.adapters import leaf_parts, load
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
 from rollbook.api.signals import Signals
-from rollbook.cli.options import Number
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
 from rollbook.errors import UsageError
+from rollbook.records.record import Record
 
 __all__ = ["command"]
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    "run", cls=ReachCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 @recording_options
-@click.option(
+@option(
     "--type",
     "benchmark",
+    heading=BENCHMARK,
     default="generic",
     show_default=True,
     metavar="NAME",
     help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
 )
-@click.option(
+@option(
     "--layout",
+    heading=RECORDING,
     type=click.Choice(["rollbook", "mlpstorage"]),
     default="rollbook",
     show_default=True,
     help="Directories above the record: results/type, or those of MLPerf Storage's tools.",
 )
-@click.option(
+@option(
     "--strict",
+    heading=RECORDING,
     is_flag=True,
-    help="If the command succeeds, exit with 3 or 4 for missing hosts and 2 for an unfinished record; if no host is "
-    "reached, do not start the command.",
+    help="If the command succeeded, exit with 3 or 4 for missing hosts, 2 for an incomplete record, 1 for an INVALID "
+    "MLPerf Storage run, 3 for one that could not be judged. If no host is reached, do not start the command.",
 )
-@click.option("--skip-timeseries", is_flag=True, help="Take snapshots only, no samples.")
-@click.option(
+@option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Take snapshots only, no series.")
+@option(
     "--collect-cluster-info/--skip-cluster-collection",
     "collect",
+    heading=RECORDING,
     default=True,
     help="Contact the hosts; otherwise the cluster is described by the arguments only.",
 )
-@click.option(
+@option(
     "--cluster-collection-timeout",
+    heading=RECORDING,
     type=Number(0.1),
     metavar="SECONDS",
     help="Per-host timeout for login and facts [default: that of --timeout].",
 )
-@click.option("--client-host-memory-in-gb", type=Number(0), metavar="GB", help="Declared memory per client host.")
-@click.option("--num-client-hosts", type=click.IntRange(1), metavar="N", help="Declared number of client hosts.")
-@click.option("--exec-type", type=click.Choice(["mpi", "docker"]), help="Stored in the metadata of the record.")
+@option(
+    "--client-host-memory-in-gb",
+    heading=BENCHMARK,
+    type=Number(0),
+    metavar="GB",
+    help="Declared memory of each client host.",
+)
+@option(
+    "--num-client-hosts",
+    heading=BENCHMARK,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Declared number of client hosts.",
+)
+@option("--exec-type", heading=BENCHMARK, type=click.Choice(["mpi", "docker"]), help="Kept in the record's args.")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
 @reach_options
 def command(
@@ -103,8 +123,15 @@ def command(
         code = recording.exit_code or 0
         if strict and code == 0:
             unfinished = recording.finish_error or recording.signing_error
-            code = 2 if unfinished else recording.coverage.exit_code
+            code = 2 if unfinished else _strict_code(recording.record)
         leave(code, recording, signals)
+
+
+def _strict_code(record: Record) -> int:
+    """With --strict: missing hosts first, then a verdict of INVALID (1) or none for lack of inputs (3)."""
+    known = record.metadata
+    verdict = 1 if known.get("verification") == "INVALID" else 3 if known["verification_missing"] else 0
+    return record.coverage.exit_code or verdict
 
 
 def _suggestion(option: str) -> str:

@@ -11,9 +11,9 @@ import click
 
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import refuse_given, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, option, refuse_given, sign_option
 from rollbook.cli.output import coverage_line, failures, size, table
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import share_option
 from rollbook.errors import UsageError
 from rollbook.files import BY_UMASK, write_file
@@ -35,18 +35,26 @@ __all__ = ["command"]
 HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network")
 
 
-@click.command("snapshot")
-@click.option(
+@click.command("snapshot", cls=ReachCommand)
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(path_type=Path),
     metavar="PATH",
     help="With a name ending in .json, the file to write; otherwise a results directory for a record.",
 )
 @sign_option
 @share_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--source", "names", multiple=True, metavar="NAME", help="Read this source only; may be repeated.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@option(
+    "--source",
+    "names",
+    heading=RECORDING,
+    multiple=True,
+    metavar="NAME",
+    help="Read this source only; may be repeated.",
+)
 @click.option("--list-sources", is_flag=True, help="List all sources.")
 @reach_options
 def command(
@@ -69,9 +77,9 @@ def command(
             click.echo(f"{source.name:24} {source.summary}")
         return
     sources = [catalogue.source(name) for name in names] or catalogue.load()
-    for option, given in (("--sign", sign is not None), ("--share", share)):
+    for flag, given in (("--sign", sign is not None), ("--share", share)):
         if given and (output is None or output.suffix == ".json"):
-            raise UsageError(f"{option} needs a record: give -o with a results directory")
+            raise UsageError(f"{flag} needs a record: give -o with a results directory")
     if sign is not None:
         try_key(sign)
     if output is not None:

@@ -12,7 +12,7 @@ from rollbook.api.finish import open_record
 from rollbook.api.recording import LONGEST, SHORTEST
 from rollbook.cli.options import Number, refuse_given
 from rollbook.cli.output import failures, stderr, table
-from rollbook.cli.reach import Reach, reach_options
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.watch.board import Board, HostView
@@ -23,7 +23,7 @@ from rollbook.watch.text import cells, headings, status_line
 __all__ = ["command"]
 
 
-@click.command("watch")
+@click.command("watch", cls=ReachCommand)
 @click.argument("record", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--interval",

@@ -1,1 +1,1 @@
-"""A plan run over many hosts: bytes in, readings and per-host status out."""
+"""Reads many hosts: sessions with agents, snapshots, recordings, the wrapped command."""

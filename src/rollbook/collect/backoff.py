@@ -1,16 +1,16 @@
-"""Pauses between tries: each longer than the last, none quite like another's."""
+"""Pauses between retries: exponential, with jitter."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 
-__all__ = ["growing"]
+__all__ = ["growing_pauses"]
 
 
-def growing(first: float, longest: float) -> Iterator[float]:
-    """Seconds to wait, doubled from try to try, spread so that hosts which failed together do not return together."""
-    wait = first
+def growing_pauses(first: float, longest: float) -> Iterator[float]:
+    """Seconds to wait before each retry: doubled each time, with jitter so that hosts do not retry together."""
+    pause = first
     while True:
-        yield wait * random.uniform(0.5, 1.5)  # noqa: S311 - spreads logins, guards nothing
-        wait = min(2 * wait, longest)
+        yield pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
+        pause = min(2 * pause, longest)

@@ -1,4 +1,4 @@
-"""The wrapped command: its output shown and logged, its terminal, signals and exit code its own."""
+"""The wrapped command: its output is copied to ours and to logs; terminal, signals and exit status are its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import tty
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rollbook.collect import file_limit as descriptors
+from rollbook.collect.file_limit import is_raised, restore_limit
 from rollbook.errors import UsageError
 
 __all__ = ["Command"]
@@ -25,15 +25,16 @@ RESERVE = 32 << 20
 """Bytes that a log leaves free on its file system, for the rest of the record."""
 
 TRUNCATED = b"\n[rollbook: log truncated here, the disk is nearly full]\n"
-QUIET = 1.0  # seconds without output after which a child that was left behind is no longer waited for
+QUIET = 1.0  # seconds without output after which a process left in the background is no longer waited for
 
 
 class Command:
-    """A program run with our stdin, and copies of its stdout and stderr in files.
+    """A program that runs with our stdin; its stdout and stderr are copied to ours and to log files.
 
-    Where our stdout or stderr is a terminal, the program gets a terminal too. The copying is done by threads of its
-    own, so that nothing else we do can hold the program up; a log that cannot be written is given up, the program
-    goes on. Where who reads our output goes away, the program finds its own closed, as it would without us.
+    If our stdout or stderr is a terminal, the program gets a terminal too. Separate threads copy the output, so that
+    nothing else in this process can block the program. A log that cannot be written is given up and the program
+    continues. If the reader of our output closes it, the program finds its own output closed, as it would without us.
+    Raises `UsageError` if the program cannot be started.
     """
 
     def __init__(self, argv: Sequence[str], logs: tuple[Path, Path], environment: Mapping[str, str]) -> None:
@@ -45,7 +46,7 @@ class Command:
                 stdout=ends[0][1],
                 stderr=ends[1][1],
                 env={**os.environ, **environment},
-                preexec_fn=descriptors.given_back if descriptors.raised() else None,  # noqa: PLW1509 - one system call
+                preexec_fn=restore_limit if is_raised() else None,  # noqa: PLW1509 - one system call
             )
         except OSError as error:
             for ours, _ in ends:
@@ -54,19 +55,19 @@ class Command:
         finally:
             for _, theirs in ends:
                 os.close(theirs)
-        self._copies = [_Copy(ours, shown, log) for (ours, _), shown, log in zip(ends, (1, 2), logs, strict=True)]
+        self._copies = [_Copy(ours, output, log) for (ours, _), output, log in zip(ends, (1, 2), logs, strict=True)]
         for copy in self._copies:
             copy.start()
 
     async def wait(self) -> int:
-        """The exit code, with 128 + n for a program that a signal ended, as shells have it."""
+        """The exit status; 128 + n for a program that was ended by signal n, as in shells."""
         code = await asyncio.to_thread(self._process.wait)
         return code if code >= 0 else 128 - code
 
-    async def drained(self) -> None:
-        """Wait until all output is shown and logged; a child left in the background is not waited for once quiet.
+    async def drain(self) -> None:
+        """Wait until all output is copied; a process left in the background is not waited for once it is quiet.
 
-        What such a child writes later is shown, but the logs stay as they are: the record has their hashes.
+        Later output of such a process is shown but not logged: the record already has the hashes of the logs.
         """
         for copy in self._copies:
             while copy.is_alive():
@@ -77,14 +78,14 @@ class Command:
             copy.logging = False
 
     def interrupt(self, number: int) -> None:
-        """Pass a signal on; one typed at our terminal has reached the program already, as part of our group."""
+        """Forward a signal, except one typed at our terminal: that has reached the program as a member of our group."""
         if number in (signal.SIGINT, signal.SIGQUIT) and _at_terminal():
             return
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    def resized(self) -> None:
-        """Pass on the size of our terminal; only then can the program be told to look at its own."""
+    def resize(self) -> None:
+        """Copy the size of our terminal to the program's, then send it SIGWINCH."""
         for stream, terminal in self._terminals.items():
             _size(stream, terminal)
         if self._terminals:
@@ -92,26 +93,26 @@ class Command:
                 self._process.send_signal(signal.SIGWINCH)
 
     def _channel(self, stream: int) -> tuple[int, int]:
-        """Our end and the program's end of one output."""
+        """Our end and the program's end of one output stream."""
         if not os.isatty(stream):
             return os.pipe()
         ours, theirs = pty.openpty()
         with contextlib.suppress(termios.error):
-            tty.setraw(theirs)  # our own terminal turns newlines into line ends
+            tty.setraw(theirs)  # our own terminal converts newlines
         self._terminals[stream] = ours
         _size(stream, ours)
         return ours, theirs
 
 
 def _at_terminal() -> bool:
-    """Whether keys typed at our terminal, be it our stdin or not, become signals of our own process group."""
+    """Whether keys typed at our terminal send signals to our process group, even if stdin is not that terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:
         return False
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:  # it was closed meanwhile
+    except OSError:  # it was closed in the meantime
         return False
     finally:
         os.close(terminal)
@@ -124,18 +125,18 @@ def _size(stream: int, terminal: int) -> None:
 
 
 class _Copy(threading.Thread):
-    """Copies until the program closes its end: to our own output and to the log, either of which may give out."""
+    """Copies until the program closes its end: to our output and to the log, either of which may fail."""
 
-    def __init__(self, source: int, shown: int, log: Path) -> None:
+    def __init__(self, source: int, output: int, log: Path) -> None:
         super().__init__(daemon=True)
-        self._source, self._shown, self._log = source, shown, log
+        self._source, self._output, self._log = source, output, log
         self.copied = 0
         self.reading = False
         self.logging = True
 
     def run(self) -> None:
         """The thread itself."""
-        outputs = [self._shown]
+        outputs = [self._output]
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, self._source)
             with contextlib.suppress(OSError):
@@ -145,18 +146,18 @@ class _Copy(threading.Thread):
             stack.enter_context(contextlib.suppress(BrokenPipeError))
             while data := self._read():
                 if not self.logging:
-                    outputs = [output for output in outputs if output == self._shown]
-                elif outputs and outputs[0] != self._shown and _nearly_full(outputs[0]):
+                    outputs = [output for output in outputs if output == self._output]
+                elif outputs and outputs[0] != self._output and _nearly_full(outputs[0]):
                     self.logging = False
-                    _written(outputs.pop(0), TRUNCATED)
-                outputs = [output for output in outputs if _written(output, data)]
+                    _write_all(outputs.pop(0), TRUNCATED)
+                outputs = [output for output in outputs if _write_all(output, data)]
                 self.copied += len(data)
 
     def _read(self) -> bytes:
         self.reading = True
         try:
             return os.read(self._source, 1 << 16)
-        except OSError:  # a terminal's way to say that the other end is closed
+        except OSError:  # a terminal reports a closed other end with an error
             return b""
         finally:
             self.reading = False
@@ -170,13 +171,13 @@ def _nearly_full(fd: int) -> bool:
     return found.f_bavail * found.f_frsize < RESERVE
 
 
-def _written(fd: int, data: bytes) -> bool:
-    """Write all of it, however slow the reader; whether that could be done."""
+def _write_all(fd: int, data: bytes) -> bool:
+    """Write all data, however slow the reader; returns whether that was possible."""
     try:
         while data:
             try:
                 data = data[os.write(fd, data) :]
-            except BlockingIOError:  # who shares our output, such as ssh, may have made it non-blocking
+            except BlockingIOError:  # a program that shares our output, such as ssh, may have made it non-blocking
                 select.select([], [fd], [])
     except BrokenPipeError:
         raise

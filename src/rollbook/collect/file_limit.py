@@ -1,4 +1,4 @@
-"""The limit on open files: each host takes a few of them, and the usual limit is for three hundred hosts."""
+"""The limit on open files: each host uses a few, and the usual soft limit is enough for about 250 hosts."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ import resource
 
 from rollbook.transports.listener import ADDRESSES
 
-__all__ = ["given_back", "make_room", "raised"]
+__all__ = ["is_raised", "raise_limit", "restore_limit"]
 
-EACH = 4  # per host: three pipes, and one more while it is ended
-EACH_BACK = ADDRESSES  # more for one that a launcher starts: its agent tries all addresses of ours at once
-BESIDE = 256  # for everything else that this process has open
+PER_HOST = 4  # three pipes, and one more while it is ended
+PER_LAUNCHED = ADDRESSES  # connections of a launched agent, which tries all our addresses at once
+OTHERS = 256  # for everything else that this process opens
 
 _before: list[tuple[int, int]] = []
 
 
-def make_room(hosts: int, launched: int = 0) -> None:
-    """Allow this process the files that so many hosts at once need, as far as the system lets it.
+def raise_limit(hosts: int, launched: int = 0) -> None:
+    """Raise this process's limit on open files for this many hosts at once, as far as the hard limit allows.
 
-    Hosts that are `launched` all come at once, however many are looked at side by side.
+    The agents of `launched` hosts all connect at once, whatever the fan-out.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = EACH * hosts + EACH_BACK * launched + BESIDE
+    wanted = PER_HOST * hosts + PER_LAUNCHED * launched + OTHERS
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft == resource.RLIM_INFINITY or wanted <= soft:
         return
-    with contextlib.suppress(OSError, ValueError):  # then hosts that find no room say so
+    with contextlib.suppress(OSError, ValueError):  # hosts that find no free descriptor then fail with that reason
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         _before.append((soft, hard))
 
 
-def raised() -> bool:
-    """Whether the limit is no longer the one that this process was started with."""
+def is_raised() -> bool:
+    """Whether the limit differs from the one that this process was started with."""
     return bool(_before)
 
 
-def given_back() -> None:
-    """In a fresh child: have the limit that we were started with, as it would without us."""
+def restore_limit() -> None:
+    """In a new child: restore the limit that this process was started with."""
     resource.setrlimit(resource.RLIMIT_NOFILE, _before[0])

@@ -1,4 +1,4 @@
-"""A plan run over many hosts: bounded fan-out, a deadline for each host, and a record of every host asked for."""
+"""Reads a plan once on many hosts: bounded fan-out, a timeout per host, and a result for every host."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rollbook.collect.backoff import growing
-from rollbook.collect.file_limit import make_room
+from rollbook.collect.backoff import growing_pauses
+from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.session import Session
 from rollbook.errors import Busy, HostStatus, TransportError
 from rollbook.hosts import Host
@@ -21,26 +21,26 @@ from rollbook.times import iso_time
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 
-__all__ = ["Progress", "gather", "look_at"]
+__all__ = ["Progress", "gather", "read_host"]
 
-FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0
-PINGS = 3  # each wakes six processes on the way; only series need a closer clock
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
+PINGS = 3  # each wakes six processes; only series need a more exact clock
 Route = Callable[[Host], Transport]
 
 
 class Progress(Protocol):
-    """Told as hosts are begun and done; a view of the run, never its keeper."""
+    """Called when a host is started and when it is done; must not raise."""
 
     def begun(self, host: Host) -> None:
-        """A connection to the host is being made."""
+        """The collector starts to connect to the host."""
 
-    def done(self, record: HostResult) -> None:
-        """The host is finished, well or not."""
+    def done(self, result: HostResult) -> None:
+        """The host is finished, with or without success."""
 
 
 class _Quiet:
     def begun(self, host: Host) -> None: ...
-    def done(self, record: HostResult) -> None: ...
+    def done(self, result: HostResult) -> None: ...
 
 
 async def gather(
@@ -54,47 +54,47 @@ async def gather(
     stop: asyncio.Event | None = None,
     fallback: Route | None = None,
 ) -> list[HostResult]:
-    """Look at all hosts, `fanout` at a time; one record for each, in the order asked.
+    """Read the plan on all hosts, `fanout` at a time; returns one result per host, in order.
 
-    No host takes longer than `timeout` from its turn on, and none costs another. When `stop` is set, hosts under way
-    are ended with what they gave so far, and the rest are recorded as not asked. Hosts that gave nothing are tried
-    once more by way of `fallback`; what failed before is in their attempts.
+    `timeout` limits each host from the moment it is started; no host delays another. When `stop` is set, hosts in
+    progress end with what they have sent so far, and the others fail as interrupted. Hosts that returned no data are
+    retried with the transport of `fallback`; the first failure is listed in their attempts.
     """
     progress = progress or _Quiet()
     turns = asyncio.Semaphore(fanout)
-    make_room(min(fanout, len(hosts)), launched(hosts, route))
+    raise_limit(min(fanout, len(hosts)), launched(hosts, route))
     stop = stop or asyncio.Event()
 
     async def one(host: Host) -> HostResult:
-        record = await along(route, host)
-        if fallback and not record.gave_data and not stop.is_set():
-            before = [*record.attempts, f"{route(host).name}: {record.reason}"]
-            record = await along(fallback, host)
-            record.attempts = before + record.attempts
-        progress.done(record)
-        return record
+        result = await with_retries(route, host)
+        if fallback and not result.gave_data and not stop.is_set():
+            before = [*result.attempts, f"{route(host).name}: {result.reason}"]
+            result = await with_retries(fallback, host)
+            result.attempts = before + result.attempts
+        progress.done(result)
+        return result
 
-    async def along(way: Route, host: Host) -> HostResult:
+    async def with_retries(via: Route, host: Host) -> HostResult:
         attempts: list[str] = []
         refused: HostResult | None = None
         deadline: float | None = None
-        pauses = growing(FIRST_WAIT, LONGEST_WAIT)
+        pauses = growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             async with turns:
                 if stop.is_set():
-                    return Visit(host, plan).record("now", "failed", "interrupted before its turn")
+                    return Visit(host, plan).result("now", "failed", "interrupted before it was started")
                 if deadline is None:
                     deadline = time.monotonic() + timeout
                     progress.begun(host)
-                record, busy = await look_at(host, way(host), plan, deadline - time.monotonic(), stop)
-            if refused and record.status == "timed-out" and not record.agent:
-                record = refused  # too little time was left for this try: the answer before it stands
+                result, busy = await read_host(host, via(host), plan, deadline - time.monotonic(), stop)
+            if refused and result.status == "timed-out" and not result.agent:
+                result = refused  # too little time was left for this attempt: keep the reason of the previous one
             pause = next(pauses)
             if not busy or time.monotonic() + pause > deadline:
-                record.attempts = attempts
-                return record
-            attempts.append(record.reason)
-            refused = record
+                result.attempts = attempts
+                return result
+            attempts.append(result.reason)
+            refused = result
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause)
 
@@ -103,10 +103,10 @@ async def gather(
         return list(await asyncio.gather(*(one(host) for host in hosts)))
 
 
-async def look_at(
+async def read_host(
     host: Host, transport: Transport, plan: Plan, timeout: float, stop: asyncio.Event
 ) -> tuple[HostResult, bool]:
-    """Read the plan once on one host. Gives its record, and whether another try is worthwhile."""
+    """Read the plan once on one host. Returns its result, and whether the host was busy and a retry makes sense."""
     began, at = time.monotonic(), dt.datetime.now(dt.UTC)
     session = Session(host, transport, plan)
     status: HostStatus = "complete"
@@ -130,28 +130,28 @@ async def look_at(
         await asyncio.wait([work, stopped], timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             status = "failed" if stop.is_set() else "timed-out"
-            reason = "interrupted" if stop.is_set() else _waited_for(session, timeout)
+            reason = "interrupted" if stop.is_set() else _timeout_reason(session, timeout)
             work.cancel()
             await asyncio.wait([work])
         else:
             work.result()
     except TransportError as error:
         status, reason, busy = error.status, str(error), isinstance(error, Busy)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's and costs no other
+    except Exception as error:  # noqa: BLE001 - any error affects only this host
         status, reason = "failed", f"unexpected: {error!r}"
     finally:
         stopped.cancel()
         work.cancel()
         await asyncio.wait([work])
     session.visit.lost = session.decoder.lost
-    record = session.visit.record("now", status, reason)
-    record.seconds = round(time.monotonic() - began, 4)
-    record.collected_at = iso_time(at)
-    return record, busy
+    result = session.visit.result("now", status, reason)
+    result.seconds = round(time.monotonic() - began, 4)
+    result.collected_at = iso_time(at)
+    return result, busy
 
 
-def _waited_for(session: Session, timeout: float) -> str:
-    within = f"within {round(timeout, 2):g} s"  # what is left of the host's time is a moment less than was given
+def _timeout_reason(session: Session, timeout: float) -> str:
+    within = f"within {round(timeout, 2):g} s"  # rounded: the remaining time is a moment less than the timeout
     if session.visit.hello:
         return f"not finished {within}"
     if session.decoder.noise:

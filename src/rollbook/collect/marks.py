@@ -1,4 +1,4 @@
-"""`rollbook mark NAME` inside a wrapped command reaches the recorder through a socket named in the environment."""
+"""Marks from inside a wrapped command: a Unix socket, named in the environment, leads to the recorder."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ __all__ = ["VARIABLE", "listen", "mark_name", "send_mark"]
 
 VARIABLE = "ROLLBOOK_SOCKET"
 LONGEST = 200
-LONGEST_PLACE = 80  # bytes; the name of a socket has 107 in all
+LONGEST_DIRECTORY = 80  # bytes; the path of a socket has at most 107
 
 
 def mark_name(name: str) -> str:
-    """The name of a phase as it is kept; raises `UsageError` for one that cannot be a name."""
-    kept = name.strip()
-    if not kept or not kept.isprintable() or len(kept) > LONGEST:
+    """The normalised name of a phase; raises `UsageError` if it is not valid."""
+    stripped = name.strip()
+    if not stripped or not stripped.isprintable() or len(stripped) > LONGEST:
         raise UsageError(f"a mark is a name of 1 to {LONGEST} printable characters")
-    return kept
+    return stripped
 
 
 @contextlib.asynccontextmanager
 async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
-    """Take marks while the block runs; gives the path for the command's environment. Only this user can connect."""
+    """Accept marks while the block runs; yields the path of the socket. Only this user can connect.
+
+    Raises `UsageError` if the socket cannot be created.
+    """
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ValueError, ConnectionError, UsageError):
@@ -39,35 +42,35 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
             await writer.drain()
         writer.close()
 
-    # In a directory of its own: a record's path may be longer than a socket's name can be, and a job's TMPDIR too.
-    place = tempfile.gettempdir()
-    if len(os.fsencode(place)) > LONGEST_PLACE:
-        place = "/tmp"  # noqa: S108 - only this user can enter what is made there
+    # Not in the record: its path, like a job's TMPDIR, may be too long for a socket.
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > LONGEST_DIRECTORY:
+        parent = "/tmp"  # noqa: S108 - only this user can enter the directory created there
     with contextlib.ExitStack() as stack:
         try:
-            path = str(stack.enter_context(temporary_directory(Path(place))) / "marks")
+            path = str(stack.enter_context(temporary_directory(Path(parent))) / "marks")
             server = await asyncio.start_unix_server(take, path, limit=4096)
         except OSError as error:
-            raise UsageError(f"cannot take marks in {place}: {error.strerror or error}") from error
+            raise UsageError(f"cannot create the socket for marks in {parent}: {error.strerror or error}") from error
         stack.callback(server.close)
         yield path
 
 
 def send_mark(name: str) -> None:
-    """Start a phase of the run this process belongs to; returns when the sample at its edge has been ordered.
+    """Start a phase of the run this process belongs to; returns when the sample at its edge has been requested.
 
-    Raises `UsageError` outside of a run or for a bad name, `RecordError` where the recorder is gone or does not answer.
+    Raises `UsageError` outside of a run or for an invalid name, `RecordError` if the recorder does not answer.
     """
     path = os.environ.get(VARIABLE)
     if not path:
-        raise UsageError("not inside `rollbook run`: the mark has nowhere to go")
-    said = mark_name(name).encode()
+        raise UsageError("not inside `rollbook run`: there is no recorder to send the mark to")
+    line = mark_name(name).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(5.0)
             link.connect(path)
-            link.sendall(said + b"\n")
+            link.sendall(line)
             if link.recv(16) != b"ok\n":
-                raise RecordError("the recorder did not take the mark")
+                raise RecordError("the recorder did not accept the mark")
     except OSError as error:
         raise RecordError(f"the recorder does not answer: {error}") from error

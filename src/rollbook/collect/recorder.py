@@ -9,25 +9,26 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from rollbook.collect.budget import Budget
 from rollbook.collect.gather import Progress
 from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
-from rollbook.journal.log import Journal
+from rollbook.journal.writer import Journal
 from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Transport
 
 __all__ = ["Recorder"]
 
-FLUSH_EVERY, SYNC_EVERY = 0.5, 2.0  # seconds; what a killed collector, and what a power cut, may cost
+FLUSH_EVERY, SYNC_EVERY = 0.5, 2.0  # seconds; the most that a killed collector, or a power failure, can lose
 
 
 class Recorder:
     """Use as `async with Recorder(...)`; then `ready`, `mark`, `event`, and `end` before leaving.
 
-    The journal is written every half second and synced every two. When the disk is full the recording ends, `broken`
-    says so, and whatever runs beside it goes on; what was written stays good. `progress` is told of each host's start
-    facts.
+    The journal is flushed every half second and synced every two. If it cannot be written, for example because the disk
+    is full, the recording ends, `broken` holds the reason, and the wrapped command continues; what was written stays
+    valid. `progress` is called for each host's start facts; `budget` limits what each host may send.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Recorder:
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
         progress: Progress | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.broken = ""
         begin = {
@@ -65,6 +67,7 @@ class Recorder:
             fanout=fanout,
             fallback=fallback,
             progress=progress,
+            budget=budget,
         )
         self._writer: asyncio.Task[None] | None = None
         self._ended = False
@@ -79,31 +82,31 @@ class Recorder:
         try:
             await self.end(facts=False, seconds=0.0)
             await self._streams.__aexit__(None, None, None)
-        finally:  # who is in a hurry must not find the journal locked
+        finally:  # even if cancelled, the journal is closed and unlocked
             self._writer.cancel()
             await asyncio.wait([self._writer])
             with contextlib.suppress(RecordError):
                 self.journal.close()
 
     async def ready(self) -> None:
-        """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
+        """Wait until every host has sent its start facts or failed; bounded by the per-host timeout."""
         await self._streams.ready()
         self.event("ready")
         with contextlib.suppress(RecordError):
             self.journal.begin()
 
     def mark(self, name: str) -> Coroutine[Any, Any, None]:
-        """Start a phase: noted in the journal as it is called, from any thread; awaited, every host is sampled."""
+        """Start a phase: written to the journal at once, from any thread; await the result to sample every host."""
         self.event("phase", name=name)
         return self._streams.mark(name)
 
     def event(self, event: str, **more: object) -> None:
-        """Note something about the run."""
+        """Write an event of the run to the journal."""
         with contextlib.suppress(RecordError):
             self.journal.event({"event": event, **more})
 
     async def end(self, *, facts: bool, seconds: float | None = None) -> None:
-        """End all streams, with fresh end facts if wanted. One that was cancelled can be called again."""
+        """End all streams; with `facts`, read the end facts first. May be called again after it was cancelled."""
         await self._streams.end(facts=facts and not self.broken, seconds=seconds)
         if not self._ended:
             self._ended = True
@@ -117,7 +120,7 @@ class Recorder:
                 self.journal.flush()
                 if time.monotonic() - synced > SYNC_EVERY:
                     synced = time.monotonic()
-                    # A slow disk must not hold up the streams.
+                    # In a thread: a slow disk must not block the streams.
                     await asyncio.to_thread(self.journal.sync)
         except RecordError as error:
             self.broken = str(error)

@@ -1,4 +1,4 @@
-"""One agent on one host, from its first byte to its goodbye: orders out, frames in."""
+"""The session with one agent, from its first byte to its end frame: orders out, frames in."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Self
 
 from rollbook import agent
+from rollbook.collect.budget import Budget, Meter
 from rollbook.errors import AgentFailed, ProtocolError, RollbookError
 from rollbook.hosts import Host
 from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_frame
-from rollbook.protocol.visit import PHASES, Phase, Visit, said
+from rollbook.protocol.visit import PHASES, Phase, Visit, parse_fields
 from rollbook.records.hosts import Clock
 from rollbook.transports.base import Channel, Transport, last_line
 from rollbook.transports.pipe import Ending
@@ -22,22 +23,32 @@ __all__ = ["Listener", "Session"]
 
 Listener = Callable[[int, Frame], None]
 
+SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
+KEY_PAUSE = 1.0  # seconds between two requests for a key frame
 FINISHED = frozenset(phase.encode() for phase in PHASES)
 
 
 class Session:
-    """Owns the channel to one agent. Use as `async with Session(...)`; whatever happens, the channel is closed.
+    """Owns the channel to one agent. Use as `async with Session(...)`; the channel is closed on every exit.
 
-    `visit` grows as frames arrive, so that what came before a failure is kept. `listener` is given every frame with
-    the time of its arrival, before anything is made of it.
+    `visit` is updated as frames arrive, so that everything before a failure is kept. `listener` gets every frame with
+    its arrival time, before the frame is interpreted. `heard_at` is the time of the last frame. The session ends with
+    an `AgentFailed` when the host exceeds the budget of `meter`.
     """
 
-    def __init__(self, host: Host, transport: Transport, plan: Plan, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        transport: Transport,
+        plan: Plan,
+        listener: Listener | None = None,
+        meter: Meter | None = None,
+    ) -> None:
         self.host, self.transport, self.plan = host, transport, plan
         self.visit = Visit(host, plan, transport.name)
         self.decoder = Decoder()
-        self.heard = time.monotonic()
-        self._listener = listener
+        self.heard_at = time.monotonic()
+        self._listener, self._meter = listener, meter or Meter(Budget.of(plan, 0))
         self._channel: Channel | None = None
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -46,6 +57,8 @@ class Session:
         self._pong: tuple[int, int] | None = None
         self._pings = 0
         self._sent_shell = False
+        self._sampling = self._needs_key = False
+        self._lost, self._key_requested = 0, 0.0
         self._closing = asyncio.Lock()
         self._ending: Ending | None = None
 
@@ -63,14 +76,14 @@ class Session:
         await self._until(lambda: bool(self.visit.hello))
 
     async def read_all(self, phase: Phase) -> None:
-        """Have every source of the plan read once; the readings are in the visit."""
+        """Read every source of the plan once; the readings are added to the visit."""
         await self._send(b"go\t%s\n" % phase.encode())
         await self._until(lambda: phase.encode() in self._phases)
 
     async def measure_clock(self, count: int) -> Clock | None:
-        """The host's clock against ours: the round trip that took least time bounds the error best.
+        """The offset of the host's clock, from the shortest of `count` round trips.
 
-        None where the agent cannot be asked because its orders came with it.
+        None if the agent has no return channel.
         """
         best: Clock | None = None
         if self.visit.hello.get("orders") == "argv":
@@ -80,38 +93,40 @@ class Session:
             self._ping, self._pong = b"%d" % self._pings, None
             sent = time.time_ns()
             await self._send(b"ping\t%s\n" % self._ping)
-            arrived, wall = await self._answer()
+            arrived, wall = await self._await_pong()
             trip = arrived - sent
             if best is None or trip < best.round_trip_ns:
                 best = self.visit.clock = Clock((sent + arrived) // 2 - wall, trip // 2 + 1, trip)
         return best
 
-    async def _answer(self) -> tuple[int, int]:
-        """When the pong that is waited for arrived, and the host's clock in it."""
+    async def _await_pong(self) -> tuple[int, int]:
+        """The arrival time of the expected pong, and the host's clock in it."""
         await self._until(lambda: self._pong is not None)
         assert self._pong is not None
         return self._pong
 
     async def sample(self, interval_ns: int) -> None:
-        """Have the sampled sources read on every beat from now on, on our clock as far as it is known."""
+        """Start sampling on every beat of our clock, as far as the host's offset is known."""
         if self.visit.clock is not None:
             await self._send(b"clock\t%d\n" % self.visit.clock.offset_ns)
         await self._send(b"sample\t%d\n" % interval_ns)
+        self._sampling, self._lost = True, self.decoder.lost
 
     async def correct(self, clock: Clock) -> None:
-        """Tell the agent how its clock stands, so that its beats stay on ours."""
+        """Send the agent the offset of its clock, so that its beats stay on ours."""
         await self._send(b"clock\t%d\n" % clock.offset_ns)
 
     async def mark(self, name: str) -> None:
-        """Have an extra sample taken now."""
+        """Take an extra sample now."""
+        self._meter.mark()
         await self._send(f"mark\t{name}\n".encode())
 
-    async def lasting(self) -> None:
-        """Return only by raising why the agent is gone."""
+    async def wait_for_loss(self) -> None:
+        """Wait until the session fails; raises the reason."""
         await self._until(lambda: False)
 
     async def stop(self) -> None:
-        """Let the agent say goodbye and leave."""
+        """Stop the agent and wait for its end frame."""
         await self._send(b"stop\n")
         await self._until(lambda: bool(self.visit.goodbye))
         await self._close(grace=1.0)
@@ -129,7 +144,7 @@ class Session:
         await self._channel.write(data)
 
     async def _until(self, ready: Callable[[], bool]) -> None:
-        """Wait for frames to bring something; raises what ended the stream if they cannot any more."""
+        """Wait for frames until `ready()`; raises the reason if the session ends first."""
         assert self._pump is not None
         while not ready():
             if self._pump.done():
@@ -142,50 +157,68 @@ class Session:
         if self._pump.cancelled():
             raise AgentFailed("the session was closed")
         error = self._pump.exception()
-        if isinstance(error, RollbookError):  # of our own making, such as too much noise
+        if isinstance(error, RollbookError):  # raised here, for example for too much noise
             raise error
         if error is not None:
-            raise AgentFailed(f"what the host sent could not be dealt with: {error!r}") from error
+            raise AgentFailed(f"the collector failed on what the host sent: {error!r}") from error
         await self._close(grace=2.0)
         assert self._ending is not None
         if not self.visit.hello:
             raise self.transport.explain(self.host, self._ending, self.decoder.head)
-        words = last_line(self._ending.stderr)
-        read, asked = len(self.visit.readings), len(self.plan.sources)
-        halfway = f"the agent ended halfway, after {read} of {asked} sources" if read < asked else "the agent is gone"
-        raise AgentFailed(f"{halfway}: {words}" if words else f"{halfway} (killed, or the connection broke)")
+        message = last_line(self._ending.stderr)
+        read, planned = len(self.visit.readings), len(self.plan.sources)
+        what = f"the agent ended early, after {read} of {planned} sources" if read < planned else "the agent is gone"
+        raise AgentFailed(f"{what}: {message}" if message else f"{what} (killed, or the connection broke)")
 
     async def _receive(self, channel: Channel) -> None:
         try:
             while data := await channel.read():
-                for frame in self.decoder.feed(data):
-                    self._take(frame)
-                await self._listen_to_noise()
-                self._changed.set()
+                for start in range(0, len(data), SLICE):
+                    piece = data[start : start + SLICE]
+                    self._meter.receive(len(piece))
+                    for frame in self.decoder.feed(piece):
+                        self._take(frame)
+                    await self._check_noise()
+                    await self._check_loss()
+                    self._changed.set()
+                    await asyncio.sleep(0)  # a channel that always has data would never let other hosts run
             for frame in self.decoder.feed(b"", end=True):
                 self._take(frame)
         finally:
             self._changed.set()
 
-    async def _listen_to_noise(self) -> None:
+    async def _check_noise(self) -> None:
         if self.decoder.needs_shell and not self._sent_shell:
             self._sent_shell = True
             await self._send(agent.stand_in() + self.plan.orders())
-        if self.decoder.hopeless:
+        if self.decoder.is_mostly_noise:
             raise AgentFailed(
                 f"the host sends {'garbage' if self.visit.hello else 'garbage instead of a greeting'}; "
-                "look at what its login files print for sessions without a terminal"
+                "check what its login files print in sessions without a terminal"
             )
 
+    async def _check_loss(self) -> None:
+        """Request a key frame after a lost frame: the samples that follow cannot be decoded without it."""
+        hello = self.visit.hello
+        if not self._sampling or hello.get("kind") == "sh" or hello.get("orders") == "argv":
+            return
+        self._needs_key |= self.decoder.lost > self._lost
+        self._lost = self.decoder.lost
+        if self._needs_key and time.monotonic() - self._key_requested > KEY_PAUSE:
+            self._needs_key, self._key_requested = False, time.monotonic()
+            self._meter.mark()
+            await self._send(b"key\n")
+
     def _take(self, frame: Frame) -> None:
-        arrived, self.heard = time.time_ns(), time.monotonic()
+        arrived, self.heard_at = time.time_ns(), time.monotonic()
+        self._meter.frame(frame)
         if self._listener:
             self._listener(arrived, frame)
         try:
             if frame.kind == "H" and not self.visit.hello:
-                self.visit.hello = said(frame.payload)
+                self.visit.hello = parse_fields(frame.payload)
             elif frame.kind == "E":
-                self.visit.goodbye = said(frame.payload) or {"sent": ""}
+                self.visit.goodbye = parse_fields(frame.payload) or {"sent": ""}
             elif frame.kind == "P":
                 if frame.payload == self._ping and self._pong is None:
                     self._pong = arrived, frame.wall
@@ -200,6 +233,7 @@ class Session:
 
     def _read(self, frame: Frame) -> None:
         reading = read_frame(frame, self.plan)
+        self._meter.inflate(len(reading.raw))
         if not self.visit.keep(reading):
-            # Nobody asked for it, and to inflate it may have been much work for a few bytes.
+            # It was not requested, and inflating it may have cost much time for a few bytes.
             self.decoder.wasted += max(0, len(reading.raw) - len(frame.payload))

@@ -1,4 +1,4 @@
-"""One host for the length of a recording: connected, sampled, and connected again when it was lost."""
+"""One host during a recording: connected, sampled, and reconnected after a loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
-from rollbook.collect.backoff import growing
+from rollbook.collect.backoff import growing_pauses
+from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.gather import Progress
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed, Busy, HostStatus, RecordError, TimedOut, TransportError
@@ -21,26 +22,26 @@ from rollbook.transports.base import Transport
 
 __all__ = ["HostStream", "Share", "Sink"]
 
-SILENCE = 30.0  # an agent says something every 5 s, its stand-in when asked; one that does not is lost
-LOOK_EVERY = 1.0
+SILENCE = 30.0  # an agent sends a frame every 5 s, the stand-in when pinged; a silent one is lost
+CHECK_EVERY = 1.0
 CLOCK_EVERY, CLOCK_PINGS = 30.0, 4
-FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
-FIRST_BUSY, LONGEST_BUSY = 0.25, 8.0  # while the start facts are waited for
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # after a loss
+FIRST_BUSY, LONGEST_BUSY = 0.25, 8.0  # after a busy sshd, before the start facts
 
 
 class Sink(Protocol):
-    """Where frames and events of hosts go: a journal, or somebody who watches. May raise `RecordError`."""
+    """The destination of frames and events: a journal or a live view. May raise `RecordError`."""
 
     def frame(self, host: int, arrived_ns: int, frame: Frame) -> None:
-        """A frame of that host, which arrived then."""
+        """A frame of the host with that index, and its arrival time."""
 
     def event(self, event: dict[str, Any], host: int | None = None) -> None:
-        """Something that happened to the host, now."""
+        """Something that has just happened to the host."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """A host's part in a recording: its number, and what all hosts have in common."""
+    """A host's share of a recording: its index, and the settings that all hosts have in common."""
 
     number: int
     plan: Plan
@@ -48,35 +49,37 @@ class Share:
     interval_ns: int
     timeout: float
     logins: asyncio.Semaphore
-    progress: Progress | None = None  # told of the start facts alone
+    budget: Budget
+    progress: Progress | None = None  # called for the start facts only
 
 
 class HostStream:
-    """Keeps one host's frames flowing into the sink until `end`.
+    """Sends one host's frames to the sink until `end`.
 
-    `ready` is set when the start facts are in or the host could not give them within its time; a host that comes later
-    gives them then. `state` is what a person would say of it now: connecting, sampling, lost (with `reason`), ended.
+    `ready` is set when the start facts have arrived or the host failed to send them in time; a host that connects later
+    sends them then. `state` is connecting, sampling, lost (with `reason`) or ended.
     """
 
-    def __init__(self, share: Share, host: Host, ways: Sequence[Callable[[Host], Transport]]) -> None:
+    def __init__(self, share: Share, host: Host, routes: Sequence[Callable[[Host], Transport]]) -> None:
         self.share, self.host = share, host
-        self._ways = [way(host) for way in ways]
+        self._transports = [route(host) for route in routes]
+        self._meter = Meter(share.budget)
         self.state, self.reason = "connecting", ""
         self._status: HostStatus = "complete"
         self._latest = Visit(host, share.plan)
         self.ready = asyncio.Event()
-        self._leaving = self._asked = False
+        self._leaving = self._facts_requested = False
         self._deadline: float | None = None
         self._session: Session | None = None
-        self._task = asyncio.create_task(self._keep())
+        self._task = asyncio.create_task(self._run())
 
     async def mark(self, name: str) -> None:
-        """Force a sample at the edge of a phase."""
+        """Take a sample at the edge of a phase."""
         if self._session is not None and self.share.interval_ns:
             await self._session.mark(name)
 
     async def end(self, *, facts: bool, seconds: float) -> None:
-        """Read the end facts, let the agent go, and stop; whatever the host does, within the time given."""
+        """Read the end facts, stop the agent, and end, within `seconds` whatever the host does."""
         session, self._leaving = self._session, True
         if session is not None:
             with contextlib.suppress(TransportError, RecordError, TimeoutError):
@@ -88,42 +91,42 @@ class HostStream:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def _keep(self) -> None:
-        """Visit the host again and again, waiting longer after each failure in a row."""
-        waits = growing(FIRST_WAIT, LONGEST_WAIT)
+    async def _run(self) -> None:
+        """Reconnect to the host again and again, with growing pauses between consecutive failures."""
+        pauses = growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             began = time.monotonic()
             try:
-                await self._by_some_way()
-            except RecordError:  # nobody is there to keep what the host says; the recorder says so
+                await self._visit_by_any_transport()
+            except RecordError:  # the journal cannot be written; the recorder reports that
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's and costs no other
+            except Exception as error:  # noqa: BLE001 - any error affects only this host
                 if self._leaving:
                     return
                 self._lost(error if isinstance(error, TransportError) else AgentFailed(f"unexpected: {error!r}"))
             finally:
                 self._session = None
-                self._started()
-            if time.monotonic() - began > LONGEST_WAIT:
-                waits = growing(FIRST_WAIT, LONGEST_WAIT)
-            await asyncio.sleep(next(waits))
+                self._set_ready()
+            if time.monotonic() - began > LONGEST_PAUSE:
+                pauses = growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
+            await asyncio.sleep(next(pauses))
 
-    async def _by_some_way(self) -> None:
-        """Visit by the first way that brings the start facts; it stays the way. Raises why it ended."""
+    async def _visit_by_any_transport(self) -> None:
+        """Use the first transport that delivers the start facts, and keep it. Raises the reason of the loss."""
         while True:
             self._deadline = None
             try:
-                return await self._insistent()
+                return await self._visit_with_retries()
             except TransportError as error:
-                if self.ready.is_set() or self._leaving or len(self._ways) == 1:
+                if self.ready.is_set() or self._leaving or len(self._transports) == 1:
                     raise
                 self._lost(error)
-                del self._ways[0]
-                self._asked = False
+                del self._transports[0]
+                self._facts_requested = False
 
-    async def _insistent(self) -> None:
-        """Visit; one that a busy sshd turns away at the start is tried again while there is time."""
-        pauses, refused = growing(FIRST_BUSY, LONGEST_BUSY), None
+    async def _visit_with_retries(self) -> None:
+        """Visit the host; before the start facts, retry a busy sshd within the timeout."""
+        pauses, refused = growing_pauses(FIRST_BUSY, LONGEST_BUSY), None
         while True:
             try:
                 return await self._visit()
@@ -134,27 +137,27 @@ class HostStream:
                 refused = error
                 self._event("busy", reason=str(error))
             except TimedOut:
-                if refused is None or self._asked:
+                if refused is None or self._facts_requested:
                     raise
-                raise refused from None  # too little time was left for this try: the answer before it stands
+                raise refused from None  # too little time was left for this attempt: keep the previous reason
             await asyncio.sleep(pause)
 
-    def _started(self) -> None:
-        """The start facts are in, or will not come in time; said once."""
+    def _set_ready(self) -> None:
+        """Report once that the start facts have arrived or will not arrive in time."""
         if self.ready.is_set():
             return
         self.ready.set()
         if self.share.progress:
-            self.share.progress.done(self._latest.record("start", self._status, self.reason))
+            self.share.progress.done(self._latest.result("start", self._status, self.reason))
 
     def _lost(self, error: TransportError) -> None:
         self.state, self.reason, self._status = "lost", str(error), error.status
-        self._event("lost", reason=self.reason, status=error.status, method=self._ways[0].name)
+        self._event("lost", reason=self.reason, status=error.status, method=self._transports[0].name)
 
     async def _visit(self) -> None:
-        """One connection, from login to loss. Raises why it ended."""
-        transport = self._ways[0]
-        session = Session(self.host, transport, self.share.plan, self._heard)
+        """One connection, from login to loss. Raises the reason of the loss."""
+        transport = self._transports[0]
+        session = Session(self.host, transport, self.share.plan, self._forward, self._meter)
         self._latest = session.visit
         within = f"within {self.share.timeout:g} s"
         async with contextlib.AsyncExitStack() as stack:
@@ -166,54 +169,54 @@ class HostStream:
             self._event("connected", hello=session.visit.hello, method=transport.name)
             async with _limit(self._until, f"the start facts were not finished {within}"):
                 await self._clock(session, 2 * CLOCK_PINGS)
-                if not self._asked:
-                    self._asked = True  # once: a source that hangs must not keep the host from being sampled
+                if not self._facts_requested:
+                    self._facts_requested = True  # once: a source that hangs must not prevent sampling for ever
                     await session.read_all("start")
             if self.share.interval_ns:
                 await session.sample(self.share.interval_ns)
             self._session, self.state, self.reason, self._status = session, "sampling", "", "complete"
-            self._started()
-            beside = [asyncio.create_task(work) for work in (self._watch(session), self._measure(session))]
-            gone = asyncio.create_task(session.lasting())
-            for task in (*beside, gone):
+            self._set_ready()
+            work = (self._watch_silence(session), self._measure_clock(session), session.wait_for_loss())
+            tasks = [asyncio.create_task(each) for each in work]
+            for task in tasks:
                 stack.callback(task.cancel)
-            done, _ = await asyncio.wait([*beside, gone], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
 
     @property
     def _until(self) -> float:
-        """When the time of login and start facts together is up; it begins to run when it is first asked for."""
+        """The deadline for login and start facts together; the timeout starts at the first access."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self.share.timeout
         return self._deadline
 
     @property
     def _silence(self) -> float:
-        """Seconds after which a host that said nothing at all is given up."""
+        """Seconds without any frame after which a host is lost."""
         return SILENCE + 2 * self.share.interval_ns / 1e9
 
-    async def _watch(self, session: Session) -> None:
-        """Notice silence."""
+    async def _watch_silence(self, session: Session) -> None:
+        """Raise `TimedOut` after too long without a frame."""
         while True:
             before = time.monotonic()
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_EVERY)
             now = time.monotonic()
             if now - before > self._silence / 2:
-                session.heard = now  # we were stopped ourselves; what the host said still waits
-            if now - session.heard > self._silence:
+                session.heard_at = now  # this process was suspended; frames of the host are still unread
+            if now - session.heard_at > self._silence:
                 raise TimedOut(f"silent for {self._silence:.0f} s")
 
-    async def _measure(self, session: Session) -> None:
-        """Measure the clock from time to time, and where nothing was heard for long: the host may have to be asked.
+    async def _measure_clock(self, session: Session) -> None:
+        """Measure the clock regularly, and after some silence: the stand-in sends frames only when pinged.
 
-        Pongs may be lost, or come late behind much else. That makes no host silent: it is asked anew.
+        Pongs may be lost, or late behind other frames. That does not make a host silent: the clock is measured again.
         """
         measured = time.monotonic()
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_EVERY)
             now = time.monotonic()
-            if now - measured > CLOCK_EVERY or now - max(measured, session.heard) > self._silence / 2:
+            if now - measured > CLOCK_EVERY or now - max(measured, session.heard_at) > self._silence / 2:
                 measured = now
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CLOCK_EVERY):
@@ -226,7 +229,7 @@ class HostStream:
         self._event("clock", offset_ns=clock.offset_ns, bound_ns=clock.bound_ns, round_trip_ns=clock.round_trip_ns)
         await session.correct(clock)
 
-    def _heard(self, arrived: int, frame: Frame) -> None:
+    def _forward(self, arrived: int, frame: Frame) -> None:
         self.share.sink.frame(self.share.number, arrived, frame)
 
     def _event(self, event: str, **more: object) -> None:
@@ -236,7 +239,7 @@ class HostStream:
 
 @contextlib.asynccontextmanager
 async def _limit(until: float, why: str) -> AsyncIterator[None]:
-    """A time limit, by the monotonic clock, whose excess is the host's failure."""
+    """A deadline on the monotonic clock; raises `TimedOut` with the reason."""
     try:
         async with asyncio.timeout_at(until):
             yield

@@ -1,4 +1,4 @@
-"""All hosts at once for as long as somebody looks: one stream per host, all into one sink."""
+"""All hosts for the length of a recording or a live view: one stream per host, all into one sink."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from rollbook.collect.file_limit import make_room
+from rollbook.collect.budget import Budget
+from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.gather import Progress
 from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
@@ -20,8 +21,8 @@ __all__ = ["Streams"]
 class Streams:
     """Use as `async with Streams(...)`; then `ready`, `mark`, and `end`.
 
-    `streams` are those of the hosts, in their order, until the end. The sink is told a host by its place; `progress` is
-    told of each host's start facts.
+    `streams` has one stream per host, in order, until the end. The sink gets the index of a host; `progress` is called
+    for each host's start facts. `budget` limits what each host may send; by default it follows from plan and interval.
     """
 
     def __init__(
@@ -36,23 +37,24 @@ class Streams:
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
         progress: Progress | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.sink, self.hosts, self.plan = sink, list(hosts), plan
         self.interval_ns, self.timeout, self.fanout = round(interval * 1e9), timeout, fanout
-        self.ways = [route, fallback] if fallback else [route]
+        self.routes = [route, fallback] if fallback else [route]
         self.streams: list[HostStream] = []
-        self._progress = progress
-        # The orders for agents under a launcher that nobody can talk to; `wait` is ended by a signal.
+        self._progress, self._budget = progress, budget or Budget.of(plan, interval)
+        # The orders for agents of a launcher that cannot connect back; a signal ends `wait`.
         sample = b"sample\t%d\n" % self.interval_ns if self.interval_ns else b""
         script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"
         self._launching = launching(hosts, route, script)
 
     async def __aenter__(self) -> Self:
-        make_room(len(self.hosts), launched(self.hosts, self.ways[0]))
+        raise_limit(len(self.hosts), launched(self.hosts, self.routes[0]))
         await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
-        shared = (self.plan, self.sink, self.interval_ns, self.timeout, logins, self._progress)
-        self.streams = [HostStream(Share(number, *shared), host, self.ways) for number, host in enumerate(self.hosts)]
+        shared = (self.plan, self.sink, self.interval_ns, self.timeout, logins, self._budget, self._progress)
+        self.streams = [HostStream(Share(number, *shared), host, self.routes) for number, host in enumerate(self.hosts)]
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -62,15 +64,15 @@ class Streams:
             await self._launching.__aexit__(None, None, None)
 
     async def ready(self) -> None:
-        """Wait until every host gave its start facts or failed to; bounded by the hosts' own time limits."""
+        """Wait until every host has sent its start facts or failed; bounded by the per-host timeout."""
         await asyncio.gather(*(stream.ready.wait() for stream in self.streams))
 
     async def mark(self, name: str) -> None:
-        """Have an extra sample taken on every host."""
+        """Take an extra sample on every host."""
         await asyncio.gather(*(stream.mark(name) for stream in self.streams))
 
     async def end(self, *, facts: bool, seconds: float | None = None) -> None:
-        """End all streams, with fresh end facts if wanted. One that was cancelled can be called again."""
+        """End all streams; with `facts`, read the end facts first. May be called again after it was cancelled."""
         limit = self.timeout if seconds is None else seconds
         await asyncio.gather(*(stream.end(facts=facts, seconds=limit) for stream in self.streams))
         self.streams = []

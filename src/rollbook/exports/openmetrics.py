@@ -43,7 +43,7 @@ def write_openmetrics(run: Record, path: Path) -> None:
 
 def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
     """The text of all families, in pieces."""
-    files = {name: path for name, path in run.series_files().items() if catalogue.known(name)}
+    files = {name: path for name, path in run.series_files().items() if catalogue.find(name)}
     notes = {name: about(connection, path.resolve()) for name, path in files.items()}
     tables = {name: _Table(connection, name, notes[name]) for name in files}
     for name, columns in families(notes).items():

@@ -1,4 +1,4 @@
-"""Who is asked: nodesets, host files, site groups, Slurm's node list, and which of them is this machine."""
+"""Host lists: nodesets, host files, groups of the site, Slurm's node list, and which host is this machine."""
 
 from rollbook.hosts.folding import fold, natural
 from rollbook.hosts.local import is_local

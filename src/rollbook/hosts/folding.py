@@ -1,7 +1,7 @@
-"""The other way round: many host names as one short nodeset, `node[01-16,20]`.
+"""Fold host names into one short nodeset, `node[01-16,20]`.
 
-The result can be given to `expand`, and to ClusterShell, pdsh and Slurm: it holds no steps, and both ends of a
-range are padded alike.
+`expand`, ClusterShell, pdsh and Slurm can read the result: it has no steps, and both ends of a range have the same
+padding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rollbook.hosts.nodeset import MAX_DIGITS
 
 __all__ = ["fold", "natural"]
 
-# A longer run of digits is no counter but part of an id, and stays text.
+# A longer run of digits is part of an id, not a counter, and stays text.
 _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{MAX_DIGITS}}})(?![0-9])")
 
 
@@ -23,10 +23,10 @@ def natural(name: str) -> tuple[str | tuple[int, str], ...]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Write host names as a nodeset, each once: by their text, numbers in natural order.
+    """Write host names as a nodeset, each once: sorted by text, numbers in natural order.
 
-    Names that differ only in numbers share a bracket. With several numbers, those are joined whose numbers further
-    right are the same set: r[1-2]n[1-4] where both racks have four, r1n[1-4],r2n[1-3] where they do not.
+    Names that differ only in one number share a bracket. Names with several numbers are joined if the numbers to the
+    right are the same set: r[1-2]n[1-4] if both racks have four hosts, r1n[1-4],r2n[1-3] if not.
     """
     by_shape: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for name in names:
@@ -36,7 +36,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _boxes(shape: Sequence[str], vectors: Collection[tuple[str, ...]]) -> Iterator[str]:
-    """Nodesets that together hold exactly `vectors`, put between the texts of `shape`."""
+    """Nodesets that together contain exactly `vectors`, inserted between the texts of `shape`."""
     if len(shape) == 1:
         yield shape[0]
         return

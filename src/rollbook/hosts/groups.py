@@ -1,7 +1,7 @@
 """Groups of the site: `@compute`, `@source:group`, resolved by ClusterShell's own program.
 
 `nodeset` (`cluset` where another package took that name) reads the site's groups.conf with its search path and its
-sources, which may be shell commands. A library of ours would not see them.
+sources, which may be shell commands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["members"]
 
 SECONDS = 10.0
 
-# A group's name ends up in the shell commands of its source: nothing that a shell could take for more than a name.
+# A group's name becomes part of the shell commands of its source: no character that a shell would interpret.
 _GROUP = re.compile(r"@[A-Za-z0-9_.:*?\[\],-]+")
 
 
@@ -29,13 +29,13 @@ def members(group: str) -> list[str]:
     if program is None:
         raise UsageError(f"{group} needs ClusterShell's nodeset or cluset; install it, or name the hosts")
     try:
-        listed = output_of([program, "-e", group], SECONDS)
+        output = output_of([program, "-e", group], SECONDS)
     except UsageError as error:
         raise UsageError(f"{group}: {error}; `nodeset -L` lists the groups of this site") from error
-    # To nodeset 1.9 an unknown group is not an error but an empty line.
-    if not listed.strip():
+    # nodeset 1.9 prints an empty line for an unknown group.
+    if not output.strip():
         raise UsageError(f"{group} is unknown or empty; `nodeset -L` lists the groups of this site")
     try:
-        return expand(listed)
+        return expand(output)
     except HostListError as error:
-        raise UsageError(f"{group} holds what is no host: {error.why}") from error
+        raise UsageError(f"{group} has a member that is not a host name: {error.why}") from error

@@ -1,11 +1,11 @@
-"""Host files: plain lists, nodesets, and what Open MPI and MPICH read.
+"""Host files: plain lists, nodesets, and the formats of Open MPI and MPICH.
 
     # comment
     node1 node2
     node[03-16]:8                     MPICH: host:slots, and `user=` behind it
     root@node17 slots=4 max_slots=8   Open MPI
 
-Keywords hold for every host of their line. Groups of the site may be named; other files may not.
+Keywords apply to every host of their line. Groups of the site may be named; other files may not.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["MAX_BYTES", "read_hostfile"]
 
 MAX_BYTES = 16 * 1024 * 1024
 
-# Open MPI's lexer lets blanks stand around the '='. Anchored and possessive: a line may be as long as the file.
+# Open MPI allows blanks around the '='. Anchored and possessive, because a line may be as long as the file.
 _KEYWORD = re.compile(r"(?<![^\s,])([^\s=,]++)[ \t]*+=[ \t]*+([^\s,]*)")
 _SLOTS = {"slots", "cpu", "count"}
 _USER = {"user", "username", "user_name"}
-# How a launcher places its processes says nothing about who is asked.
+# How a launcher places its processes; it does not change which hosts are meant.
 _PLACEMENT = {f"max_{word}" for word in _SLOTS} | {f"{word}_max" for word in _SLOTS}
 _PLACEMENT |= {"binding", "boards", "cores", "cores_per_socket", "sockets", "sockets_per_board"}
 
@@ -50,7 +50,7 @@ def read_hostfile(path: str | os.PathLike[str]) -> Hosts:
         if len(hosts) > MAX_HOSTS:
             raise UsageError(f"{path}:{number}: more than {MAX_HOSTS:,} hosts in all")
     if not hosts:
-        raise UsageError(f"{path}: no host is named in it")
+        raise UsageError(f"{path}: it names no host")
     return hosts
 
 
@@ -61,7 +61,7 @@ def _text(path: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read host file {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES // 1024**2} MiB, which is no host file")
+        raise UsageError(f"{path}: larger than {MAX_BYTES // 1024**2} MiB, too large for a host file")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,7 +81,7 @@ def _read_line(line: str) -> Hosts:
             given[what] = found.start(), read(line, *found.span(2))
         elif key not in _PLACEMENT:
             raise HostListError(line, found.start(), f"unknown keyword {found[1]!a}; slots= and user= are read")
-    # Blanks in the place of the keywords keep every position where it was.
+    # Replaced by blanks, so that every position stays the same.
     hosts = read_list(_KEYWORD.sub(lambda found: " " * len(found[0]), line))
     for what, (position, value) in given.items():
         for name, host in hosts.items():

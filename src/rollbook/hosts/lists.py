@@ -1,11 +1,11 @@
-"""Host lists as typed: nodesets with users, slots and groups.
+"""Host lists as the user types them: nodesets with users, slots and groups.
 
-    root@node[1-4]:8    user and slots hold for all four
+    root@node[1-4]:8    user and slots apply to all four
     10.0.0.[1-9]        an address is a name like any other
     [fe80::1%eth0]:4    IPv6 with slots
     @gpu  @rack:r1      groups of the site
 
-Without slots an IPv6 address needs no brackets: of two colons or more, none is for slots.
+An IPv6 address without slots needs no brackets: with two or more colons, none of them separates slots.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _resolve(text: str, term: Term) -> Hosts:
 
 
 def user_of(text: str, start: int, end: int) -> str:
-    """The user name between `start` and `end`; never something a program could take for an option."""
+    """The user name between `start` and `end`; it never looks like an option."""
     found = _USER.match(text, start, end)
     if found is None or found.end() < end:
         raise HostListError(text, found.end() if found else start, "not a user name")
@@ -66,7 +66,7 @@ def slots_of(text: str, start: int, end: int) -> int:
 
 
 def _slots_colon(text: str, start: int, end: int) -> int | None:
-    """Where the colon before the slots is: behind a bracketed address, or the only one outside brackets."""
+    """The position of the colon before the slots: after a bracketed address, or the only one outside brackets."""
     address = _BRACKETED_ADDRESS.match(text, start, end)
     if address:
         if address.end() < end and text[address.end()] != ":":

@@ -1,7 +1,7 @@
 """Which hosts are this machine.
 
-Only what the machine says of itself is read: its host name, /etc/hosts, the search domain, its addresses. No name
-is ever looked up: a resolver can hang, and a host that is not known here as local is simply reached as any other.
+Only local information is used: the host name, /etc/hosts, the search domain, the addresses. No name is looked up: a
+resolver can hang, and a host that is not recognised as local is reached like any other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Machine(NamedTuple):
     def is_called(self, name: str) -> bool:
         """Whether `name` is this machine: a name, a loopback address, or an address of its own."""
         name = name.lower().removesuffix(".")
-        # Most names of a large list are neither, and making an exception for each is slow.
+        # Most names of a large list are neither a local name nor an address, and an exception for each is slow.
         if name in self.names or not (name[:1].isdecimal() or ":" in name):
             return name in self.names
         try:
@@ -50,13 +50,13 @@ def is_local(name: str) -> bool:
 
 
 def mark_local(hosts: Iterable[Host]) -> list[Host]:
-    """The same hosts, each told whether it is this machine."""
+    """The same hosts, each marked whether it is this machine."""
     machine = read_machine()
     return [msgspec.structs.replace(host, local=machine.is_called(host.name)) for host in hosts]
 
 
 def read_machine(root: Path = Path("/"), hostname: str | None = None) -> Machine:
-    """Read what the machine below `root` says of itself."""
+    """The names and addresses of the machine whose file system is below `root`."""
     addresses = frozenset([*_ipv4(_read(root / "proc/net/fib_trie")), *_ipv6(_read(root / "proc/net/if_inet6"))])
     own = (socket.gethostname() if hostname is None else hostname).lower()
     names = {"localhost", own, own.partition(".")[0]}
@@ -64,10 +64,10 @@ def read_machine(root: Path = Path("/"), hostname: str | None = None) -> Machine
     domain = _search_domain(_read(root / "etc/resolv.conf"))
     if own and domain and "." not in own:
         names.add(f"{own}.{domain}")
-    known = Machine(frozenset(), addresses)
+    by_address = Machine(frozenset(), addresses)
     for line in _read(root / "etc/hosts").splitlines():
         address, *aliases = line.partition("#")[0].split() or [""]
-        if known.is_called(address):
+        if by_address.is_called(address):
             names.update(alias.lower().removesuffix(".") for alias in aliases)
     return Machine(frozenset(names - {""}), addresses)
 

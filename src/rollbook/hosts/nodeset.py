@@ -2,12 +2,11 @@
 
     node[01-16,20]      padding is kept: 01 and 1 are different hosts
     n[0-10/2]           every second one
-    r[1-2]n[01-04]-ib0  several dimensions, text in between and behind; the last one runs fastest
-    n[1-9]!n[3-4]       `,` or a blank adds, `!` takes away, `&` keeps what both have; from left to right
+    r[1-2]n[01-04]-ib0  several dimensions, text between and after them; the last one varies fastest
+    n[1-9]!n[3-4]       `,` or a blank adds, `!` removes, `&` keeps common hosts; from left to right
     fd00::[1-4]         also in IPv6 addresses; a single one may stand in brackets: [fe80::1%eth0]
 
-Whatever cannot be read is a `HostListError` that points at the character. Nothing is expanded before its size is
-known.
+Invalid text raises a `HostListError` that points at the character. Nothing is expanded before its size is checked.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ V = TypeVar("V")
 
 
 class Term(NamedTuple):
-    """One word of a list: where it stands, and how it joins what is before it (`,`, `!` or `&`)."""
+    """One word of a list: its position, and the operator before it (`,`, `!` or `&`)."""
 
     join: str
     start: int
@@ -47,7 +46,7 @@ class Term(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """`08-10`: the numbers, and how many digits each has at least."""
+    """`08-10`: the numbers, and the minimum number of digits."""
 
     numbers: range
     width: int
@@ -77,7 +76,7 @@ def combine(
 
 
 def terms(text: str) -> list[Term]:
-    """Cut a list at commas, blanks and operators that stand outside brackets."""
+    """Split a list at commas, blanks and operators outside brackets."""
     found: list[Term] = []
     join, position = ",", len(text) - len(text.lstrip(" \t\r\n"))
     if position == len(text):
@@ -104,7 +103,7 @@ def _misplaced(text: str, at: int) -> HostListError:
     if text[at] == "]":
         return HostListError(text, at, "no bracket is open here")
     if text[at] != "[":
-        return HostListError(text, at, f"no host stands before '{text[at]}'")
+        return HostListError(text, at, f"there is no host before '{text[at]}'")
     inner = text.find("[", at + 1)
     if inner >= 0 and "]" in text[at:]:
         return HostListError(text, inner, "brackets do not nest")
@@ -112,15 +111,15 @@ def _misplaced(text: str, at: int) -> HostListError:
 
 
 def names(text: str, start: int, end: int) -> list[str]:
-    """The host names of the one term that stands between `start` and `end`."""
-    # Long lists are mostly plain names: worth a short way.
+    """The host names of the term between `start` and `end`."""
+    # Long lists are mostly plain names: this shortcut is worth it.
     if _PLAIN.fullmatch(text, start, end):
         return [text[start:end]]
     alone = _ADDRESS.fullmatch(text, start, end)
     if alone:
         _check(text, alone.start(1), alone.end(1), _NOT_IN_ADDRESS)
         return [_address(alone[1], text, start)]
-    # A leading '-' would be read as an option by ssh and its like.
+    # ssh and similar programs would read a leading '-' as an option.
     if text[start] in "-.":
         raise HostListError(text, start, f"a host name cannot begin with '{text[start]}'")
     pieces = list(_PIECE.finditer(text, start, end))

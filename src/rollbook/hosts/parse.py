@@ -21,23 +21,23 @@ def parse_hosts(
     hostfiles: Sequence[str | os.PathLike[str]] = (),
     exclude: Sequence[str] = (),
 ) -> list[Host]:
-    """Hosts of all lists, then of all files, each once, less those in `exclude`; without any, this machine.
+    """Hosts of all lists, then of all files, each once, without those in `exclude`; if none is named, this machine.
 
-    A list that begins with `^` is the path of a host file, as pdsh has it. `exclude` goes by name: users and slots
-    in it are of no account. Raises `UsageError` for what cannot be read and when no host is left.
+    A list that begins with `^` is the path of a host file, as in pdsh. `exclude` compares names; users and slots in it
+    are ignored. Raises `UsageError` for text that cannot be read and if no host is left.
     """
-    asked: Hosts = {}
+    named: Hosts = {}
     for part in [*map(_read, hosts), *map(read_hostfile, hostfiles)]:
-        add_hosts(asked, part)
+        add_hosts(named, part)
     if not hosts and not hostfiles:
         machine = _this_machine()
-        asked = {machine.name: machine}
-    if len(asked) > MAX_HOSTS:
+        named = {machine.name: machine}
+    if len(named) > MAX_HOSTS:
         raise UsageError(f"more than {MAX_HOSTS:,} hosts in all")
     unwanted = {name for text in exclude for name in _read(text)}
-    kept = [host for name, host in asked.items() if name not in unwanted]
+    kept = [host for name, host in named.items() if name not in unwanted]
     if not kept:
-        raise UsageError("no host is left: all that were named are also taken away")
+        raise UsageError("all hosts were excluded")
     return mark_local(kept)
 
 
@@ -46,7 +46,7 @@ def _read(text: str) -> Hosts:
 
 
 def _this_machine() -> Host:
-    """This machine by its host name, where that is one; the kernel takes any bytes for it."""
+    """This machine by its host name, if that is a valid one; the kernel accepts any bytes."""
     name = socket.gethostname()
     try:
         return Host(name if expand(name) == [name] else "localhost")

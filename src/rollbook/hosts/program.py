@@ -1,4 +1,4 @@
-"""Programs of the site that know its hosts: run, bounded in time, nothing left behind."""
+"""Run a program of the site that lists hosts, with a timeout, without leaving processes behind."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["output_of"]
 
 
 def output_of(argv: Sequence[str], seconds: float) -> str:
-    """What the program writes to standard output; raises `UsageError` if it fails or takes longer."""
+    """The program's standard output; raises `UsageError` if it fails or exceeds the timeout."""
     try:
-        # Its own session, so that what it starts (group sources are shell commands) is killed with it.
+        # In its own session, so that its children (group sources are shell commands) are killed with it.
         program = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -29,13 +29,13 @@ def output_of(argv: Sequence[str], seconds: float) -> str:
         raise UsageError(f"cannot run {argv[0]}: {error.strerror}") from error
     with program:
         try:
-            output, complaint = program.communicate(timeout=seconds)
+            output, errors = program.communicate(timeout=seconds)
         except BaseException as error:
             os.killpg(program.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise UsageError(f"{argv[0]} gave no answer within {seconds:g} s") from error
             raise
     if program.returncode != 0:
-        said = complaint.strip().splitlines() or [f"exit status {program.returncode}"]
-        raise UsageError(f"{argv[0]} failed: {''.join(c if c.isprintable() else '?' for c in said[-1][:200])}")
+        lines = errors.strip().splitlines() or [f"exit status {program.returncode}"]
+        raise UsageError(f"{argv[0]} failed: {''.join(c if c.isprintable() else '?' for c in lines[-1][:200])}")
     return output

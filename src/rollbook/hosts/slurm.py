@@ -1,4 +1,4 @@
-"""The hosts of the Slurm job we run in."""
+"""The hosts of the Slurm job that this process runs in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 10.0
 
 
 def node_lists(environ: Mapping[str, str]) -> dict[str, str]:
-    """The node lists that `environ` tells of (srun(1)), by group in a heterogeneous job, else under an empty name."""
+    """The node lists in `environ` (srun(1)), by group in a heterogeneous job, else under an empty name."""
     size = environ.get("SLURM_HET_SIZE", "")
     if not size.isdecimal():
         return {"": environ[VARIABLE]} if environ.get(VARIABLE) else {}
@@ -27,7 +27,7 @@ def node_lists(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_slurm(environ: Mapping[str, str]) -> list[Host]:
-    """The nodes of the allocation that `environ` tells of; raises `UsageError` outside of one."""
+    """The nodes of the allocation in `environ`; raises `UsageError` outside of one."""
     lists = node_lists(environ)
     if not lists:
         raise UsageError(f"not inside a Slurm job: {VARIABLE} is not set")
@@ -35,7 +35,7 @@ def from_slurm(environ: Mapping[str, str]) -> list[Host]:
 
 
 def _expanded(nodelist: str) -> str:
-    """One name per line by `scontrol`, which knows every form of list; it may lack its configuration here."""
+    """One name per line by `scontrol`, which reads every form of list; unchanged if it cannot run here."""
     if shutil.which("scontrol"):
         try:
             return output_of(["scontrol", "show", "hostnames", nodelist], SECONDS)

@@ -1,29 +1,33 @@
-"""How the series of each host went, and its start and end facts, from what the journal has of it."""
+"""Start facts, end facts and series status of each host, from its journal."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
-from rollbook.journal.log import failure, frame_of
+from rollbook.journal.entries import frame_of
+from rollbook.journal.gaps import host_gaps, interval_of
 from rollbook.journal.samples import Segments
-from rollbook.journal.survey import HostLog, Survey
-from rollbook.protocol.beats import LONGEST_STEP, nearest_beat, shell_step
-from rollbook.protocol.readings import READABLE, parsed, read_frame
-from rollbook.protocol.visit import Phase, Visit, cost_of, said
+from rollbook.journal.state import failure_of
+from rollbook.journal.survey import HostJournal, Survey
+from rollbook.protocol.beats import nearest_beat
+from rollbook.protocol.readings import READABLE, parse_facts, read_frame
+from rollbook.protocol.visit import Phase, Visit, cost_of, parse_fields
 from rollbook.records.hosts import HostResult
-from rollbook.records.record import ClockJump, Gap, SeriesHost
+from rollbook.records.record import ClockJump, SeriesHost, SourceLoss
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.times import iso_time
 
-__all__ = ["clock_notes", "facts_of", "series_of"]
+__all__ = ["clock_notes", "describe_losses", "facts_of", "series_of"]
+
+MOST_NAMED = 3  # sources or clock steps in one line
 
 
-def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult, HostResult]:
-    """What the host was at the start, and at the end."""
+def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostResult, HostResult]:
+    """The results of a host at the start and at the end."""
     hello = host.hellos[0] if host.hellos else {}
     clocks = [point.clock for point in host.clock_points()]
     user, slots = (survey.begin.get(what, {}).get(host.name) for what in ("users", "slots"))
@@ -36,17 +40,17 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult
         assert frame is not None
         try:
             reading = read_frame(frame, survey.plan)
-        except Exception:  # noqa: BLE001 - whatever this host sent, it costs its reading and no other's
+        except Exception:  # noqa: BLE001 - whatever this host sent affects only this reading
             visit.lost += 1
             continue
         if visit.keep(reading):
-            host.refused += reading.status in READABLE and parsed(reading)[0] is None
+            host.refused += reading.status in READABLE and parse_facts(reading)[0] is None
             began.setdefault(reading.phase, []).append(frame.wall)
     status, reason = _loss(host)
     ended = dataclasses.replace(
         visit,
         hello=host.hellos[-1] if host.hellos else {},
-        goodbye=said(host.goodbye),
+        goodbye=parse_fields(host.goodbye),
         clock=clocks[-1] if clocks else None,
         lost=host.lost_frames + visit.lost,
     )
@@ -54,9 +58,9 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult
     found = []
     both: tuple[tuple[Visit, Phase], ...] = ((visit, "start"), (ended, "end"))
     for one, phase in both:
-        # A host that gave its facts before it was lost is not failed for them.
+        # A host that sent its facts before it was lost has not failed.
         complete = phase in began or not host.losses
-        record = one.record(phase, "complete" if complete else status, "" if complete else reason)
+        record = one.result(phase, "complete" if complete else status, "" if complete else reason)
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
@@ -69,10 +73,10 @@ def facts_of(survey: Survey, host: HostLog, files: Segments) -> tuple[HostResult
     return found[0], found[1]
 
 
-def series_of(survey: Survey, host: HostLog, start: HostResult) -> SeriesHost:
-    """How the sampling of one host went."""
+def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Sequence[SourceLoss] = ()) -> SeriesHost:
+    """The series status of one host; `sources` are the losses found while its tables were made."""
     times = _beats(host)
-    cost = cost_of(said(host.goodbye)) if host.goodbye else None
+    cost = cost_of(parse_fields(host.goodbye)) if host.goodbye else None
     found = SeriesHost(
         name=host.name,
         status="complete",
@@ -82,33 +86,57 @@ def series_of(survey: Survey, host: HostLog, start: HostResult) -> SeriesHost:
         clocks=host.clock_points(),
         clock_steps=[ClockJump(at, by) for at, by in host.timeline.steps],
         suspends=[ClockJump(at, by) for at, by in host.timeline.suspends],
+        sources=list(sources),
         cost=cost,
     )
     if not times:
         found.status, found.reason = _loss(host)
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
-    interval = _interval(survey, host)
-    found.late, found.missed = _off_beat(times, interval)
-    found.gaps = list(_gaps(survey, host))
+    interval = interval_of(survey, host)
+    found.late, found.missed = _off_beat([survey.clock.shown_at(ts) for ts in times], interval)
+    found.gaps = list(host_gaps(survey, host))
     cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
     if cost and cost.cpu_seconds is not None and cpus and life > 0:
         found.cpu_share = cost.cpu_seconds * 1e9 / life / cpus.logical_cpus
+    reasons = []
     if found.gaps:
         seconds = sum(gap.end_ns - gap.start_ns for gap in found.gaps) / 1e9
         why = ", ".join(dict.fromkeys(gap.why for gap in found.gaps))
-        found.status, found.reason = "partial", f"{seconds:.1f} s without samples: {why}"
+        reasons.append(f"{seconds:.1f} s without samples: {why}")
     elif not survey.ended:
-        found.status, found.reason = "partial", failure(survey.directory) or "the collector died; the samples end there"
+        reasons.append(failure_of(survey.directory) or "the collector died; the samples end there")
+    elif host.thinned:
+        reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: connection too slow")
     elif interval != survey.interval_ns:
-        found.status = "partial"
-        found.reason = f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds"
+        reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
+    if losses := describe_losses(sources):
+        reasons.append(losses)
+    if reasons:
+        found.status, found.reason = "partial", "; ".join(reasons)
     return found
 
 
-def clock_notes(series: Sequence[SeriesHost]) -> list[str]:
-    """What became of the hosts' clocks during the run, for people to read."""
+def describe_losses(sources: Sequence[SourceLoss]) -> str:
+    """The losses of a host's sources in one line, the largest first; empty if there are none that affect its status."""
+    found = sorted((one for one in sources if one.affected()), key=lambda one: -one.affected() / one.due)
+    parts = []
+    for one in found[:MOST_NAMED]:
+        losses = [loss for loss in one.losses if loss.kind != "missed"]
+        state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
+        kinds = ", ".join(loss.kind for loss in losses)
+        parts.append(f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})")
+    if len(found) > MOST_NAMED:
+        parts.append(f"{len(found) - MOST_NAMED} more sources")
+    return "; ".join(parts)
+
+
+def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump] = ()) -> list[str]:
+    """Steps of the hosts' and the collector's clocks during the run, and suspends."""
     notes = []
+    if collector:
+        steps = ", ".join(f"{step.by_ns / 1e9:+.3f} s" for step in collector[:MOST_NAMED])
+        notes.append(f"the collector's clock was set during the run, by {steps}; times are on its clock before that")
     if hosts := [host for host in series if host.clock_steps]:
         most = max(abs(step.by_ns) for host in hosts for step in host.clock_steps) / 1e9
         notes.append(f"clock set during the run, by up to {most:.3f} s, on {fold(host.name for host in hosts)}")
@@ -118,25 +146,19 @@ def clock_notes(series: Sequence[SeriesHost]) -> list[str]:
     return notes
 
 
-def _connected(survey: Survey, host: HostLog) -> int:
-    """Since when the agent that said goodbye was there: its facts cost something too, not its samples alone."""
+def _connected(survey: Survey, host: HostJournal) -> int:
+    """The time at which the last agent connected; the cost it reports includes that of its facts."""
     began = host.connections[-1] if host.connections else 0
     return host.times()[began] if 0 < began < len(host.places) else survey.started_ns
 
 
-def _interval(survey: Survey, host: HostLog) -> int:
-    """The nanoseconds between two samples of this host."""
-    shell = any(hello.get("kind") == "sh" for hello in host.hellos)
-    return round(shell_step(survey.interval_ns / 1e9) * 1e9) if shell else survey.interval_ns
-
-
-def _beats(host: HostLog) -> list[int]:
-    """When samples were taken; the frames that the stand-in sends for one sample count once."""
+def _beats(host: HostJournal) -> list[int]:
+    """The times of the samples; the frames that the stand-in sends for one sample count once."""
     return list(dict.fromkeys(host.times()))
 
 
 def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
-    """Beats of the collector's clock met late by more than a tenth of the interval, and not met at all."""
+    """The number of beats with a sample late by more than a tenth of the interval, and without a sample."""
     nearest: dict[int, int] = {}
     for ts in times:
         beat = nearest_beat(ts, interval)
@@ -145,46 +167,16 @@ def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
     return late, (max(nearest) - min(nearest)) // interval + 1 - len(nearest)
 
 
-def _gaps(survey: Survey, host: HostLog) -> Iterator[Gap]:
-    times, interval = host.times(), _interval(survey, host)
-    longest = LONGEST_STEP * interval
-    begins = set(host.connections)
-    for index in range(1, len(times)):
-        # A beat or two may be late or left out; one that is missing where the connection was lost was lost with it.
-        if times[index] - times[index - 1] <= (1.5 * interval if index in begins else longest):
-            continue
-        why = "no samples: the host was stopped or overloaded"
-        if index in begins:
-            boots = {host.boot_at(index - 1), host.boot_at(index)} - {""}
-            why = "rebooted" if len(boots) > 1 else "connection lost"
-        elif index in host.thinned:
-            why = "thinned out: the connection was too slow"
-        elif index in host.restarts:
-            why = "frames lost"
-        elif any(times[index - 1] <= at and at - by <= times[index] for at, by in host.timeline.suspends):
-            why = "the host was suspended"
-        yield Gap(times[index - 1], times[index], why)
-    # A host whose clock is off, and was not measured, must not tell when the others should have begun.
-    firsts = [other.times()[0] for other in survey.hosts if other.places]
-    first = max(survey.ready_ns, min((at for at in firsts if at >= survey.started_ns), default=times[0]))
-    if times[0] - first > longest:
-        yield Gap(first, times[0], "not connected yet")
-    lost = [loss for loss in host.losses if loss["at_ns"] > times[-1]]
-    end = survey.ended_ns if lost else survey.sampled_until
-    if end - times[-1] > longest:
-        yield Gap(times[-1], end, f"connection lost: {lost[0].get('reason', '')}" if lost else "no more samples")
-
-
-def _attempts(host: HostLog) -> list[str]:
-    """What failed before the data came: how a busy host turned us away, and each reason of other ways once."""
+def _attempts(host: HostJournal) -> list[str]:
+    """Failed attempts before data came: rejections by a busy host, and each reason of other transports once."""
     failed = [(str(loss.get("method", host.method)), str(loss.get("reason", ""))) for loss in host.losses]
     others = dict.fromkeys(f"{method}: {reason}" for method, reason in failed if method != host.method)
     return [*host.turned_away, *others]
 
 
-def _loss(host: HostLog) -> tuple[HostStatus, str]:
-    """What became of a host that gave nothing."""
+def _loss(host: HostJournal) -> tuple[HostStatus, str]:
+    """The status and reason of a host without data."""
     last = host.losses[-1] if host.losses else {}
     statuses: dict[str, HostStatus] = {status: status for status in get_args(HostStatus)}
-    reason = str(last.get("reason", "the recording ended before the host gave anything"))
+    reason = str(last.get("reason", "the recording ended before the host sent anything"))
     return statuses.get(str(last.get("status")), "failed"), reason

@@ -1,4 +1,4 @@
-"""The samples of one host out of a journal, in order of time."""
+"""The samples of one host from a journal, in order of time."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import os
 from collections.abc import Iterator
 
 from rollbook.errors import ProtocolError, RecordError
-from rollbook.journal.log import frame_of, segments
-from rollbook.journal.survey import HostLog, Survey
+from rollbook.journal.entries import frame_of, segment_files
+from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.readings import read_frame
 from rollbook.protocol.samples import Sample, Unpacker
 
-__all__ = ["HostSamples", "Segments"]
+__all__ = ["ALL", "HostSamples", "Segments"]
 
+ALL = -1
+"""In place of a source: a frame cannot be read at all, it may have had every source of the host."""
 MOST_OPEN = 64  # segments
+INFLATED, INFLATED_PER_FRAME = 256 << 20, 2 << 20
+"""Bytes of text that one host may send, at the start and for each of its frames. Deflate packs a thousand bytes into
+one, so that without a limit a host could fill hours of the collector's time with a few megabytes. The text of a large
+machine has less than 1 MiB at a beat."""
 
 
 class Segments:
-    """The segments of a journal, for reading single entries; few of them are open at a time."""
+    """The segments of a journal, for reading single entries; only some of them are open at a time."""
 
     def __init__(self, survey: Survey) -> None:
-        self._paths = segments(survey.directory)
+        self._paths = segment_files(survey.directory)
         self._fds: dict[int, int] = {}
 
     def payload(self, place: int, size: int) -> bytes:
@@ -42,23 +48,24 @@ class Segments:
 
 
 class HostSamples:
-    """Iterates over the samples of one host. `lost` counts those that could not be inflated, or had to wait.
+    """Iterates over the samples of one host.
 
-    `connection` is the number of the connection that the current sample came by.
+    `connection` is the number of the connection of the current sample. `undecodable` are samples that could not be
+    decoded since the list was last cleared: place of the source in the plan, or `ALL`, and time. Once the host has sent
+    more text than it may, `over_budget` is set and all later samples count as undecodable.
     """
 
-    def __init__(self, survey: Survey, host: HostLog, files: Segments) -> None:
+    def __init__(self, survey: Survey, host: HostJournal, files: Segments) -> None:
         self._host, self._files, self._plan = host, files, survey.plan
         self._unpacker = Unpacker(survey.plan)
+        self._unpacker.on_lost = lambda source, ts: self.undecodable.append((source, ts))
         self.connection = 0
-
-    @property
-    def lost(self) -> int:
-        """How many samples there is nothing of."""
-        return self._unpacker.lost
+        self.over_budget = False
+        self.undecodable: list[tuple[int, int]] = []
 
     def __iter__(self) -> Iterator[Sample]:
         host, unpacker = self._host, self._unpacker
+        budget = INFLATED + INFLATED_PER_FRAME * len(host.places)
         begins = iter([*host.connections, len(host.places)])
         begin = next(begins)
         for index, (place, size, ts) in enumerate(zip(host.places, host.sizes, host.times(), strict=True)):
@@ -67,15 +74,21 @@ class HostSamples:
                 unpacker.restart()
             if index in host.restarts:
                 unpacker.restart()
+            if self.over_budget:
+                self.undecodable.append((ALL, ts))
+                continue
             frame = frame_of(self._files.payload(place, size))
             assert frame is not None
             try:
                 if frame.kind == "S":
                     yield from unpacker.beat(frame.payload, ts, frame.mono)
+                    self.over_budget = unpacker.inflated > budget
                 else:
                     reading = read_frame(frame, self._plan)
                     number = self._plan.sources.index(reading.source)
-                    yield Sample(number, ts, frame.mono, reading.raw)
+                    # The stand-in may send a status without pages.
+                    body = reading.raw or f"{reading.status} 0 {reading.source.name}\n".encode()
+                    yield Sample(number, ts, frame.mono, body)
             except ProtocolError:
-                unpacker.lost += 1
+                self.undecodable.append((ALL, ts))
                 unpacker.restart()

@@ -1,6 +1,6 @@
-"""One pass over a journal: where each host's samples lie, when they were taken, and how the run went.
+"""One pass over a journal: the position and time of each host's samples, and the events of the run.
 
-The pass checks every entry, and keeps twenty bytes of each sample; their content is read later, host by host.
+The pass checks every entry and keeps 24 bytes of each sample; the content is read later, host by host.
 """
 
 from __future__ import annotations
@@ -8,36 +8,57 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import zlib
 from array import array
 from pathlib import Path
 from typing import Any
 
-from rollbook.errors import RecordError
-from rollbook.journal.clocks import Timeline
-from rollbook.journal.log import RUN, Entry, read
+from rollbook.errors import ProtocolError, RecordError
+from rollbook.journal.clocks import CollectorClock, Timeline
+from rollbook.journal.entries import RUN, Entry
+from rollbook.journal.reader import Reader
 from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
+from rollbook.protocol.readings import read_header
 from rollbook.records.hosts import Clock
 from rollbook.records.record import ClockPoint, Phase
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
 
-__all__ = ["HostLog", "Survey", "survey"]
+__all__ = ["HostJournal", "Survey", "survey"]
 
-MOST_READINGS = 4096  # of facts, per host: a host that repeats itself must not fill our memory
-MOST_CLOCKS = 480  # measurements of a host's clock that are told one by one: four hours of them
+MOST_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
+MOST_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
+
+
+class Repeats:
+    """Detects entries that are in the journal twice, because a region of a segment was duplicated.
+
+    Entries arrive in order, so only one that is not later than the one before it can be a repetition. Its checksum,
+    which covers the time of arrival and the content, is then looked up among all before it: four bytes each.
+    """
+
+    def __init__(self) -> None:
+        self._arrived, self._checksums = -1, array("I")
+
+    def has(self, entry: Entry) -> bool:
+        """Whether this entry came before; adds it if not."""
+        if entry.arrived_ns <= self._arrived and entry.crc in self._checksums:
+            return True
+        self._arrived = entry.arrived_ns
+        self._checksums.append(entry.crc)
+        return False
 
 
 @dataclasses.dataclass
-class HostLog:
-    """What the journal has of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
+class HostJournal:
+    """The journal of one host. `places`, `sizes` and `walls` have an item for each frame with samples.
 
-    `restarts` are the samples before which frames are missing, `connections` those that come first on a connection:
-    deflate streams begin anew at both. `boot_ids` has an item for each connection, "" where the greeting failed.
-    `thinned` are samples before which the agent left out some. `clocks` has four numbers for each measurement of its
-    clock: when, offset, bound, round trip. `refused` counts the readings of facts whose text is here alone, because
-    nothing could be made of it; known when facts have been read.
+    `restarts` are the indices of samples before which frames are missing, `connections` those of the first sample of a
+    connection: deflate streams restart at both. `boot_ids` has an item for each connection, "" if the hello is damaged.
+    `thinned` are samples before which the agent left out some. `missing_at_end` counts the frames that are missing
+    after the last sample. `clocks` has four numbers for each measurement of its clock: time, offset, bound, round trip.
+    `refused` counts readings of facts that the parser rejected, so that only the journal has their text; it is set when
+    facts have been read.
     """
 
     name: str
@@ -60,18 +81,20 @@ class HostLog:
     refused: int = 0
     _greeted: bool = False
     _seq: int = -1
-    _missing: int | None = None  # frames before the next sample; None where it follows the last one
+    _missing: int | None = None  # frames before the next sample; None if no frame is missing
     _round: tuple[int, int] = (-1, 0)
     _times: array[int] | None = None
+    _frames: Repeats = dataclasses.field(default_factory=Repeats)
+    _events: Repeats = dataclasses.field(default_factory=Repeats)
 
     def times(self) -> array[int]:
-        """When the samples were taken, on the collector's clock; to be asked when all have been read."""
+        """The times of the samples on the collector's clock; call it after the whole journal was read."""
         if self._times is None:
             self._times = self.timeline.times(self.walls, self.connections)
         return self._times
 
     def clock_points(self) -> list[ClockPoint]:
-        """The measurements of its clock; of a long run the first, the last, and of neighbours the one known best."""
+        """The measurements of its clock; of a long run the first, the last and the most precise ones between."""
         points = [
             ClockPoint(at_ns, Clock(offset, bound, round_trip))
             for at_ns, offset, bound, round_trip in zip(*[iter(self.clocks)] * 4, strict=True)
@@ -84,23 +107,32 @@ class HostLog:
 
     @property
     def boots(self) -> list[str]:
-        """The boot ids of the connections, repeated ones once."""
+        """The distinct boot ids of the connections."""
         return [boot_id for boot_id in dict.fromkeys(self.boot_ids) if boot_id]
 
     def boot_at(self, index: int) -> str:
-        """The boot id of the connection that a sample came by; "" where it is not known."""
+        """The boot id of the connection of a sample; "" if unknown."""
         number = bisect.bisect_right(self.connections, index)
         return self.boot_ids[number - 1] if number else ""
 
-    def event(self, event: dict[str, Any], at_ns: int) -> None:
-        """Take what the collector noted about this host."""
+    @property
+    def missing_at_end(self) -> int:
+        """The number of frames that are missing after the last sample of the last connection."""
+        return self._missing or 0
+
+    def is_repeated(self, entry: Entry) -> bool:
+        """Whether the journal has this entry twice; every entry must be asked for once, in order."""
+        return (self._events if entry.payload[:1] == b"J" else self._frames).has(entry)
+
+    def event(self, event: dict[str, Any], at_ns: int, clock: CollectorClock) -> None:
+        """Add an event of the collector about this host; `at_ns` is on the steady clock of the collector."""
         match event.get("event"):
             case "clock":
-                offset = int(event["offset_ns"])
+                offset = clock.steady(int(event["offset_ns"]))
                 if self.timeline.measured(at_ns, offset):
                     self.clocks.extend((at_ns, offset, int(event["bound_ns"]), int(event["round_trip_ns"])))
             case "connected":
-                if not self._greeted:  # its hello is damaged
+                if not self._greeted:  # the hello frame is damaged
                     self._connect()
                 self.hellos.append({str(name): str(value) for name, value in event["hello"].items()})
                 self.boot_ids[-1] = self.hellos[-1].get("boot_id", "")
@@ -110,18 +142,18 @@ class HostLog:
             case "lost":
                 self.losses.append({**event, "at_ns": at_ns})
 
-    def frame(self, frame: Frame, entry: Entry, plan: Plan) -> None:
-        """Take a frame of this host."""
+    def frame(self, frame: Frame, entry: Entry, arrived_ns: int, plan: Plan) -> None:
+        """Add a frame of this host; `arrived_ns` is on the steady clock of the collector."""
         if frame.mono | frame.wall > LATEST:
             return
         if frame.kind == "H":
             self._connect()
             self._greeted = True
-        steady = self.timeline.steady(frame.mono, frame.wall, entry.arrived_ns)
+        steady = self.timeline.steady(frame.mono, frame.wall, arrived_ns)
         place, size = entry.segment << 32 | entry.offset, len(entry.payload)
         self._follow(frame)
         if frame.kind == "S":
-            # Its deflate streams need every sample before it; any frame that is missing may have been one.
+            # Its deflate streams need every sample before it; any missing frame may have been one.
             if self._missing is not None:
                 self.restarts.add(len(self.places))
                 self.lost_frames += self._missing
@@ -134,7 +166,7 @@ class HostLog:
         elif frame.kind in "RZ":
             number, phase = _header(frame)
             if phase == "sample" and number < len(plan.sources):
-                # The stand-in sends a frame for each source; they are one sample, taken when the first was.
+                # The stand-in sends a frame for each source; all have the time of the first.
                 last, taken = self._round
                 taken = steady if number <= last or last < 0 else taken
                 self._round = (number, taken)
@@ -143,9 +175,9 @@ class HostLog:
                 self.readings.append((place, size))
 
     def _follow(self, frame: Frame) -> None:
-        """Note what is missing before a frame, of whatever kind, until a sample has to know."""
+        """Count the frames that are missing before a frame of any kind, for the next sample."""
         if frame.seq <= self._seq and frame.kind != "S":
-            return  # it was missing, and was sent once more
+            return  # it was missing and was sent again
         if self._seq >= 0 and frame.seq != self._seq + 1:
             self._missing = (self._missing or 0) + max(0, frame.seq - self._seq - 1)
         self._seq = frame.seq
@@ -164,16 +196,17 @@ class HostLog:
 
 @dataclasses.dataclass
 class Survey:
-    """What a journal holds. `command` is the wrapped command as far as it came: started_ns, ended_ns, code.
+    """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as it ran.
 
-    `ended` says whether the recorder came to its own end, `end_facts` whether facts were wanted there (None: nobody
-    said); `ready_ns` is when every host had given its start facts or failed to; `damaged` counts entries that could
-    not be read.
+    `ended` says whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
+    `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries,
+    `repeated` those that are in the journal twice. Times are on the collector's clock as it ran at the start; `clock`
+    has its steps.
     """
 
     directory: Path
     begin: dict[str, Any]
-    hosts: list[HostLog]
+    hosts: list[HostJournal]
     started_ns: int
     ended_ns: int
     marks: list[tuple[int, str]] = dataclasses.field(default_factory=list)
@@ -182,9 +215,11 @@ class Survey:
     end_facts: bool | None = None
     ready_ns: int = 0
     damaged: int = 0
+    repeated: int = 0
+    clock: CollectorClock = dataclasses.field(default_factory=CollectorClock)
 
     def event(self, event: dict[str, Any], at_ns: int) -> None:
-        """Take what the collector noted about the run."""
+        """Add an event of the collector about the run."""
         match event.get("event"):
             case "phase":
                 self.marks.append((at_ns, str(event.get("name", ""))))
@@ -204,9 +239,15 @@ class Survey:
         edges = [at for at, _ in self.marks[1:]] + [self.ended_ns]
         return [Phase(name, at, end) for (at, name), end in zip(self.marks, edges, strict=False)]
 
-    @property
+    @functools.cached_property
+    def sampled_from(self) -> int | None:
+        """The time of the first sample of any host, with the same exception as for the last; None without samples."""
+        firsts = [host.times()[0] for host in self.hosts if host.places]
+        return min((first for first in firsts if first >= self.started_ns), default=None)
+
+    @functools.cached_property
     def sampled_until(self) -> int:
-        """When sampling ended for the hosts that were there to the end; a clock that is off and unknown has no say."""
+        """The time of the last sample of any host; hosts whose clock is wrong and was not measured do not count."""
         lasts = [host.times()[-1] for host in self.hosts if host.places]
         return max((last for last in lasts if last <= self.ended_ns), default=self.ended_ns)
 
@@ -217,42 +258,49 @@ class Survey:
 
     @property
     def interval_ns(self) -> int:
-        """The interval asked for; 0 where nothing was sampled."""
+        """The requested interval; 0 if nothing was sampled."""
         return int(self.begin.get("interval_ns") or 0)
 
 
 def plan_of(begin: dict[str, Any]) -> Plan:
-    """The plan that a `begin` event names; a source that this version does not know has a place in it but no data."""
+    """The plan of a `begin` event; a source that this version does not have keeps its place, without data."""
     return Plan(
         tuple(
-            catalogue.known(name) or Source((), lambda _: None, None, limit=LARGEST, name=name)
+            catalogue.find(name) or Source((), lambda _: None, None, limit=LARGEST, name=name)
             for name in begin["sources"]
         )
     )
 
 
 def survey(directory: Path) -> Survey:
-    """Read all of a journal once; raises `RecordError` where there is none."""
+    """Read a whole journal once; raises `RecordError` if it cannot be read."""
     begin, at_ns = _begin(directory)
     began = int(begin.get("started_ns", at_ns))
-    found = Survey(directory, begin, [HostLog(str(name)) for name in begin["hosts"]], began, began)
-    reader, plan = read(directory), found.plan
+    found = Survey(directory, begin, [HostJournal(str(name)) for name in begin["hosts"]], began, began)
+    reader, plan, clock, run = Reader(directory), found.plan, found.clock, Repeats()
     for entry in reader:
+        host = found.hosts[entry.host] if entry.host < len(found.hosts) else None
+        if host.is_repeated(entry) if host else entry.host == RUN and run.has(entry):
+            found.repeated += 1
+            continue
         event = entry.event
-        found.ended_ns = max(found.ended_ns, entry.arrived_ns)
+        if event is not None and isinstance(boot_ns := event.get("boot_ns"), int):
+            clock.observe(entry.arrived_ns, boot_ns)
+        at_ns = clock.steady(entry.arrived_ns)
+        found.ended_ns = max(found.ended_ns, at_ns)
         if event is not None and entry.host == RUN:
-            found.event(event, entry.arrived_ns)
-        elif event is not None and entry.host < len(found.hosts):
-            found.hosts[entry.host].event(event, entry.arrived_ns)
-        elif entry.host < len(found.hosts) and (frame := entry.frame) is not None:
-            found.hosts[entry.host].frame(frame, entry, plan)
+            found.event(event, at_ns)
+        elif event is not None and host is not None:
+            host.event(event, at_ns, clock)
+        elif host is not None and (frame := entry.frame) is not None:
+            host.frame(frame, entry, at_ns, plan)
     found.damaged = reader.damaged
     return found
 
 
 def _begin(directory: Path) -> tuple[dict[str, Any], int]:
-    """The first `begin` that can be read, and when it was written; without one, host numbers mean nothing."""
-    for entry in read(directory):
+    """The first readable `begin` event and its time; without one, host numbers have no meaning."""
+    for entry in Reader(directory):
         event = entry.event
         if event is not None and event.get("event") == "begin":
             return event, entry.arrived_ns
@@ -260,14 +308,9 @@ def _begin(directory: Path) -> tuple[dict[str, Any], int]:
 
 
 def _header(frame: Frame) -> tuple[int, str]:
-    """Source number and phase of a reading, from its first bytes."""
-    head = frame.payload[:80]
-    if frame.kind == "Z":
-        try:
-            head = zlib.decompressobj().decompress(frame.payload, 80)
-        except zlib.error:
-            return 0, ""
-    words = head.split(b" ", 2)
-    if len(words) < 3 or not words[0].isdigit() or len(words[0]) > 9:
+    """Source and phase of a reading; an empty phase if its header is malformed."""
+    try:
+        header = read_header(frame)
+    except ProtocolError:
         return 0, ""
-    return int(words[0]), words[1].decode("ascii", "replace")
+    return header.source, header.phase

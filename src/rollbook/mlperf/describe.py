@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.mlperf.node import Entry, Roles, deployment_of, node_of
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.sources.mountinfo import MountInfo
@@ -78,9 +78,9 @@ def _schema() -> _Schema:
     return msgspec.toml.decode(text, type=_Schema)
 
 
-def draft(run: Subject, product: Subject | None = None) -> Tree:
+def draft(run: RunData, product: RunData | None = None) -> Tree:
     """The whole description as far as the record of a run tells it, and one of the storage's own nodes."""
-    hosts = run.telling
+    hosts = run.hosts_with_data
     deployment = deployment_of(hosts[0]) if hosts else Entry(None, "ask")
     roles = roles_of(run.path)
     found: dict[str, Any] = {**_storage(run), "deployment": deployment}
@@ -90,7 +90,9 @@ def draft(run: Subject, product: Subject | None = None) -> Tree:
     found["clients"] = _grouped("client", [node_of(host, roles) for host in hosts], where)
     if product is not None:
         used = roles_of(product.path)
-        found["product_nodes"] = _grouped("storage node", [node_of(host, used) for host in product.telling], where)
+        found["product_nodes"] = _grouped(
+            "storage node", [node_of(host, used) for host in product.hosts_with_data], where
+        )
     return {"system_under_test": _nested(_schema().field, found, where)}
 
 
@@ -125,7 +127,7 @@ def _nested(fields: Sequence[Field], found: dict[str, Any], deployment: str) -> 
     return tree
 
 
-def _storage(run: Subject) -> dict[str, Entry]:
+def _storage(run: RunData) -> dict[str, Entry]:
     """What the mounts suggest of the storage; the largest shared file system is taken for the one that was tested."""
     sizes = {(host.name, space.mount_point): space.total_bytes for host, space in run.each(Space)}
     shared = [

@@ -67,18 +67,19 @@ class _Collector(ClusterCollectorInterface):
 
     def collect(self, hosts: Sequence[str] | None = None, timeout: float | None = None) -> CollectionResult:
         """Collect from these hosts, or from those of the constructor."""
-        return self._collected(hosts or self.hosts, self.method, timeout or self.timeout)
+        return self._collected(hosts or self.hosts, self.method, timeout or self.timeout, **self._options)
 
     def collect_local(self) -> CollectionResult:
         """Collect from this machine, without any network."""
-        return self._collected(["localhost"], "local", self.timeout)
+        options = {"python": self._options["python"]} if "python" in self._options else {}
+        return self._collected(["localhost"], "local", self.timeout, **options)
 
     def get_collection_method(self) -> str:
         """The word used in records."""
         return self.method
 
-    def _collected(self, hosts: Sequence[str], via: str, timeout: float) -> CollectionResult:
-        records = snapshot(hosts, via=via, timeout=timeout, fanout=self._fanout, **self._options).hosts
+    def _collected(self, hosts: Sequence[str], via: str, timeout: float, **options: Any) -> CollectionResult:
+        records = snapshot(hosts, via=via, timeout=timeout, fanout=self._fanout, **options).hosts
         gave = [record for record in records if record.gave_data]
         return CollectionResult(
             success=bool(gave),
@@ -108,7 +109,7 @@ class SSHClusterCollector(_Collector):
 
     def collect(self, hosts: Sequence[str] | None = None, timeout: float | None = None) -> CollectionResult:
         """Collect from the hosts; this machine is asked without a login."""
-        return self._collected(hosts or self.hosts, "auto", timeout or self.timeout)
+        return self._collected(hosts or self.hosts, "auto", timeout or self.timeout, **self._options)
 
     def is_available(self) -> bool:
         """Whether there is an ssh client."""
@@ -138,7 +139,9 @@ class MPIClusterCollector(_Collector):
     ) -> None:
         if not hosts:
             raise ValueError("no host is named")
-        own = {"mpi_bin": mpi_bin, "allow_run_as_root": allow_run_as_root, "ssh_user": ssh_username}
+        own: dict[str, Any] = {"mpi_bin": mpi_bin, "allow_run_as_root": allow_run_as_root}
+        if options.get("fallback") == "ssh":  # the launcher itself logs in as its own configuration says
+            own["ssh_user"] = ssh_username
         super().__init__(hosts, timeout_seconds, len(hosts), **own, **options)
         self.mpi_bin, self.logger, self.results_dir = mpi_bin, logger, results_dir
         del shared_staging_dir, shared_tmp_dir

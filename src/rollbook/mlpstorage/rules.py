@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.engine import ask
-from rollbook.checks.mlperf import GIB, Issue, Validation, looked_at, verdict
-from rollbook.checks.rules import written
+from rollbook.checks.engine import evaluate
+from rollbook.checks.mlperf import GIB, Issue, Validation, is_measured, verdict
+from rollbook.checks.rules import module_rules
 from rollbook.checks.rules.mlperf_minimum_memory import too_small
-from rollbook.checks.subject import MINIMUM_HOST_MEMORY_GB, Subject
+from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
 from rollbook.mlpstorage.results import BenchmarkRun
 from rollbook.records.record import Record, RecordHosts
 
@@ -69,7 +69,7 @@ class ClusterValidationRulesChecker(RulesChecker):
         """The hosts were looked at, not only declared."""
         system = self.benchmark_run.system_info
         method = system.collection_method if system else "unknown"
-        if not looked_at(method):
+        if not is_measured({"collection_method": method}):
             message = f"Cluster info comes from {method}, not from the hosts"
             self.issues.append(Issue(Validation.OPEN, message, "collection_method", "mpi", method, "info"))
 
@@ -86,10 +86,10 @@ class BenchmarkRulesChecker(RulesChecker):
         run = self.benchmark_run
         whole = run.directory is not None and (run.directory / "hosts.json").exists()
         hosts = Record.open(run.directory).hosts if whole and run.directory else RecordHosts(started_ns=0, ended_ns=0)
-        subject = Subject(hosts, metadata=run.metadata, path=run.directory)
-        for rule in written():
+        subject = RunData(hosts, metadata=run.metadata, path=run.directory)
+        for rule in module_rules():
             if rule.id.startswith("mlperf-") and (whole or rule.id in WITHOUT_HOSTS):
-                for finding in ask(rule, subject).findings:
+                for finding in evaluate(rule, subject).findings:
                     self.issues.append(msgspec.convert(finding.evidence["issue"], Issue))
 
 
@@ -104,7 +104,9 @@ class BenchmarkVerifier:
         """Those that apply: the run's always, the cluster's where there are several hosts or not all were looked at."""
         system = self.benchmark_run.system_info
         found: list[RulesChecker] = [BenchmarkRulesChecker(self.benchmark_run, self.logger)]
-        if system is not None and (system.num_hosts > 1 or not looked_at(system.collection_method)):
+        if system is not None and (
+            system.num_hosts > 1 or not is_measured({"collection_method": system.collection_method})
+        ):
             found.append(ClusterValidationRulesChecker(self.benchmark_run, self.logger))
         return found
 

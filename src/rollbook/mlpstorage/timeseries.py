@@ -14,20 +14,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.options import at_once
+from rollbook.api.options import check_fanout
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError
 from rollbook.files import temporary_directory
 from rollbook.hosts import Host, parse_hosts
 from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import HostLog, Survey, survey
+from rollbook.journal.survey import HostJournal, Survey, survey
 from rollbook.mlpstorage.shapes import SOURCES, sample_value
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import Reading
 from rollbook.records.timeseries import TimeSeriesData, TimeSeriesSample
 from rollbook.sources import catalogue
 from rollbook.times import iso_now, iso_time
-from rollbook.transports import Options, route
+from rollbook.transports.routing import Options, route
 
 __all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector"]
 
@@ -50,8 +50,8 @@ class MultiHostTimeSeriesCollector:
         **options: Any,
     ) -> None:
         self.hosts, self.interval, self.max_samples, self.logger = list(hosts), interval_seconds, max_samples, logger
-        self._options = Options(ssh_user=ssh_username, timeout=ssh_timeout, **options)
-        self._fanout = at_once(max_workers)
+        self._options = Options.of(ssh_user=ssh_username, timeout=ssh_timeout, **options)
+        self._fanout = check_fanout(max_workers)
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -161,7 +161,7 @@ class TimeSeriesCollector(MultiHostTimeSeriesCollector):
         super().__init__(["localhost"], interval_seconds, max_samples, logger=logger, via="local")
 
 
-def _samples(found: Survey, host: HostLog, files: Segments) -> Iterator[TimeSeriesSample]:
+def _samples(found: Survey, host: HostJournal, files: Segments) -> Iterator[TimeSeriesSample]:
     """The samples of a host, all sources of one beat together."""
     keys = {
         number: key

@@ -1,1 +1,1 @@
-"""What agent and collector say to each other: orders, frames, readings, samples."""
+"""The wire protocol between agent and collector: orders, frames, readings, samples."""

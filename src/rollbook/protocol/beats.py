@@ -1,4 +1,4 @@
-"""When samples are due: multiples of the interval on the collector's clock."""
+"""Beats, the times at which samples are due: multiples of the interval on the collector's clock."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ LONGEST_STEP = 2.5
 
 
 def nearest_beat(at_ns: int, interval_ns: int) -> int:
-    """The beat next to a time: a multiple of the interval on the collector's clock.
+    """The beat nearest to a time: a multiple of the interval on the collector's clock.
 
-    Whatever is counted in beats counts from one: the first sample may be that of an edge, between two.
+    Count beats from such a multiple, not from the first sample: that may be the sample of a mark, between two beats.
     """
     return (at_ns + interval_ns // 2) // interval_ns * interval_ns
 
 
 def shell_step(interval: float) -> float:
-    """The seconds between two samples of a host without Python: the stand-in takes whole ones, no fewer than asked."""
+    """The seconds between two samples of the shell stand-in: the interval, rounded up to whole seconds."""
     return float(math.ceil(interval))

@@ -1,10 +1,9 @@
-r"""Frames out of a byte stream: what an agent sent, told apart from whatever else came through the channel.
+r"""Decodes the frames of an agent from a byte stream that may contain other output.
 
-A frame is found by its marker and believed only when its checksum is right, so banners, shell noise and cut or
-damaged frames are passed over and counted, and the next good frame is found again. Two carriers may be mixed in
-one stream: binary frames (`\xffRB1`, length, CRC-32, …) and lines (`@rb1 TAG SEQ DATA`, the last one of a frame
-with `! TYPE MONO WALL SUM DATA`). Lines carry base64 with a CRC-32 (`z`) or, from the shell stand-in, hexadecimal
-with the checksum of POSIX `cksum` (`p`).
+A frame is found by its marker and accepted only if its checksum matches. Banners, shell noise and truncated or damaged
+frames are skipped and counted. One stream may mix two carriers: binary frames (`\xffRB1`, length, CRC-32, …) and lines
+(`@rb1 TAG SEQ DATA`, the last line of a frame with `! TYPE MONO WALL SUM DATA`). Lines carry base64 with a CRC-32 (`z`)
+or, from the shell stand-in, hexadecimal with the checksum of POSIX `cksum` (`p`).
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ MAGIC = b"\xffRB1"
 HEADER = struct.Struct(">4sIIcIQQ")
 LARGEST = 4 << 20
 MARKER = re.compile(rb"\xffRB1|@rb1 ")
-LINE = re.compile(rb"@rb1 ([^ ]{1,10}) (\d{1,10}) (.*)", re.DOTALL)  # a tag is a rank or a process number
+LINE = re.compile(rb"@rb1 ([^ ]{1,10}) (\d{1,10}) (.*)", re.DOTALL)  # a tag is a rank or a process id
 LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zp])([0-9a-f]{1,10}) ?([0-9A-Za-z+/=]*)")
 LONGEST_LINE = 2000
-MOST_TAGS = 4096  # an agent has one, its stand-in two
-MOST_SEQ = (1 << 32) - 1  # a binary frame holds no more
-LATEST = (1 << 62) - 1  # ns; no honest clock is past it, and sums with offsets still fit
-MISSING = 4096  # numbers of lost frames that are remembered
-MOST_NOISE = 1 << 20  # what a login may print
-MOST_WASTED = 4 * LARGEST  # summing that much takes a few hundredths of a second
+MOST_TAGS = 4096  # an agent has one, the stand-in two
+MOST_SEQ = (1 << 32) - 1  # the limit of a binary frame
+LATEST = (1 << 62) - 1  # ns; no correct clock is later, and sums with offsets still fit into 64 bits
+MOST_MISSING = 4096  # sequence numbers of lost frames that are remembered
+MOST_NOISE = 1 << 20  # bytes that a login may print
+MOST_WASTED = 4 * LARGEST  # bytes; their checksums take a few hundredths of a second
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One message of an agent: type letter, number, both clocks of the host in nanoseconds, content."""
+    """One message of an agent: type letter, sequence number, both clocks of the host in nanoseconds, payload."""
 
     kind: str
     seq: int
@@ -47,12 +46,12 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Decoder:
-    """Bytes in, frames out. Memory is bounded by the largest frame whatever the host sends.
+    """Bytes in, frames out. Memory is bounded by the largest frame, whatever the host sends.
 
-    `noise` counts bytes that belonged to no frame beyond those of good ones since, `head` keeps the first of them for
-    error messages, `damaged` counts frames that began but were cut or changed, `wasted` the bytes that were summed up
-    for them beyond those of good ones, and `lost` the numbers missing between good frames. `needs_shell` is set when
-    the host said that it has no Python.
+    `noise` counts bytes outside of frames, less the bytes of valid frames since; `head` keeps the first of them for
+    error messages. `damaged` counts frames with a wrong length or checksum; `wasted` the bytes read for their
+    checksums, less the bytes of valid frames since; `lost` the sequence numbers missing between valid frames.
+    `needs_shell` is set when the host reports that it has no Python.
     """
 
     def __init__(self) -> None:
@@ -61,23 +60,23 @@ class Decoder:
         self.head = b""
         self._buffer = bytearray()
         self._parts: dict[bytes, tuple[bytes, bytearray]] = {}
-        self._held = 0  # bytes in all parts
+        self._held = 0  # bytes in `_parts`
         self._seen: dict[str, int] = {}
         self._missing: set[tuple[str, int]] = set()
         self._ready: list[Frame] = []
 
     @property
-    def hopeless(self) -> bool:
-        """Whether so much was no frame that the host is not worth listening to.
+    def is_mostly_noise(self) -> bool:
+        """Whether the host sends so much outside of valid frames that it must be disconnected.
 
-        Good frames make up for it: over days even a line that loses little loses much.
+        Valid frames compensate for noise: over days, a channel with few errors collects many.
         """
         return self.noise > MOST_NOISE or self.wasted > MOST_WASTED
 
     def feed(self, data: bytes, *, end: bool = False) -> list[Frame]:
-        """Take bytes as they come; give the frames that are complete. `end` says that no more will come.
+        """Decode the next bytes; returns the frames that are complete. `end` says that no more bytes follow.
 
-        A host may claim large frames that are none faster than they can be summed: then the rest is left unread.
+        A host can announce false large frames faster than their checksums can be computed: then the rest is dropped.
         """
         self._buffer += data
         self._ready = []
@@ -92,8 +91,8 @@ class Decoder:
             if used:
                 del self._buffer[:used]
             else:
-                self._drop(1)  # past the marker that led nowhere; what follows may hold a good one
-        # A marker may be cut by the edge of what has come so far.
+                self._drop(1)  # skip the false marker; a valid frame may follow
+        # The next marker may be incomplete at the end of the buffer.
         self._drop(len(self._buffer) if end else max(0, len(self._buffer) - 4))
         return self._ready
 
@@ -104,10 +103,10 @@ class Decoder:
                 self.head += bytes(self._buffer[: min(count, 4096)])
             del self._buffer[:count]
 
-    def _give(self, frame: Frame) -> None:
-        """Hand a good frame on, count what is missing before it; one that was seen already is not given twice.
+    def _accept(self, frame: Frame) -> None:
+        """Output a valid frame and count what is missing before it; repeated frames are dropped.
 
-        An agent on a shared channel sends some frames once more at the end: what was missing is then given late.
+        An agent on a shared channel sends some frames a second time at the end: missing ones are then output late.
         """
         self.noise = max(0, self.noise - HEADER.size - len(frame.payload))
         self.wasted = max(0, self.wasted - len(frame.payload))
@@ -117,21 +116,21 @@ class Decoder:
         elif frame.seq > before:
             self.lost += frame.seq - before - 1
             self._seen[frame.tag] = frame.seq
-            if frame.tag and len(missing) < MISSING:
-                missing.update((frame.tag, seq) for seq in range(before + 1, min(frame.seq, before + MISSING)))
+            if frame.tag and len(missing) < MOST_MISSING:
+                missing.update((frame.tag, seq) for seq in range(before + 1, min(frame.seq, before + MOST_MISSING)))
             self._ready.append(frame)
         elif (frame.tag, frame.seq) in missing:
             missing.remove((frame.tag, frame.seq))
             self.lost -= 1
             self._ready.append(frame)
 
-    def _damage(self, summed: int = 0) -> int:
+    def _damage(self, wasted: int = 0) -> int:
         self.damaged += 1
-        self.wasted += summed
+        self.wasted += wasted
         return 0
 
     def _binary(self, *, end: bool) -> int | None:
-        """Try the start of the buffer as a binary frame: bytes used, none if it is not one, None to wait."""
+        """Decode a binary frame at the start of the buffer: bytes used, 0 if it is not one, None to wait for more."""
         if len(self._buffer) < HEADER.size:
             return self._damage() if end else None
         _, length, crc, kind, seq, mono, wall = HEADER.unpack_from(self._buffer)
@@ -144,11 +143,11 @@ class Decoder:
         rest = bytes(self._buffer[12 : HEADER.size])
         if zlib.crc32(payload, zlib.crc32(rest)) != crc:
             return self._damage(length)
-        self._give(Frame(kind.decode(), seq, mono, wall, payload))
+        self._accept(Frame(kind.decode(), seq, mono, wall, payload))
         return size
 
     def _line(self, *, end: bool) -> int | None:
-        """Try the start of the buffer as a line of a frame; the results are those of `_binary`."""
+        """Decode a line of a frame at the start of the buffer; returns the same as `_binary`."""
         newline = self._buffer.find(b"\n", 0, LONGEST_LINE)
         if newline < 0:
             return None if len(self._buffer) < LONGEST_LINE and not end else self._damage()
@@ -157,15 +156,15 @@ class Decoder:
             self.needs_shell = True
             return newline + 1
         found = LINE.fullmatch(line)
-        # Where a launcher cut a line, the next one may begin inside it: this one is lost, that one is not.
+        # If a launcher cut this line, the next one may start inside it: only this one is lost.
         if found is None or b"@rb1" in found[3] or int(found[2]) > MOST_SEQ:
             return self._damage()
         tag, seq, data = found.groups()
         last = LAST.fullmatch(data)
-        # An agent ends one frame before it begins the next: lines of an earlier one have lost their last.
-        begun, parts = self._parts.pop(tag, (seq, bytearray()))
+        # An agent finishes a frame before it starts the next: an earlier unfinished one has lost its last line.
+        started, parts = self._parts.pop(tag, (seq, bytearray()))
         self._held -= len(parts)
-        parts = parts if begun == seq else bytearray()
+        parts = parts if started == seq else bytearray()
         if last is None:
             parts += data
             if len(self._parts) < MOST_TAGS and self._held + len(parts) <= 2 * LARGEST:
@@ -177,12 +176,12 @@ class Decoder:
         payload = _payload(code, total, b"%s %s %s %s" % (kind, seq, mono, wall), data)
         if payload is None:
             return self._damage(len(data))
-        self._give(Frame(kind.decode(), int(seq), int(mono), int(wall), payload, tag.decode("ascii", "replace")))
+        self._accept(Frame(kind.decode(), int(seq), int(mono), int(wall), payload, tag.decode("ascii", "replace")))
         return newline + 1
 
 
 def _payload(code: bytes, total: bytes, head: bytes, data: bytes) -> bytes | None:
-    """The content of a frame of lines, or None when its checksum is wrong."""
+    """The payload of a frame of lines, or None if its checksum is wrong."""
     try:
         if code == b"z":
             payload = binascii.a2b_base64(data)

@@ -1,4 +1,4 @@
-"""Readings: one source read once on one host, as it came, with its status and its pages."""
+"""Readings: one source read once on one host, with its status and pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import re
 import zlib
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 from rollbook.errors import ParseError, ProtocolError
 from rollbook.protocol.frames import Frame
@@ -14,22 +15,35 @@ from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.records.interning import shared
 from rollbook.sources.base import Source
 
-__all__ = ["READABLE", "Reading", "Status", "parsed", "read_frame", "split_pages"]
+__all__ = ["READABLE", "Header", "Reading", "Status", "parse_facts", "read_frame", "read_header", "split_pages"]
 
 Status = Literal["ok", "absent", "denied", "timed-out", "truncated", "failed", "skipped"]
 STATUSES: tuple[Status, ...] = get_args(Status)
-KNOWN: dict[bytes, Status] = {status.encode(): status for status in STATUSES}
+BY_BYTES: dict[bytes, Status] = {status.encode(): status for status in STATUSES}
 READABLE: tuple[Status, ...] = ("ok", "truncated")
-"""Pages of these statuses have text."""
-LONGEST_NUMBER = 15  # digits; int() of thousands of them is an error
+"""Statuses of pages that have text."""
+LONGEST_NUMBER = 15  # digits; int() raises an error for thousands of them
 LONGEST_HEAD, LONGEST_NOTE = 8192, 500
-# What a reading is called when its pages differ: an honest defect first, then what there is.
+# The status of a reading whose pages differ is the first of these: defects, then what was read, then other causes.
 WORST: tuple[Status, ...] = ("timed-out", "truncated", "ok", "failed", "denied", "skipped", "absent")
+
+
+class Header(NamedTuple):
+    """The first line of a reading: `SOURCE PHASE STATUS MICROSECONDS NOTE`. The status is `-` if the pages have it."""
+
+    source: int
+    phase: str
+    status: str
+    seconds: float
+    note: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """One source read once: what came, when it began on the host's clocks, and how long it took."""
+    """One source read once: its pages, when it started on the host's clocks, and how long it took.
+
+    `starved` says that pages are missing because the agent had no free descriptors, memory or processes.
+    """
 
     source: Source
     phase: str
@@ -39,55 +53,76 @@ class Reading:
     wall: int
     seconds: float
     raw: bytes
+    starved: bool = False
 
     def pages(self) -> dict[str, str]:
-        """The text that was read, by path; pages that are absent or unreadable have no entry."""
+        """The text of each page, by path; absent and unreadable pages have no entry."""
         return _texts(self.raw)
 
     def parse(self) -> Any:
-        """The typed record; raises `ParseError`. Must not be asked of a reading without a page."""
+        """The typed facts; raises `ParseError`. Must not be called for a reading without pages."""
         return self.source.parse(self.pages())
 
 
 def read_frame(frame: Frame, plan: Plan) -> Reading:
-    """The reading in an `R` or `Z` frame; raises `ProtocolError` for content that is none."""
-    payload = _inflated(frame.payload) if frame.kind == "Z" else frame.payload
-    head, newline, body = payload.partition(b"\n")
-    words = head[:LONGEST_HEAD].decode("utf-8", "backslashreplace").split(" ", 4)
-    if not newline or len(words) < 4 or not _is_number(words[0]) or not _is_number(words[3]):
-        raise ProtocolError("a reading without a header")
-    number, phase, said, micros = int(words[0]), *words[1:4]
-    if number >= len(plan.sources):
-        raise ProtocolError(f"a reading of source {number}, which was not asked for")
-    if len(body) > plan.rooms[number]:
-        raise ProtocolError(f"a reading of {len(body)} bytes, more than was asked for")
-    found = {status for _, status, _ in split_pages(body)}
-    status = said if said in STATUSES else next((worst for worst in WORST if worst in found), "absent")
-    note = words[4].strip()[:LONGEST_NOTE] if len(words) > 4 else ""
-    return Reading(
-        plan.sources[number],
-        phase,
-        status,  # type: ignore[arg-type] # one of STATUSES by now
-        note,
-        frame.mono,
-        frame.wall,
-        int(micros) / 1e6,
-        body,
-    )
+    """The reading in an `R` or `Z` frame; raises `ProtocolError` if it is malformed or not in the plan."""
+    payload = _inflate(frame.payload) if frame.kind == "Z" else frame.payload
+    header = _parse_header(payload)
+    if header.source >= len(plan.sources):
+        raise ProtocolError(f"a reading of source {header.source}, which is not in the plan")
+    body = payload[payload.index(b"\n") + 1 :]
+    if len(body) > plan.size_limits[header.source]:
+        raise ProtocolError(f"a reading of {len(body)} bytes exceeds the limit of its source")
+    pages = split_pages(body)
+    found = {status for _, status, _ in pages}
+    worst: Status = next((status for status in WORST if status in found), "absent")
+    status, note = BY_BYTES.get(header.status.encode(), worst), header.note
+    if shortage := _shortage(pages):
+        status, note = "failed", shortage
+    source = plan.sources[header.source]
+    return Reading(source, header.phase, status, note, frame.mono, frame.wall, header.seconds, body, bool(shortage))
 
 
-def _is_number(word: str) -> bool:
-    return word.isdecimal() and len(word) <= LONGEST_NUMBER
+def _shortage(pages: Sequence[tuple[str, Status, bytes]]) -> str:
+    """The reason why a page could not be read for lack of resources, or an empty string.
+
+    Only such pages are failed and have text: an agent without free descriptors knows nothing about the host.
+    """
+    reasons = (data for _, status, data in pages if status == "failed" and data)
+    return next(reasons, b"")[:LONGEST_NOTE].decode("utf-8", "backslashreplace")
 
 
-def _inflated(data: bytes) -> bytes:
+def read_header(frame: Frame) -> Header:
+    """The header of the reading in an `R` or `Z` frame, without reading its pages; raises `ProtocolError`."""
+    if frame.kind != "Z":
+        return _parse_header(frame.payload)
+    try:
+        return _parse_header(zlib.decompressobj().decompress(frame.payload, LONGEST_HEAD))
+    except zlib.error as error:
+        raise ProtocolError(f"a reading cannot be inflated: {error}") from error
+
+
+def _parse_header(payload: bytes) -> Header:
+    end = payload.find(b"\n", 0, LONGEST_HEAD)
+    fields = payload[: max(0, end)].decode("utf-8", "backslashreplace").split(" ", 4)
+    if len(fields) < 4 or not _is_number(fields[0]) or not _is_number(fields[3]):
+        raise ProtocolError("a reading has no valid header")
+    note = fields[4].strip()[:LONGEST_NOTE] if len(fields) > 4 else ""
+    return Header(int(fields[0]), fields[1], fields[2], int(fields[3]) / 1e6, note)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= LONGEST_NUMBER
+
+
+def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
     try:
         text = inflater.decompress(data, LARGEST)
     except zlib.error as error:
-        raise ProtocolError(f"a reading that does not inflate: {error}") from error
+        raise ProtocolError(f"a reading cannot be inflated: {error}") from error
     if inflater.unconsumed_tail or not inflater.eof:
-        raise ProtocolError("a reading that is too large or cut")
+        raise ProtocolError("a reading is too large or truncated")
     return text
 
 
@@ -97,44 +132,44 @@ def split_pages(body: bytes) -> list[tuple[str, Status, bytes]]:
     at = 0
     while at < len(body):
         end = body.find(b"\n", at)
-        path, status, length = _head(body[at:end] if 0 <= end - at < LONGEST_HEAD else b"")
+        path, status, length = _page_header(body[at:end] if 0 <= end - at < LONGEST_HEAD else b"")
         at = end + 1 + length
         if at > len(body):
-            raise ProtocolError("a page that is cut")
+            raise ProtocolError("a page is truncated")
         pages.append((path, status, body[end + 1 : at]))
     return pages
 
 
-@functools.lru_cache(maxsize=16384)  # the same few pages come again and again, of much the same length
-def _head(line: bytes) -> tuple[str, Status, int]:
-    words = line.split(b" ", 2)
-    if len(words) != 3 or words[0] not in KNOWN or not words[1].isdigit() or len(words[1]) > 9:
-        raise ProtocolError("a page without a header")
-    name = re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else m[1], words[2])
-    return name.decode("utf-8", "backslashreplace"), KNOWN[words[0]], int(words[1])
+@functools.lru_cache(maxsize=16384)  # the same pages are read again and again, with similar lengths
+def _page_header(line: bytes) -> tuple[str, Status, int]:
+    fields = line.split(b" ", 2)
+    if len(fields) != 3 or fields[0] not in BY_BYTES or not fields[1].isdigit() or len(fields[1]) > 9:
+        raise ProtocolError("a page has no valid header")
+    name = re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else m[1], fields[2])
+    return name.decode("utf-8", "backslashreplace"), BY_BYTES[fields[0]], int(fields[1])
 
 
-def parsed(reading: Reading) -> tuple[Any, str]:
-    """The record and an empty text, or None and why there is none.
+def parse_facts(reading: Reading) -> tuple[Any, str]:
+    """The facts and an empty string, or None and the reason.
 
-    Hosts of a cluster say mostly the same: those that do share one record, which therefore nobody changes.
+    Hosts with equal readings share one object, which must not be changed.
     """
-    record, why = _parsed(reading.source, reading.raw)
-    return record, why or ("" if record is not None else reading.note)
+    facts, why = _parse_cached(reading.source, reading.raw)
+    return facts, why or ("" if facts is not None else reading.note)
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(source: Source, raw: bytes) -> tuple[Any, str]:
+def _parse_cached(source: Source, raw: bytes) -> tuple[Any, str]:
     pages = _texts(raw)
     try:
         return (shared(source.parse(pages)) if pages else None), ""
     except ParseError as error:
         return None, str(error)
-    except Exception as error:  # noqa: BLE001 - whatever a parser does, it costs its own fact and no other
+    except Exception as error:  # noqa: BLE001 - parsers of plug-ins may raise anything; only this source fails
         return None, f"{source.name}: the parser failed ({error!r})"
 
 
 def _texts(raw: bytes) -> dict[str, str]:
-    """Text by path; a page of which the limit left nothing has none, which is not the same as empty."""
+    """Text by path. A truncated page without a complete line has no entry: it is unknown, not empty."""
     found = [page for page in split_pages(raw) if page[1] == "ok" or (page[1] in READABLE and page[2])]
     return {path: data.decode("utf-8", "backslashreplace") for path, _, data in found}

@@ -1,4 +1,4 @@
-"""Numbers of any size, seven bits a byte, the least first (LEB128): in samples, and in the footers of Parquet files."""
+"""Unsigned LEB128 numbers, as used in samples and in the footers of Parquet files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ __all__ = ["put_varint", "read_varint"]
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends; raises `IndexError` where it is cut."""
+    """The number at `at`, and the position after it.
+
+    Raises `IndexError` if the data ends inside it, `ProtocolError` if it has more than 64 bits.
+    """
     value = shift = 0
     while True:
         byte = data[at]
@@ -18,7 +21,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         if shift > 63:
-            raise ProtocolError("a number that does not end")
+            raise ProtocolError("a number has more than 64 bits")
 
 
 def put_varint(out: bytearray, value: int) -> None:

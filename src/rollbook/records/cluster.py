@@ -263,20 +263,20 @@ def _release(banner: str) -> str:
 
 
 def consistency_issues(hosts: Sequence[HostInfo]) -> list[str]:
-    """The differences MLPerf Storage's own check reports: memory over 10 %, cores, OS version, kernel release."""
-    memory = [host.memory.total for host in hosts]
+    """What MLPerf Storage's own check looks for: memory spread over 10 %, cores, OS version, kernel release."""
+    memory = [host.memory.total for host in hosts if host.memory.total]
     issues = []
     if memory and max(memory) - min(memory) > 0.1 * min(memory):
         low, high = min(memory) / KIB**3, max(memory) / KIB**3
-        issues.append(f"Memory differs by more than 10% between hosts: {low:.1f} GiB to {high:.1f} GiB")
+        issues.append(f"Memory variance across hosts: {low:.1f} GiB to {high:.1f} GiB, more than 10%")
     differing: list[tuple[str, set[Any]]] = [
-        ("CPU core counts differ between hosts", {host.cores for host in hosts if host.cpu}),
+        ("CPU core count varies across hosts", {host.cores for host in hosts if host.cpu}),
         (
-            "OS versions differ between hosts",
+            "OS version varies across hosts",
             {host.system.os_release.get("VERSION_ID", "") for host in hosts if host.system and host.system.os_release},
         ),
         (
-            "Kernel versions differ between hosts",
+            "Kernel version varies across hosts",
             {_release(host.system.kernel_version) for host in hosts if host.system and host.system.kernel_version},
         ),
     ]

@@ -1,4 +1,4 @@
-"""Results of checks: findings, the outcome of each rule, and the document that holds them all."""
+"""Findings, the outcome of each rule, and the document with all of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rollbook.records.document import current_version
 
 __all__ = [
     "Change",
+    "Compared",
     "Difference",
     "Finding",
     "Findings",
-    "HostGroup",
+    "GroupSummary",
     "Outcome",
     "RuleList",
     "RuleManual",
@@ -32,23 +33,29 @@ RANK: dict[str, int] = {"not-applicable": 0, "pass": 1, "could-not-tell": 2, "wa
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A value and the hosts that have it; null if the hosts have none."""
+    """A value and the hosts that have it; null means that it is absent."""
 
     value: Any
     hosts: list[str]
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that differs between hosts, majority value first. `row` names the device, if any."""
+    """One field in which hosts differ, the most common value first. `row` is the device in a table."""
 
     field: str
     values: list[Value]
     row: str = ""
     unit: str = ""
 
+    @property
+    def most_common(self) -> Value | None:
+        """The value that more hosts have than any other; None for a tie."""
+        first, *rest = self.values
+        return first if rest and len(first.hosts) > len(rest[0].hosts) else None
+
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that changed; null if it had no value. `mode` is how the field is compared."""
+    """One field whose value changed; null means absent. `mode` is how the field compares."""
 
     field: str
     before: Any
@@ -59,16 +66,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Silenced(msgspec.Struct, frozen=True):
-    """Why a finding does not count, and until when."""
+    """Why a finding does not count, and the last day."""
 
     reason: str
     until: dt.date
 
 
 class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One thing that a rule found. `hosts` are the affected hosts; `evidence` holds the numbers behind it.
+    """One finding of a rule: the hosts concerned, and the numbers as evidence.
 
-    A rule leaves `severity` and `advice` empty to use its own defaults.
+    If a rule leaves `severity` or `advice` empty, those of the rule apply.
     """
 
     message: str
@@ -82,17 +89,30 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     silenced: Silenced | None = None
 
 
+class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that a rule compared: what is required, and what was measured and declared; None where unknown."""
+
+    what: str
+    required: Any
+    measured: Any = None
+    declared: Any = None
+
+
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The outcome of one rule; `note` is why it does not apply or could not tell, or which input was incomplete."""
+    """The outcome of one rule. `note` is why it does not apply or which input was missing.
+
+    `values` are the values it compared, also if it passed; few rules list them.
+    """
 
     id: str
     outcome: Outcome
     note: str = ""
     findings: list[Finding] = []
+    values: list[Compared] = []
 
     @property
-    def left_open(self) -> bool:
-        """Whether part of the rule's input was missing, whatever it found in the rest."""
+    def is_incomplete(self) -> bool:
+        """Whether part of the input was missing, with or without findings."""
         return bool(self.note) and self.outcome != "not-applicable"
 
 
@@ -110,8 +130,8 @@ class RuleList(msgspec.Struct, tag_field="schema", tag="rollbook.rules/1"):
     rules: list[RuleManual]
 
 
-class HostGroup(msgspec.Struct, frozen=True):
-    """A group of similar hosts: its name, what they have in common, its members."""
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A group of hosts that are compared: its name, machine and processor, its hosts."""
 
     name: str
     profile: str
@@ -119,30 +139,59 @@ class HostGroup(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.findings/1"):
-    """The outcome of every rule for one record. `verdict` is MLPerf Storage's, for its benchmarks."""
+    """The outcome of every rule over one record.
+
+    `counts` has the findings by severity and `outcomes` the rules by outcome; a rule can have several findings, and
+    silenced findings do not count. For a benchmark of MLPerf Storage, `verdict` is CLOSED, OPEN or INVALID by the rules
+    of `round`; null means not judged, and `not_judged` lists the missing inputs.
+    """
 
     rollbook: str = msgspec.field(default_factory=current_version)
     created: str
+    counts: dict[Severity, int] = {}
     outcomes: dict[str, int]
-    groups: list[HostGroup]
+    groups: list[GroupSummary]
     rules: list[RuleResult]
     verdict: str | None = None
+    round: str = ""
+    not_judged: list[str] = []
     notes: list[str] = []
 
     @classmethod
-    def of(cls, created: str, groups: list[HostGroup], rules: list[RuleResult]) -> Findings:
+    def of(cls, created: str, groups: list[GroupSummary], rules: list[RuleResult]) -> Findings:
         """From results, worst first."""
         ordered = sorted(rules, key=lambda result: -RANK[result.outcome])
-        return cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
+        found = cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
+        found.counts = {"fail": len(found.failures), "warn": len(found.warnings)}
+        return found
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings of severity fail that are not silenced."""
+        return self._counted("fail")
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """The findings of severity warn that are not silenced."""
+        return self._counted("warn")
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict on a benchmark of MLPerf Storage in one line; empty for any other record."""
+        if self.verdict:
+            return f"MLPerf Storage: {self.verdict} (rules of {self.round})"
+        return f"MLPerf Storage: not judged; missing: {'; '.join(self.not_judged)}" if self.not_judged else ""
 
     def at_least(self, severity: Severity) -> list[Finding]:
         """The findings of that severity or worse that are not silenced."""
-        wanted = RANK[severity]
-        found = (finding for result in self.rules for finding in result.findings if finding.silenced is None)
-        return [finding for finding in found if RANK[finding.severity or "fail"] >= wanted]
+        return self.failures if severity == "fail" else [*self.failures, *self.warnings]
+
+    def _counted(self, severity: Severity) -> list[Finding]:
+        found = (finding for result in self.rules for finding in result.findings)
+        return [one for one in found if one.silenced is None and (one.severity or "fail") == severity]
 
 
 def worst(findings: Sequence[Finding]) -> Outcome:
-    """The outcome of a rule with these findings, silenced ones not counted."""
+    """The outcome of a rule with these findings, without silenced ones."""
     counted = {finding.severity for finding in findings if finding.silenced is None}
     return "fail" if "fail" in counted else "warn" if "warn" in counted else "pass"

@@ -85,7 +85,7 @@ class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
     def typed(self) -> HostResult:
         """Convert facts read from JSON to their types, in place; facts of unknown sources stay plain."""
         self.facts = {
-            name: msgspec.convert(value, source.produces) if (source := catalogue.known(name)) else value
+            name: msgspec.convert(value, source.produces) if (source := catalogue.find(name)) else value
             for name, value in self.facts.items()
         }
         return self

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,7 +17,38 @@ from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
 from rollbook.records.locate import not_a_record
 from rollbook.records.reading import read_regular, require_directory, require_regular
 
-__all__ = ["ClockJump", "ClockPoint", "Gap", "Phase", "Record", "RecordHosts", "SeriesHost"]
+__all__ = [
+    "ClockJump",
+    "ClockPoint",
+    "Gap",
+    "Loss",
+    "LossKind",
+    "Phase",
+    "Record",
+    "RecordHosts",
+    "SeriesHost",
+    "SourceLoss",
+]
+
+LossKind = Literal[
+    "missed",
+    "lost",
+    "undecodable",
+    "rejected",
+    "truncated",
+    "timed-out",
+    "denied",
+    "failed",
+    "skipped",
+    "excess",
+]
+"""Why samples of a source have no rows, or not all of their rows:
+
+`missed` the host took no sample at that beat, or was not connected; `lost` the frame did not reach the journal or is
+damaged there; `undecodable` the frame is there, but needs one that was lost; `rejected` the parser does not accept the
+text; `truncated`, `timed-out`, `denied` and `failed` as the host reported; `skipped` the host sampled other sources,
+but not this one; `excess` the host sent more text or more names than a host may.
+"""
 
 
 class Phase(msgspec.Struct, frozen=True):
@@ -29,33 +60,66 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """A time without samples of a host, and why: `connection lost`, `rebooted`, `thinned out`, …."""
+    """A time without samples of a host or source, and why: `connection lost`, `rebooted`, `undecodable`, …."""
 
     start_ns: int
     end_ns: int
     why: str
 
 
+class Loss(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Samples of a source that were lost for one reason, with the times of the first and the last.
+
+    Of `samples`, `partly` are stored without some of their rows or values; nothing is stored of the others.
+    """
+
+    kind: LossKind
+    samples: int
+    first_ns: int
+    last_ns: int
+    partly: int = 0
+
+
+class SourceLoss(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The samples of one source of one host: how many were due, how many are stored, and what became of the others.
+
+    A source is due while the host has it, at its own interval; `due` is `stored` plus all samples that were lost
+    entirely. `rows` are the rows in its table. `gaps` are the longest times without samples; the beats that the host
+    missed for all sources are only counted.
+    """
+
+    source: str
+    due: int
+    stored: int
+    rows: int = 0
+    losses: list[Loss] = []
+    gaps: list[Gap] = []
+
+    def affected(self) -> int:
+        """The samples that are lost or incomplete, without beats that the host missed for all its sources."""
+        return sum(loss.samples for loss in self.losses if loss.kind != "missed")
+
+
 class ClockPoint(msgspec.Struct, frozen=True):
-    """One measurement of a host's clock, at `at_ns` of the collector's."""
+    """One measurement of a host's clock, at `at_ns` of the collector's clock."""
 
     at_ns: int
     clock: Clock
 
 
 class ClockJump(msgspec.Struct, frozen=True):
-    """A host's wall clock advanced `by_ns` more than its monotonic clock; detected at `at_ns` of the collector's."""
+    """A wall clock moved `by_ns` further than its monotonic clock; noticed at `at_ns` of the collector's clock."""
 
     at_ns: int
     by_ns: int
 
 
 class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The series of one host. Times are on the collector's clock.
+    """The status of the series of one host. Times are on the collector's clock.
 
-    `clocks` are measurements of the host's clock; of a long run, the most exact ones. `clock_steps` are the times at
-    which the host's clock was set, `suspends` those at which the host resumed, each with its length; sample times are
-    corrected for both.
+    `clocks` are measurements of its clock; of a long run, the most precise ones. `clock_steps` are the times at which
+    the host's clock was set, `suspends` those at which the host resumed, with the time it was suspended. Neither moves
+    samples from their true times. `sources` has the losses of each sampled source.
     """
 
     name: str
@@ -72,14 +136,16 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
     clocks: list[ClockPoint] = []
     clock_steps: list[ClockJump] = []
     suspends: list[ClockJump] = []
+    sources: list[SourceLoss] = []
     cost: Cost | None = None
     cpu_share: float | None = None
 
 
 class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.run/1"):
-    """The hosts of a run; a record of a single snapshot has no end and no series.
+    """All data about the hosts of a run except the tables; a record that is only a snapshot has no end and no series.
 
-    `merged` is the number of beats in one stored sample, more than one if the sample limit merged neighbours.
+    `merged` is the number of beats in one stored sample, more than one if a limit on samples applied. `clock_steps` are
+    the times at which the collector's own clock was set; all times are on that clock as it ran before.
     """
 
     rollbook: str = msgspec.field(default_factory=current_version)
@@ -90,6 +156,7 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
     start: list[HostResult] = []
     end: list[HostResult] = []
     series: list[SeriesHost] = []
+    clock_steps: list[ClockJump] = []
     phases: list[Phase] = []
 
     @property
@@ -104,20 +171,29 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
 
     @property
     def outcome(self) -> list[HostResult]:
-        """Each host as it was at the start; a complete host that was not complete later is partial, with the reason."""
-        later = {host.name: f"at the end: {host.reason}" for host in self.end if host.status != "complete"}
-        later |= {host.name: host.reason for host in self.series if host.status != "complete"}
-        return [
-            msgspec.structs.replace(host, status="partial", reason=later[host.name])
-            if host.status == "complete" and host.name in later
-            else host
-            for host in self.start
-        ]
+        """Each host as it was at the start; one with data that was not complete later is partial, with all reasons."""
+        later: dict[str, list[str]] = {}
+        for host in self.series:
+            if host.status != "complete":
+                later.setdefault(host.name, []).append(host.reason)
+        for end in self.end:
+            reasons = later.setdefault(end.name, [])
+            if end.status != "complete" and not any(end.reason in reason for reason in reasons):
+                reasons.append(f"at the end: {end.reason}")
+        return [_with_reasons(host, later.get(host.name, [])) for host in self.start]
 
     @property
     def coverage(self) -> Coverage:
         """How many hosts were requested, and how many have each status."""
         return Coverage.of(self.outcome)
+
+
+def _with_reasons(host: HostResult, reasons: list[str]) -> HostResult:
+    """A host with what happened to it later; a reason that is known from the start is not repeated."""
+    found = list(dict.fromkeys(filter(None, [host.reason, *reasons])))
+    if not reasons or not host.gave_data:
+        return host
+    return msgspec.structs.replace(host, status="partial", reason="; ".join(found))
 
 
 class Record:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rollbook.checks.text import change_text, difference_text
+from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.hosts import fold
 from rollbook.metrics.outliers import FEWEST_ROWS
 from rollbook.records.document import read
@@ -41,6 +41,8 @@ def build(run: Record, tables: Tables | None) -> PageData:
         *drawn.notes,
         "Rates are differences of counters over the host's own clock; all hosts share one time line.",
     ]
+    if checked:
+        notes += value_lines(checked)
     if unlisted:
         notes.append(f"{unlisted} more facts changed between start and end; rollbook diff lists them all.")
     return PageData(
@@ -49,12 +51,20 @@ def build(run: Record, tables: Tables | None) -> PageData:
         start=run.hosts.started_ns / MS,
         end=run.hosts.ended_ns / MS,
         interval=run.hosts.interval_seconds,
-        verdict=verdict(command, hosts, found, drawn.outliers, checked.verdict if checked else None),
+        verdict=verdict(
+            command,
+            hosts,
+            found,
+            drawn.outliers,
+            checked.verdict_text if checked else "",
+            judged=not (checked and checked.not_judged),
+        ),
         command=command,
         coverage=dict(Counter(host.status for host in hosts).most_common()),
         hosts=hosts,
         findings=found,
         checks=checked.outcomes if checked else None,
+        counts={"fail": len(checked.failures), "warn": len(checked.warnings)} if checked else {},
         outliers=drawn.outliers,
         no_outliers=_no_outliers(run, drawn),
         cost=cost(hosts),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollbook.checks.changes import changes
+from rollbook.checks.changes import changes_during_run
 from rollbook.checks.compare import differences, named_rows, shared_value
-from rollbook.checks.groups import Group, form
+from rollbook.checks.groups import Group, form_groups
 from rollbook.checks.text import value_text
 from rollbook.checks.views import View, status_of, views
 from rollbook.hosts import fold
@@ -20,7 +20,7 @@ MOST_CHANGES = 400
 
 def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactShown], str]:
     """Facts that differ within a group of like hosts, facts that do not, and what was compared, in words."""
-    groups = form(hosts, {})
+    groups = form_groups(hosts, {})
     differing, equal = [], []
     for group in groups:
         for view in views():
@@ -66,7 +66,7 @@ def changed(start: Sequence[HostResult], end: Sequence[HostResult]) -> tuple[lis
     found: dict[tuple[str, str, str, str, str], list[str]] = {}
     for host in start:
         if host.gave_data and host.name in after:
-            for change in changes(host, after[host.name]):
+            for change in changes_during_run(host, after[host.name]):
                 source, _, field = change.field.partition(".")
                 old, new = (value_text(value, change.unit) for value in (change.before, change.after))
                 found.setdefault((source, change.row, field or "present", old, new), []).append(host.name)

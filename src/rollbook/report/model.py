@@ -217,6 +217,7 @@ class PageData(msgspec.Struct, kw_only=True):
     hosts: list[HostShown]
     findings: list[FindingShown]
     checks: dict[str, int] | None
+    counts: dict[str, int]
     outliers: list[OutlierShown]
     no_outliers: str
     cost: CostShown | None

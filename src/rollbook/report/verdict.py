@@ -15,14 +15,19 @@ __all__ = ["verdict"]
 LONGEST_REASON = 90  # characters
 
 
-def verdict(
+def verdict(  # noqa: C901 - one line per kind of trouble
     command: CommandShown | None,
     hosts: Sequence[HostShown],
     findings: Sequence[FindingShown],
     outliers: Sequence[OutlierShown],
-    benchmark: str | None,
+    benchmark: str,
+    *,
+    judged: bool = True,
 ) -> Verdict:
-    """From the command's exit code, the hosts' statuses, the findings that count, and who stands out."""
+    """From the command's exit code, the hosts' statuses, the findings that count, and who stands out.
+
+    `benchmark` is MLPerf Storage's verdict in one line; one that could not be `judged` is a warning.
+    """
     counted = [finding for finding in findings if not finding.silenced]
     failed = [finding for finding in counted if finding.severity == "fail"]
     silent = [host for host in hosts if host.status not in GAVE_DATA]
@@ -48,11 +53,13 @@ def verdict(
     if warnings := [finding for finding in counted if finding not in failed]:
         odd_words.append(f"{_count(len(warnings), 'warning', 'warnings')}: {_told(warnings[0])}")
 
+    if not judged:
+        odd_words.append(benchmark)
     reasons = [*bad, *odd_words]
     if outliers:
         reasons.append(f"most of all {outliers[0].text}")
-    if benchmark:
-        reasons.append(f"MLPerf Storage: {benchmark}")
+    if benchmark and judged:
+        reasons.append(benchmark)
     level: Level = "bad" if bad else "warn" if odd_words else "good"
     title = {"bad": "Not well", "warn": "Worth a look", "good": "All well"}[level]
     alike = ", nothing stands out" if len(hosts) >= FEWEST_ROWS else ""  # of fewer nobody can tell

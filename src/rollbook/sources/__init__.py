@@ -1,1 +1,1 @@
-"""What can be read on a host: one small module per source, and the catalogue of them."""
+"""Sources: what Rollbook can read on a host, one small module each, and their catalogue."""

@@ -1,4 +1,4 @@
-"""/proc/net/fib_trie, if_inet6, route: the host's own IP addresses, loopback left out (proc_pid_net(5))."""
+"""/proc/net/fib_trie, if_inet6, route: IP addresses of the host without loopback (proc_pid_net(5))."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rollbook.errors import ParseError
 from rollbook.sources.base import Facts, Files, Pages, info, unique
 from rollbook.sources.text import columns_of, integer, lines_of
 
-# Interfaces that container and virtual machine software gives the same addresses on every host.
+# Container and virtual machine software gives these interfaces the same addresses on every host.
 PRIVATE = re.compile(r"(cni-podman|docker|kube-ipvs|lxcbr|lxdbr|podman|virbr)\d+|br-[0-9a-f]{12}|nodelocaldns")
 LINK_SCOPE = 0x20
 LOOPBACK_SCOPE = 0x10
 
 
 class Addresses(Facts):
-    """Addresses, sorted. No two hosts share those in `ipv4` and `ipv6`.
+    """Sorted addresses. Those in `ipv4` and `ipv6` belong to one host only.
 
-    Those in `private` may be on every host: of links, of bridges for guests, of services a balancer spreads.
+    Those in `private` may be on several hosts: link-local addresses, bridges for guests, load-balanced services.
     """
 
     ipv4: Annotated[list[str], unique()]
@@ -31,10 +31,10 @@ class Addresses(Facts):
 
 
 def parse(pages: Pages) -> Addresses:
-    """IPv4 addresses come without their interface, which is found by the route to their network.
+    """Assign each IPv4 address to an interface by the route to its network: fib_trie does not name interfaces.
 
-    An address outside all networks of the host was set by itself, as balancers and Kubernetes do for services; but a
-    host that has no other was given it so by its cloud.
+    An address outside all networks of the host belongs to a service (load balancers and Kubernetes add such), unless
+    it is the only one: some clouds configure hosts that way.
     """
     networks = _networks(pages.get("route", ""))
     ipv4: set[str] = set()
@@ -68,7 +68,7 @@ def _ipv6(digits: str) -> str:
 
 
 def _ipv4(trie: str) -> set[ipaddress.IPv4Address]:
-    """Leaves `|-- ADDRESS` that are followed by `/32 host LOCAL`."""
+    """Addresses of leaves `|-- ADDRESS` followed by `/32 host LOCAL`."""
     found = set()
     leaf = ""
     for line in lines_of(trie):
@@ -81,13 +81,13 @@ def _ipv4(trie: str) -> set[ipaddress.IPv4Address]:
 
 
 def _interface(address: ipaddress.IPv4Address, networks: dict[ipaddress.IPv4Network, str]) -> str:
-    """The interface of the smallest network the address is in, or an empty text."""
+    """The interface of the smallest network that contains the address, or an empty string."""
     around = (ipaddress.IPv4Network((address, length), strict=False) for length in range(32, -1, -1))
     return next((networks[network] for network in around if network in networks), "")
 
 
 def _networks(routes: str) -> dict[ipaddress.IPv4Network, str]:
-    """Networks at hand: routes without a gateway. Numbers are hexadecimal in the byte order of the host."""
+    """Directly attached networks: routes without a gateway. Numbers are hexadecimal in the host's byte order."""
     rows = [columns_of(line, 8) for line in lines_of(routes)[1:]]
     numbers = [(row[0], integer(row[1], 16), integer(row[7], 16)) for row in rows if integer(row[2], 16) == 0]
     order: Literal["little", "big"] = "little" if all(_masks(mask, "little") for *_, mask in numbers) else "big"
@@ -99,7 +99,7 @@ def _networks(routes: str) -> dict[ipaddress.IPv4Network, str]:
 
 
 def _masks(number: int, order: Literal["little", "big"]) -> bool:
-    """Whether a number read in that order has all its ones first."""
+    """Whether the number is a netmask in that byte order: ones, then zeros."""
     rest = int.from_bytes(number.to_bytes(4, order), "big") ^ 0xFFFFFFFF
     return rest & (rest + 1) == 0
 

@@ -1,4 +1,4 @@
-"""/sys/bus/pci/devices/*/aer_dev_*: PCIe errors each device reported (PCI/pcieaer-howto)."""
+"""/sys/bus/pci/devices/*/aer_dev_*: PCIe errors per device (PCI/pcieaer-howto)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import KIB, Facts, Glob, Pages, delta, key
-from rollbook.sources.text import devices, integer, when
+from rollbook.sources.text import devices, integer, optional
 
 ROOT = "/sys/bus/pci/devices"
 
 
 class DeviceErrors(Facts):
-    """One device's totals since boot. Bridges too: the port above a bad card often counts first."""
+    """Errors of one device since boot, bridges included: the port above a bad card often counts first."""
 
     slot: Annotated[str, key()]
     correctable: Annotated[int | None, delta()] = None
@@ -34,9 +34,9 @@ def parse(pages: Pages) -> list[DeviceErrors]:
     return [
         DeviceErrors(
             slot,
-            when(found.get("aer_dev_correctable"), total_of),
-            when(found.get("aer_dev_nonfatal"), total_of),
-            when(found.get("aer_dev_fatal"), total_of),
+            optional(found.get("aer_dev_correctable"), total_of),
+            optional(found.get("aer_dev_nonfatal"), total_of),
+            optional(found.get("aer_dev_fatal"), total_of),
         )
         for slot, found in devices(pages, f"{ROOT}/")
     ]

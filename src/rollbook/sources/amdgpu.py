@@ -1,17 +1,17 @@
-"""/sys/class/drm/card*/device: load and memory of AMD GPUs (gpu/amdgpu/driver-misc)."""
+"""/sys/class/drm/card*/device: utilization and memory of AMD GPUs (gpu/amdgpu/driver-misc)."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Glob, Pages, gauge, key, same, unique
-from rollbook.sources.text import devices, integer, when
+from rollbook.sources.text import devices, integer, optional
 
 ROOT = "/sys/class/drm"
 
 
 class AmdGpu(Facts):
-    """One card. Other vendors' cards have none of these files and do not appear."""
+    """One AMD GPU. Cards of other vendors have none of these files."""
 
     card: Annotated[str, key()]
     busy_percent: Annotated[int | None, gauge("%")] = None
@@ -21,13 +21,13 @@ class AmdGpu(Facts):
 
 
 def parse(pages: Pages) -> list[AmdGpu]:
-    """One value per file; the busy figure cannot be read while a card sleeps."""
+    """One value per file; the utilization is unreadable while a card is suspended."""
     return [
         AmdGpu(
             card,
-            when(found.get("device/gpu_busy_percent"), integer),
-            when(found.get("device/mem_info_vram_used"), integer),
-            when(found.get("device/mem_info_vram_total"), integer),
+            optional(found.get("device/gpu_busy_percent"), integer),
+            optional(found.get("device/mem_info_vram_used"), integer),
+            optional(found.get("device/mem_info_vram_total"), integer),
             found.get("device/unique_id") or None,
         )
         for card, found in devices(pages, f"{ROOT}/")

@@ -1,9 +1,9 @@
-"""What a source is: what the agent shall read, how the text becomes a typed record, how its values compare.
+"""Source declarations: what the agent reads, how the text becomes facts, and how the values compare.
 
-A source module declares a `Facts` (or several), a pure `parse`, and `SOURCE`. Everything else (snapshot, series,
-checks, diff, docs) follows from that declaration. `parse` gets text that came from a host and is therefore
-untrusted: it may raise `ParseError`, `ValueError`, `KeyError` or `IndexError` for text it does not know, nothing
-else; `Source.parse` turns them all into `ParseError`.
+A source module declares one or more `Facts` types, a pure `parse` and `SOURCE`. Snapshots, tables, checks, diff and
+docs follow from that declaration. `parse` gets untrusted text from a host. For text that it does not understand it
+raises `ParseError`, `ValueError`, `KeyError` or `IndexError` and nothing else; `Source.parse` turns all of them into
+`ParseError`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 from rollbook.errors import ParseError
 
 __all__ = [
-    "Ask",
     "Command",
     "Compare",
     "Facts",
     "File",
     "Files",
     "Glob",
+    "Order",
     "Pages",
     "Source",
     "band",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 Pages = Mapping[str, str]
-"""What was read: path (or command line) to text. A file that is absent or unreadable has no entry."""
+"""Text by path or command line. A file that is absent or unreadable has no entry."""
 
 Mode = Literal["key", "same", "band", "set", "unique", "expected", "delta", "gauge", "counter", "info"]
 KIB = 1024
@@ -51,16 +51,16 @@ SELDOM = 10.0  # seconds, as the agent has it
 
 
 class Facts(msgspec.Struct, kw_only=False, omit_defaults=True):
-    """Typed values of one source, or one row of a source that is a table."""
+    """Typed values of one source, or one row of a source that gives a table."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-    """How the values of one field relate between hosts and over time.
+    """How the values of one field compare between hosts and over time.
 
-    `same`, `band`, `set`, `unique` and `expected` are compared between the hosts of a group; `delta` must not rise
-    between start and end of a run; `gauge` and `counter` are volatile and never make two hosts differ; `info` is
-    shown only. `key` names the row.
+    `same`, `band`, `set` and `unique` are compared between the hosts of a group, `expected` with the site's own
+    values. `delta` must not rise between start and end of a run. `gauge` and `counter` are volatile and `info` is for
+    display: none of them makes two hosts differ. `key` names the row.
     """
 
     mode: Mode
@@ -75,12 +75,12 @@ def key() -> Compare:
 
 
 def same(unit: str = "") -> Compare:
-    """Hosts of one group must agree."""
+    """Hosts of one group have the same value."""
     return Compare("same", unit)
 
 
 def band(tolerance: float, unit: str = "") -> Compare:
-    """Hosts of one group agree within this fraction of the median."""
+    """Hosts of one group are within this fraction of the median."""
     return Compare("band", unit, tolerance)
 
 
@@ -90,44 +90,44 @@ def same_set() -> Compare:
 
 
 def unique() -> Compare:
-    """No two hosts may share the value."""
+    """No two hosts have the same value."""
     return Compare("unique")
 
 
 def expected(unit: str = "") -> Compare:
-    """Compared with what the site expects, not with the peers."""
+    """Compared with the site's expectation, not with other hosts."""
     return Compare("expected", unit)
 
 
 def delta(unit: str = "events") -> Compare:
-    """An error count: the rise over the run is the signal."""
+    """An error counter that must not rise during a run."""
     return Compare("delta", unit)
 
 
 def gauge(unit: str) -> Compare:
-    """A level that goes up and down: volatile."""
+    """A value that goes up and down: volatile."""
     return Compare("gauge", unit)
 
 
 def counter(unit: str) -> Compare:
-    """A total that only rises until it wraps or the host boots: volatile, shown as a rate."""
+    """A total that rises until it wraps or the host boots: volatile, displayed as a rate."""
     return Compare("counter", unit)
 
 
 def info() -> Compare:
-    """Shown, never compared."""
+    """Displayed, never compared."""
     return Compare("info")
 
 
 def columns(how: Compare) -> Compare:
-    """A `dict` field that holds many columns by name, each compared as `how` says."""
+    """A `dict` field whose entries are columns, each compared by `how`."""
     return dataclasses.replace(how, columns=True)
 
 
 @functools.cache
-def compare_of(record: type[Facts]) -> Mapping[str, Compare]:
-    """How each field of a record compares; fields without a note are `info`."""
-    hints = typing.get_type_hints(record, include_extras=True)
+def compare_of(facts: type[Facts]) -> Mapping[str, Compare]:
+    """How each field of a `Facts` type compares; fields without a `Compare` annotation are `info`."""
+    hints = typing.get_type_hints(facts, include_extras=True)
     found = {}
     for name, hint in hints.items():
         notes = getattr(hint, "__metadata__", ())
@@ -136,19 +136,22 @@ def compare_of(record: type[Facts]) -> Mapping[str, Compare]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ask:
-    """One thing the agent does for a source.
+class Order:
+    """One step that the agent takes to read a source.
 
-    `read PATH` and `link PATH` take shell wildcards and give one page per match (the file's text, the link's
-    target). `run ARGV…` runs a program, looked up in PATH and the sbin directories, and gives its standard output;
-    `each PATH ARGV…` runs it once for every match, whose last part stands for `{}` in the arguments.
-    `loop ARGV…` keeps a program running while the host is sampled and gives what it wrote since the beat before; `{ms}`
-    in its arguments is the interval. `space` gives one page per mounted file system. `env PREFIX…` gives the
-    environment by allow-list, secrets masked on the host. In paths, `{own}` stands for the agent's own cgroup directory
-    in each hierarchy, under Slurm that of the job, and `{cgroup}` for the agent's own and all above.
+    - `read PATH`, `link PATH`: one page per match of the shell pattern, with the file's text or the link's target.
+    - `run ARGV…`: the standard output of a program, which is searched in PATH and the sbin directories.
+    - `each PATH ARGV…`: runs the program once per match; `{}` in the arguments is the last part of the match.
+    - `loop ARGV…`: keeps a program running while the host is sampled and gives its output since the last beat; `{ms}`
+      in the arguments is the interval.
+    - `space`: one page per mounted file system.
+    - `env PREFIX…`: environment variables with these prefixes, secrets masked on the host.
 
-    While a host is sampled, the agent itself reads only what lies in /proc and in cgroups, which the kernel answers out
-    of its memory; a child reads all other paths, so that a device that hangs costs no other source.
+    In paths, `{own}` is the agent's cgroup directory in each hierarchy (under Slurm that of the job) and `{cgroup}`
+    is that directory and each of its ancestors.
+
+    While a host is sampled, the agent itself reads only /proc and cgroups, which the kernel serves from memory. A
+    child process reads all other paths, so that a hanging device delays no other source.
     """
 
     op: Literal["read", "link", "run", "each", "space", "env", "loop"]
@@ -157,20 +160,19 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:
-    """Something readable on a host, with its limits and its parser.
+    """Something that can be read on a host, with its limits and its parser.
 
-    `every` is 0 for a fact, read at the start and at the end of a run, and n for a source sampled on every n-th
-    beat, and at least every ten seconds where there are beats; the edges of phases are sampled whatever it says.
-    `limit` caps the bytes, `seconds` the time; what exceeds them is truncated or timed out and says so.
+    `every` is 0 for facts, which are read at the start and at the end of a run. With n, the source is also sampled on
+    every n-th beat, but at least every ten seconds if the interval allows, and at each phase boundary. `limit` caps
+    the bytes and `seconds` the time; a reading beyond them gets the status truncated or timed-out.
 
-    `plain_numbers` says that no number of the text means anything but itself (as 0 may mean unknown): what `parse`
-    does with one it does with any. Samples of such a source are parsed only where they changed. `lines` says of a
-    single file that its lines also stand for themselves: parsing some of them gives the rows, or the names in the
-    dicts, of just those. It holds the beginnings of lines that must come with them: headings, and those that give
-    values of the record itself.
+    `plain_numbers` declares that `parse` treats all numbers alike: none has a special meaning, such as 0 for unknown.
+    Samples of such a source are parsed only where they changed. `lines` declares for a single file that each line can
+    be parsed alone and then gives just its own row, or its own entries of the dicts. It lists the prefixes of lines
+    that must always be included: headings, and lines with values of the record itself.
     """
 
-    asks: tuple[Ask, ...]
+    orders: tuple[Order, ...]
     pages_to_facts: Callable[[Pages], Any]
     produces: Any
     every: int = 0
@@ -183,68 +185,68 @@ class Source:
     summary: str = ""
 
     def parse(self, pages: Pages) -> Any:
-        """Turn pages into the typed record (or list of records); raises nothing but `ParseError`."""
+        """Turn pages into facts, or into a list of rows; raises only `ParseError`."""
         try:
             return self.pages_to_facts(pages)
         except ParseError as error:
             raise ParseError(f"{self.name}: {error}") from error
         except (ValueError, KeyError, IndexError, OverflowError, msgspec.MsgspecError) as error:
-            raise ParseError(f"{self.name}: not in a form this version knows ({error!r})") from error
+            raise ParseError(f"{self.name}: unknown format ({error!r})") from error
 
     @property
     def row_type(self) -> type[Facts]:
-        """The record type, or the row type of a table."""
+        """The `Facts` type of the source; of a table, that of its rows."""
         args = typing.get_args(self.produces)
         return typing.cast("type[Facts]", args[0] if args else self.produces)
 
     @property
-    def table(self) -> bool:
-        """Whether the source gives rows, one per device, rather than one record."""
+    def is_table(self) -> bool:
+        """Whether the source gives rows, such as one per device."""
         return typing.get_origin(self.produces) is list
 
     def beats(self, interval: float) -> int:
-        """The beats from one sample to the next, at so many seconds a beat."""
+        """Beats between two samples of this source, with `interval` seconds between beats."""
         return min(self.every, max(1, int(SELDOM / interval)))
 
     @property
     def runs_program(self) -> bool:
-        """Whether reading it starts a program on the host, or may block: such sources are read last."""
-        return any(ask.op in ("run", "each", "space") for ask in self.asks)
+        """Whether reading it starts a program or may block; such sources are read last."""
+        return any(order.op in ("run", "each", "space") for order in self.orders)
 
 
 def _produces(parse: Callable[..., Any]) -> Any:
     return typing.get_type_hints(parse)["return"]
 
 
-def File(  # noqa: N802 - reads as a declaration: SOURCE = File(...)
+def File(  # noqa: N802 - used as a declaration: SOURCE = File(...)
     path: str, parse: Callable[[str], Any], **limits: Any
 ) -> Source:
-    """A source that is one file."""
-    return Source((Ask("read", (path,)),), lambda pages: parse(pages[path]), _produces(parse), **limits)
+    """A source that reads one file."""
+    return Source((Order("read", (path,)),), lambda pages: parse(pages[path]), _produces(parse), **limits)
 
 
 def Files(  # noqa: N802
     paths: Mapping[str, str], parse: Callable[[Pages], Any], **limits: Any
 ) -> Source:
-    """A source that is a few files; `parse` gets them by the given names, stripped, the absent ones left out."""
+    """A source that reads a few files; `parse` gets the stripped texts by the given names, without absent files."""
 
     def by_name(pages: Pages) -> Any:
         return parse({name: pages[path].strip() for name, path in paths.items() if path in pages})
 
-    return Source(tuple(Ask("read", (path,)) for path in paths.values()), by_name, _produces(parse), **limits)
+    return Source(tuple(Order("read", (path,)) for path in paths.values()), by_name, _produces(parse), **limits)
 
 
 def Glob(  # noqa: N802
     patterns: Sequence[str], parse: Callable[[Pages], Any], links: Sequence[str] = (), **limits: Any
 ) -> Source:
-    """A source that is all files matching patterns, and the targets of links; `parse` gets them by full path."""
-    asks = tuple(Ask("read", (p,)) for p in patterns) + tuple(Ask("link", (p,)) for p in links)
-    return Source(asks, parse, _produces(parse), **limits)
+    """A source that reads all files matching patterns and the targets of links; `parse` gets them by full path."""
+    orders = tuple(Order("read", (p,)) for p in patterns) + tuple(Order("link", (p,)) for p in links)
+    return Source(orders, parse, _produces(parse), **limits)
 
 
 def Command(  # noqa: N802
     argv: Sequence[str], parse: Callable[[str], Any], **limits: Any
 ) -> Source:
-    """A source that is a program's output, absent where the program is."""
-    shown = " ".join(argv)
-    return Source((Ask("run", tuple(argv)),), lambda pages: parse(pages[shown]), _produces(parse), **limits)
+    """A source that reads a program's output; absent on hosts without the program."""
+    command = " ".join(argv)
+    return Source((Order("run", tuple(argv)),), lambda pages: parse(pages[command]), _produces(parse), **limits)

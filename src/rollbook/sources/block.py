@@ -1,4 +1,4 @@
-"""/sys/block: every block device, what it is made of and how its queue is set (ABI/stable/sysfs-block)."""
+"""/sys/block: type, size, model and queue settings of each block device (ABI/stable/sysfs-block)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import msgspec
 
 from rollbook.sources.base import KIB, Facts, Glob, Pages, band, info, key, same, same_set
-from rollbook.sources.text import bounded, bus, chosen, devices, flag, integer, last_part, natural, when
+from rollbook.sources.text import bounded, bus, choice, devices, flag, integer, last_part, natural, optional
 
-DEVICES = "/sys/block/[!l]*"  # no loop devices: each is a file of a file system, and a distribution may use dozens
-SECTOR = 512  # `size` counts these on every device, whatever its block size
+DEVICES = "/sys/block/[!l]*"  # without loop devices, of which some distributions use dozens
+SECTOR = 512  # the unit of `size`, independent of the device's block size
 
 
 class Block(Facts):
-    """One device. Data of a device with `parents`, and of a partition, is counted again at what lies under it.
+    """One device. I/O of a device with `parents`, and of a partition, is also counted at the underlying device.
 
-    `serial` and `wwid` are not compared: hosts that share a volume see the same ones.
+    `serial` and `wwid` are not compared: hosts that share a volume see the same values.
     """
 
     device: Annotated[str, key()]
@@ -46,7 +46,7 @@ class Block(Facts):
 
 
 def kind_of(name: str, found: dict[str, str]) -> str:
-    """disk, path (one leg of a multipath NVMe disk), optical, dm, md, ram, zram, or virtual."""
+    """disk, path (of a multipath NVMe disk), optical, dm, md, ram, zram or virtual."""
     if "dm/name" in found:
         return "dm"
     if "md/level" in found:
@@ -60,17 +60,17 @@ def kind_of(name: str, found: dict[str, str]) -> str:
 
 
 def interface_of(found: dict[str, str]) -> str | None:
-    """The bus; a SATA disk behind a SAS HBA has "ATA" as its vendor."""
+    """The bus. A SATA disk behind a SAS HBA has the vendor "ATA"."""
     name = bus(found.get("", ""))
     return "sata" if name == "sas" and found.get("device/vendor") == "ATA" else name
 
 
 def vendor_of(text: str) -> str | None:
-    """The vendor's name; virtio gives a number instead."""
+    """The vendor name, or None for the number that virtio gives."""
     return None if text.startswith("0x") else text
 
 
-# Field: how to read it, and the files that may hold it.
+# Field: parser, and the files that may contain the value.
 FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "vendor": (vendor_of, ("device/vendor",)),
     "model": (str, ("device/model",)),
@@ -81,7 +81,7 @@ FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "removable": (flag, ("removable",)),
     "read_only": (flag, ("ro",)),
     "rotational": (flag, ("queue/rotational",)),
-    "scheduler": (chosen, ("queue/scheduler",)),
+    "scheduler": (choice, ("queue/scheduler",)),
     "nr_requests": (integer, ("queue/nr_requests",)),
     "read_ahead_kb": (integer, ("queue/read_ahead_kb",)),
     "max_sectors_kb": (integer, ("queue/max_sectors_kb",)),
@@ -93,7 +93,7 @@ FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
 
 
 def parse(pages: Pages) -> list[Block]:
-    """One value per file; `!` in a name stands for `/`. Virtual devices without a size are unused and left out."""
+    """One value per file; `!` in a name means `/`. Unused virtual devices (without a size) are left out."""
     rows = []
     for name, found in devices(pages, "/sys/block/"):
         kind, sectors = kind_of(name, found), natural(found.get("size"))
@@ -102,7 +102,7 @@ def parse(pages: Pages) -> list[Block]:
             continue
         row = Block(name.replace("!", "/"), kind, capacity, interface_of(found))
         for field, (read, files) in FILES.items():
-            setattr(row, field, when(next((found[file] for file in files if found.get(file)), None), read))
+            setattr(row, field, optional(next((found[file] for file in files if found.get(file)), None), read))
         row.parents = [last_part(path).replace("!", "/") for path in found if path.startswith("slaves/")]
         row.partitions = [path.partition("/")[0].replace("!", "/") for path in found if path.endswith("/partition")]
         rows.append(row)

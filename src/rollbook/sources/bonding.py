@@ -1,4 +1,4 @@
-"""/proc/net/bonding: mode and members of each bond, and whether their links are up (networking/bonding)."""
+"""/proc/net/bonding: mode, members and link state of each bond (networking/bonding)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 import msgspec
 
 from rollbook.sources.base import Facts, Glob, Pages, columns, delta, info, key, same
-from rollbook.sources.text import devices, fields_of, integer, when
+from rollbook.sources.text import devices, fields_of, integer, optional
 
 ROOT = "/proc/net/bonding"
 
 
 class Bond(Facts):
-    """One bond. A bond that is up may still have lost a member: see `slaves`."""
+    """One bond. A bond can be up although a member is down: see `slaves`."""
 
     bond: Annotated[str, key()]
     mode: Annotated[str, same()]
@@ -27,7 +27,7 @@ class Bond(Facts):
 
 
 def parse(pages: Pages) -> list[Bond]:
-    """`Name: value` lines: the bond's part first, then one part per member, from `Slave Interface:` on."""
+    """`Name: value` lines: a section for the bond, then one per member that starts with `Slave Interface:`."""
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
         own, *parts = re.split(r"^(?=Slave Interface:)", found[""], flags=re.MULTILINE)
@@ -38,7 +38,7 @@ def parse(pages: Pages) -> list[Bond]:
         row.active_slave = bond.get("Currently Active Slave")
         for slave in map(settings, parts):
             row.slaves[slave["Slave Interface"]] = slave["MII Status"]
-            failures = when(slave.get("Link Failure Count"), integer)
+            failures = optional(slave.get("Link Failure Count"), integer)
             if failures is not None:
                 row.link_failures[slave["Slave Interface"]] = failures
         rows.append(row)
@@ -46,7 +46,7 @@ def parse(pages: Pages) -> list[Bond]:
 
 
 def settings(part: str) -> dict[str, str]:
-    """The settings of one part; lines without a colon are its headings."""
+    """The settings of one section; lines without a colon are headings."""
     return fields_of("\n".join(line for line in part.splitlines() if ":" in line), ":")
 
 

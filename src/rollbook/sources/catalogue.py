@@ -1,4 +1,4 @@
-"""The built-in sources, by name. The order is the order of reading: cheap and telling first."""
+"""The built-in sources in reading order, cheap and important ones first, and sources of plug-ins."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from rollbook.errors import UsageError
 from rollbook.sources.base import Source
 
-__all__ = ["GROUP", "NAMES", "known", "load", "plugged", "source"]
+__all__ = ["GROUP", "NAMES", "find", "load", "plugins", "source"]
 
 GROUP = "rollbook.sources"
-"""The entry point group of sources from other packages."""
+"""Entry point group of plug-in sources."""
 
 NAMES = (
     "identity",
@@ -94,41 +94,40 @@ NAMES = (
 
 @functools.cache
 def source(name: str) -> Source:
-    """The source of that name, with its one-line summary taken from its module.
+    """The source with that name; its summary is the first line of its module's docstring.
 
-    Installed packages are looked through only for a name that is not built in; an entry point is a module with
-    `SOURCE`.
+    Plug-ins are searched only for names that are not built in; their entry point is a module with `SOURCE`. Raises
+    `UsageError` for an unknown name or a plug-in that cannot be loaded.
     """
-    module = importlib.import_module(f"rollbook.sources.{name}") if name in NAMES else _plugged(name)
+    module = importlib.import_module(f"rollbook.sources.{name}") if name in NAMES else _plugin_module(name)
     summary = (module.__doc__ or "").partition("\n")[0]
     declared: Source = module.SOURCE
     return dataclasses.replace(declared, name=name, summary=summary)
 
 
 @functools.cache
-def plugged() -> dict[str, Any]:
-    """The entry points of sources that other packages bring, by name; those of built-in names do not count."""
-    from importlib import metadata  # noqa: PLC0415 - looking through all packages takes its time
+def plugins() -> dict[str, Any]:
+    """Entry points of plug-in sources by name; they cannot replace built-in sources."""
+    from importlib import metadata  # noqa: PLC0415 - scanning all packages is slow
 
     return {entry.name: entry for entry in metadata.entry_points(group=GROUP) if entry.name not in NAMES}
 
 
-def known(name: str) -> Source | None:
-    """The source of that name, None where nothing that is installed brings it: a record may come from elsewhere."""
-    return source(name) if name in NAMES or name in plugged() else None
+def find(name: str) -> Source | None:
+    """The source with that name, or None: a record may contain sources of plug-ins that are not installed."""
+    return source(name) if name in NAMES or name in plugins() else None
 
 
-def _plugged(name: str) -> Any:
-    """The module of a source that another package brings."""
-    found = plugged()
+def _plugin_module(name: str) -> Any:
+    found = plugins()
     if name not in found:
         raise UsageError(f"no source is called {name!r}; `rollbook snapshot --list-sources` lists them")
     try:
         return found[name].load()
     except Exception as error:  # whatever a plug-in does when imported
-        raise UsageError(f"the source {name!r} ({found[name].value}) cannot be loaded: {error!r}") from error
+        raise UsageError(f"cannot load source {name!r} ({found[name].value}): {error!r}") from error
 
 
 def load() -> list[Source]:
-    """All sources: those built in, in the order of the table, and those that other packages bring."""
-    return [source(name) for name in (*NAMES, *plugged())]
+    """All sources: built-in ones in reading order, then those of plug-ins."""
+    return [source(name) for name in (*NAMES, *plugins())]

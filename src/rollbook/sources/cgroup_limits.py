@@ -1,4 +1,4 @@
-"""/sys/fs/cgroup: the memory, CPU and I/O left to a job after all limits above it (cgroups(7))."""
+"""/sys/fs/cgroup: effective memory, CPU and I/O limits of a job (cgroups(7))."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NO_LIMIT = 1 << 62
 
 
 class CgroupLimits(Facts):
-    """Limits in force on the agent's own control group, which is the job's where it was started in the job.
+    """Limits on the agent's own cgroup, which is that of the job if the agent runs inside it.
 
-    A limit that nothing sets is left out. `cpu_quota` is in CPUs, 2.5 of them for instance. systemd makes that on tasks
-    from the size of memory, of which no two hosts have quite the same.
+    Limits that are not set are left out. `cpu_quota` is a number of CPUs, such as 2.5. `pids` has a tolerance because
+    systemd derives it from the memory size, which differs slightly between equal hosts.
     """
 
     version: Annotated[Literal["v1", "v2", "hybrid"], same()]
@@ -39,9 +39,9 @@ class CgroupLimits(Facts):
 
 
 def parse(pages: Pages) -> CgroupLimits:
-    """Of a limit, the lowest from the own group up to the root; of a set of CPUs, the deepest there is."""
+    """For limits, the lowest value between the own cgroup and the root; for CPU sets, that of the deepest cgroup."""
     version, path = _own(pages[OWN])
-    # Version 2 has cpuset.cpus too, but as a wish; there the effective file is always beside it.
+    # In version 2 cpuset.cpus is only the requested set; the effective file is always present too.
     cpusets = [
         *levels(pages, "cpuset.cpus.effective"),
         *levels(pages, "cpuset.effective_cpus"),
@@ -71,7 +71,7 @@ def _own(text: str) -> tuple[Literal["v1", "v2", "hybrid"], str]:
         _, controllers, path = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), path))
     if not paths:
-        raise ParseError("no control group")
+        raise ParseError("no cgroup")
     path = paths.get("memory") or paths.get("") or next(iter(paths.values()))
     if "" not in paths:
         return "v1", path
@@ -90,7 +90,7 @@ def _quota(pages: Pages) -> float | None:
     for quota, period in pairs:
         if quota not in ("max", "-1"):
             if integer(period) <= 0:
-                raise ParseError(f"a CPU period of {period}")
+                raise ParseError(f"CPU period is {period}")
             shares.append(integer(quota) / integer(period))
     return min(shares, default=None)
 

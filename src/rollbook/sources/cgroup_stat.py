@@ -1,4 +1,4 @@
-"""/sys/fs/cgroup: CPU, memory and disks used by a Slurm job, elsewhere by the agent's group (admin-guide/cgroup-v2)."""
+"""/sys/fs/cgroup: CPU, memory and I/O of the Slurm job or of the agent's cgroup (admin-guide/cgroup-v2)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FILES = ("cpu.stat", "cpuacct.usage", "memory.current", "memory.usage_in_bytes",
 
 
 class CgroupStat(Facts):
-    """The control group of the Slurm job that the agent is in; without Slurm, the one that the agent itself is in.
+    """The cgroup of the Slurm job; without Slurm, the cgroup of the agent.
 
-    That is the login's own over ssh, which tells little of the host; on this machine a wrapped command shares it. I/O
-    columns are by device number, as in `259:0.rbytes`.
+    Over ssh that is the login session, which says little about the host; on the local machine it includes a wrapped
+    command. I/O columns are named by device number, such as `259:0.rbytes`.
     """
 
     cpu_usage_us: Annotated[int | None, counter("µs")] = None
@@ -32,7 +32,7 @@ class CgroupStat(Facts):
 
 
 def parse(pages: Pages) -> CgroupStat:
-    """The files of one directory in each hierarchy."""
+    """The files of one cgroup directory per hierarchy."""
     stat = CgroupStat()
     for path, text in pages.items():
         _add(stat, path.rpartition("/")[2], text.strip())
@@ -54,7 +54,7 @@ def _add(stat: CgroupStat, file: str, text: str) -> None:
 
 
 def _cpu(stat: CgroupStat, values: dict[str, int]) -> None:
-    """Version 2 counts in microseconds under `_usec`; version 1 has the throttled time alone, in nanoseconds."""
+    """Version 2 has microseconds in `_usec` lines; version 1 has only the throttled time, in nanoseconds."""
     if "usage_usec" in values:
         stat.cpu_usage_us = values["usage_usec"]
         stat.cpu_user_us, stat.cpu_system_us = values.get("user_usec"), values.get("system_usec")
@@ -65,7 +65,7 @@ def _cpu(stat: CgroupStat, values: dict[str, int]) -> None:
 
 
 def _io(stat: CgroupStat, device: str, *words: str) -> None:
-    """`8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`; controllers of I/O cost add words of their own."""
+    """`8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`; I/O cost controllers add more words."""
     for word in words:
         name, _, value = word.partition("=")
         if name in ("rbytes", "wbytes", "dbytes"):

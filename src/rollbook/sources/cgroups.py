@@ -1,4 +1,4 @@
-"""/proc/cgroups: the control group subsystems of the kernel (cgroups(7))."""
+"""/proc/cgroups: cgroup controllers of the kernel (cgroups(7))."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.text import columns_of, integer, lines_of
 
 
 class Subsystem(Facts):
-    """One subsystem; hierarchy 0 is the unified one, or none."""
+    """One controller; hierarchy 0 means version 2 or not mounted."""
 
     subsys_name: Annotated[str, key()]
     hierarchy: Annotated[int, info()]

@@ -1,4 +1,4 @@
-"""/sys/devices/system/clocksource: which hardware clock the kernel counts by (timers/timekeeping)."""
+"""/sys/devices/system/clocksource: hardware clock that the kernel uses (timers/timekeeping)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ ROOT = "/sys/devices/system/clocksource/clocksource0"
 
 
 class Clocksource(Facts):
-    """The clock in use. A host that fell back from tsc to hpet pays for it with every timestamp."""
+    """The clock in use. After a fallback from tsc to hpet every timestamp is slow."""
 
     current: Annotated[str, same()]
     available: Annotated[list[str], info()]
 
 
 def parse(pages: Pages) -> Clocksource:
-    """One word, and the list it was chosen from."""
+    """The current clock, and the list of available ones."""
     if len(pages["current"].split()) != 1:
-        raise ParseError(f"not one clock: {pages['current'][:80]!r}")
+        raise ParseError(f"not a single clock: {pages['current'][:80]!r}")
     return Clocksource(pages["current"], pages.get("available", "").split())
 
 

@@ -1,4 +1,4 @@
-"""/sys/class/dmi/id: which cloud or hypervisor this machine belongs to, as its firmware strings tell."""
+"""/sys/class/dmi/id: cloud provider and hypervisor, derived from firmware strings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollbook.sources.base import Facts, Files, Pages, same, unique
 ROOT = "/sys/class/dmi/id"
 NAMES = ("sys_vendor", "product_name", "bios_version", "board_asset_tag", "chassis_asset_tag")
 
-# The first that fits. Where vendor and product are those of the hypervisor, only an asset tag names the provider.
+# The first match wins. If vendor and product name the hypervisor, only an asset tag names the provider.
 PROVIDERS = (
     ("aws", "sys_vendor", r"Amazon EC2"),
     ("aws", "bios_version", r".*amazon"),  # the Xen generation: its vendor is "Xen"
@@ -39,7 +39,7 @@ HYPERVISORS = (
 
 
 class Cloud(Facts):
-    """The provider, if it is a known one; the hypervisor, if it shows itself. Both unknown: most likely metal."""
+    """Provider and hypervisor, if recognised. A host with neither is most likely bare metal."""
 
     provider: Annotated[str | None, same()] = None
     hypervisor: Annotated[str | None, same()] = None
@@ -48,7 +48,7 @@ class Cloud(Facts):
 
 
 def first(rules: tuple[tuple[str, str, str], ...], pages: Pages) -> str | None:
-    """The name in the first rule whose strings match."""
+    """The name in the first rule that matches."""
     for name, fields, pattern in rules:
         if re.fullmatch(pattern, "+".join(pages.get(field, "") for field in fields.split("+"))):
             return name
@@ -56,7 +56,7 @@ def first(rules: tuple[tuple[str, str, str], ...], pages: Pages) -> str | None:
 
 
 def parse(pages: Pages) -> Cloud:
-    """EC2's Nitro generation also puts the instance type in the product name and its id in the board's tag."""
+    """EC2 Nitro also has the instance type as the product name and the instance id as the board's asset tag."""
     nitro = pages.get("sys_vendor") == "Amazon EC2"
     tag = pages.get("board_asset_tag", "")
     return Cloud(

@@ -1,4 +1,4 @@
-"""/proc/cmdline: the options the kernel was started with (admin-guide/kernel-parameters)."""
+"""/proc/cmdline: kernel command line (admin-guide/kernel-parameters)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 from rollbook.errors import ParseError
 from rollbook.sources.base import Facts, File, info, same
 
-# These name the host's own disks, addresses and boot files. That they are set is compared, their value is not.
+# Parameters with host-specific values: disks, addresses, boot files. Their presence is compared, their value is not.
 _OWN = (
     "BOOT_IMAGE BOOTIF boot hostname ifname initrd ip iscsi_initiator iscsi_target_ip netroot nfsroot ostree "
     "rd.dm.uuid rd.iscsi.initiator rd.luks.name rd.luks.uuid rd.lvm.lv rd.lvm.vg rd.md.uuid rd.znet resume root "
@@ -18,14 +18,14 @@ OWN = frozenset(_OWN.split())
 
 
 class Cmdline(Facts):
-    """The command line, and its words with the values that belong to one host written as `*`."""
+    """The command line, and its parameters with host-specific values replaced by `*`."""
 
     words: Annotated[list[str], same()]
     raw: Annotated[str, info()]
 
 
 def parse(text: str) -> Cmdline:
-    """Words parted by blanks; double quotes keep blanks inside a word."""
+    """Parameters separated by blanks; double quotes protect blanks."""
     found = re.findall(r'(?:[^\s"]|"[^"]*"?)+', text.strip())
     if not found:
         raise ParseError("empty")

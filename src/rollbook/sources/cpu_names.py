@@ -1,4 +1,4 @@
-"""Names of processors, also of those that give only numbers of themselves: Arm, IBM Z, RISC-V."""
+"""Processor names, including architectures that report only numbers: Arm, IBM Z, RISC-V."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rollbook.sources.text import integer
 
 __all__ = ["architecture_of", "model_of", "stepping_of", "vendor_of"]
 
-# The numbers are those of the register MIDR_EL1, as in arch/arm64/include/asm/cputype.h.
+# Numbers of the register MIDR_EL1, see arch/arm64/include/asm/cputype.h.
 ARM_PARTS = {
     (0x41, 0xC0F): "Cortex-A15",
     (0x41, 0xD03): "Cortex-A53",
@@ -63,7 +63,7 @@ IBM_Z = {
 
 
 def architecture_of(block: dict[str, str]) -> str | None:
-    """The architecture as uname(1) names it, as far as one CPU tells; POWER does not tell its byte order."""
+    """The architecture with its name in uname(1), if it can be derived; POWER does not give its byte order."""
     if "CPU implementer" in block:
         return "aarch64" if block.get("CPU architecture") in ("8", "AArch64") else "arm"
     if isa := re.match(r"rv(32|64)", block.get("isa", "")):
@@ -93,7 +93,7 @@ def model_of(block: dict[str, str]) -> str | None:
 
 
 def vendor_of(block: dict[str, str]) -> str | None:
-    """Who made the CPU, or the number that stands for them."""
+    """The vendor, or its number if it is unknown."""
     if "CPU implementer" in block:
         implementer = integer(block["CPU implementer"], 16)
         return ARM_IMPLEMENTERS.get(implementer, f"implementer {implementer:#x}")
@@ -101,7 +101,7 @@ def vendor_of(block: dict[str, str]) -> str | None:
 
 
 def stepping_of(block: dict[str, str]) -> str | None:
-    """The revision of the model, which Arm writes as r1p2."""
+    """The revision of the model, in the form r1p2 for Arm."""
     if "CPU variant" in block and "CPU revision" in block:
         return f"r{integer(block['CPU variant'], 16)}p{integer(block['CPU revision'])}"
     return block.get("stepping") or block.get("revision") or None

@@ -1,20 +1,20 @@
-"""/sys/devices/system/cpu: CPUs online, their sockets and cores, SMT and isolation (admin-guide/cputopology)."""
+"""/sys/devices/system/cpu: online CPUs, sockets, cores, SMT and isolation (admin-guide/cputopology)."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Glob, Pages, same
-from rollbook.sources.text import flag, last_part, members, natural, when
+from rollbook.sources.text import flag, last_part, members, natural, optional
 
 ROOT = "/sys/devices/system/cpu"
 LISTS = ("online", "offline", "possible", "present", "isolated", "nohz_full")
 
 
 class Topology(Facts):
-    """CPU lists as the kernel writes them (`0-15,32-47`; empty text: no CPU), counted, and the shape they form.
+    """CPU lists in the kernel's format (`0-15,32-47`, empty for no CPU), their counts, sockets and cores.
 
-    `sockets` and `cores` are those of the online CPUs. They need no CPU model text, so they hold on ARM too.
+    `sockets` and `cores` count online CPUs only. They do not depend on /proc/cpuinfo, so they exist on Arm too.
     """
 
     online: Annotated[str, same()]
@@ -32,8 +32,8 @@ class Topology(Facts):
 
 
 def parse(pages: Pages) -> Topology:
-    """A core is a distinct set of thread siblings: core ids alone repeat between dies."""
-    # Many kernels print "(null)" where nohz_full was not asked for.
+    """Count cores as distinct sets of thread siblings, because core ids repeat between dies."""
+    # Many kernels print "(null)" if nohz_full is not set.
     lists = {name: pages[f"{ROOT}/{name}"].strip().replace("(null)", "") for name in LISTS if f"{ROOT}/{name}" in pages}
     offline = lists.get("offline")
     packages = {natural(text) for path, text in pages.items() if last_part(path) == "physical_package_id"}
@@ -49,7 +49,7 @@ def parse(pages: Pages) -> Topology:
         nohz_full=lists.get("nohz_full"),
         sockets=len(packages - {None}) or None,
         cores=len(siblings) or None,
-        smt_active=when(pages.get(f"{ROOT}/smt/active", "").strip(), flag),
+        smt_active=optional(pages.get(f"{ROOT}/smt/active", "").strip(), flag),
         smt_control=pages.get(f"{ROOT}/smt/control", "").strip() or None,
     )
 

@@ -1,13 +1,13 @@
-"""/sys/devices/system/cpu/cpu*/cpufreq: governor, driver and limits over all CPUs (admin-guide/pm/cpufreq)."""
+"""/sys/devices/system/cpu/cpu*/cpufreq: frequency governor, driver and limits (admin-guide/pm/cpufreq)."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rollbook.sources.base import KIB, Facts, Glob, Pages, same
-from rollbook.sources.text import last_part, tally, when
+from rollbook.sources.text import last_part, optional, tally
 
-# Never scaling_cur_freq: on some kernels reading it waits 20 ms for every single CPU.
+# Not scaling_cur_freq: on some kernels reading it takes 20 ms per CPU.
 NAMES = (
     "scaling_governor",
     "scaling_driver",
@@ -19,9 +19,9 @@ NAMES = (
 
 
 class Frequency(Facts):
-    """Each setting's values with the number of CPUs that have it: more than one entry is a mixed host.
+    """For each setting, the number of CPUs per value; several entries mean that CPUs are set differently.
 
-    Frequencies are in kHz. A plain VM has no cpufreq at all; energy preferences need a driver that knows them.
+    Frequencies are in kHz. Most virtual machines have no cpufreq; energy preferences depend on the driver.
     """
 
     scaling_governor: Annotated[dict[str, int] | None, same()] = None
@@ -33,9 +33,9 @@ class Frequency(Facts):
 
 
 def parse(pages: Pages) -> Frequency:
-    """One word per file and CPU."""
+    """One value per file and CPU."""
     found = {name: [text for path, text in pages.items() if last_part(path) == name] for name in NAMES}
-    return Frequency(**{name: when(texts, tally) for name, texts in found.items()})
+    return Frequency(**{name: optional(texts, tally) for name, texts in found.items()})
 
 
 SOURCE = Glob([f"/sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}" for name in NAMES], parse, limit=4096 * KIB)

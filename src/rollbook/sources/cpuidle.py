@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu/cpuidle: idle driver, governor and states switched off (admin-guide/pm/cpuidle)."""
+"""/sys/devices/system/cpu/cpuidle: idle driver, governor and disabled states (admin-guide/pm/cpuidle)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = "/sys/devices/system/cpu"
 
 
 class Idle(Facts):
-    """How CPUs idle. The states are those of the first CPU, shallowest first."""
+    """CPU idle settings. The states are those of the first CPU, shallowest first."""
 
     driver: Annotated[str | None, same()] = None
     governor: Annotated[str | None, same()] = None
@@ -22,7 +22,7 @@ class Idle(Facts):
 
 
 def parse(pages: Pages) -> Idle:
-    """On older kernels the governor's writable file is there only on request; the read-only one always is."""
+    """Older kernels have `current_governor` only on request and `current_governor_ro` always."""
     settings = dict(devices(pages, f"{ROOT}/")).get("cpuidle", {})
     states = sorted(
         (integer(name.removeprefix("state")), found) for name, found in devices(pages, f"{ROOT}/cpu0/cpuidle/")

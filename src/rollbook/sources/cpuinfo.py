@@ -1,7 +1,7 @@
-"""/proc/cpuinfo: which processor, how many of it, and what it can do (proc_cpuinfo(5)).
+"""/proc/cpuinfo: processor model, count and features (proc_cpuinfo(5)).
 
-The file is written by each architecture in a form of its own. What it does not say is left out: on Arm, POWER and
-RISC-V there is nothing about sockets and cores, which `cpu_topology` finds.
+The format depends on the architecture. Missing values are left out: Arm, POWER and RISC-V do not list sockets and
+cores; `cpu_topology` has them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Blocks = list[dict[str, str]]
 
 
 class CpuInfo(Facts):
-    """The host's processors as one. A value is the one most CPUs have; `mixed` lists all where they differ.
+    """The processors of a host. Each value is that of most CPUs; if CPUs differ, `mixed` lists all values.
 
-    `flags` are those that every CPU has; `mixed` holds under "flags" those that only some have.
+    `flags` are those of every CPU; flags of only some CPUs are in `mixed`.
     """
 
     logical_cpus: Annotated[int, same("CPUs")]
@@ -39,7 +39,7 @@ class CpuInfo(Facts):
 
 
 def parse(text: str) -> CpuInfo:
-    """`name : value` lines, a block per logical CPU."""
+    """`name : value` lines, one block per logical CPU."""
     common, blocks = _blocks(text)
     if not blocks:
         raise ParseError("no processor")
@@ -70,9 +70,9 @@ def parse(text: str) -> CpuInfo:
 
 
 def _blocks(text: str) -> tuple[dict[str, str], Blocks]:
-    """What stands before the first CPU, and the CPUs; a board's lines at the end fall to the last one.
+    """Lines before the first CPU, and one block per CPU; lines about the board at the end go to the last CPU.
 
-    A CPU starts at its own line rather than at a blank one: Arm kernels up to 3.18 list all CPUs in one block.
+    A CPU starts at its `processor` line, not at a blank line: Arm kernels up to 3.18 list all CPUs in one block.
     """
     common: dict[str, str] = {}
     blocks: Blocks = []
@@ -81,7 +81,7 @@ def _blocks(text: str) -> tuple[dict[str, str], Blocks]:
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not colon:
             raise ParseError(f"no colon: {line[:80]!r}")
-        if re.fullmatch(r"processor \d+", name):  # IBM Z: all in one line, `machine = 3931` among it
+        if re.fullmatch(r"processor \d+", name):  # IBM Z: one line per CPU that contains `machine = 3931`
             pairs = (word.split("=", 1) for word in value.split(",") if "=" in word)
             numbered.append({pair[0].strip(): pair[1].strip() for pair in pairs})
             continue
@@ -96,14 +96,14 @@ def _values(blocks: Blocks, *names: str) -> list[str]:
 
 
 def _topology(blocks: Blocks) -> tuple[int | None, int | None]:
-    """Sockets and cores, where every CPU says to which it belongs."""
+    """Sockets and cores, if every CPU lists its own."""
     sockets = _values(blocks, "physical id")
     cores = [(block.get("physical id"), block.get("core id")) for block in blocks]
     if len(sockets) != len(blocks):
         return None, None
     if not all(core for _, core in cores):
         return len(set(sockets)), None
-    # Processors of two dies gave core numbers twice on older kernels; then the two counts do not agree.
+    # On older kernels processors with two dies repeat core numbers; then the two counts disagree.
     stated = {block["physical id"]: integer(block.get("cpu cores", "0")) for block in blocks}
     counted = len(set(cores))
     return len(set(sockets)), counted if sum(stated.values()) in (0, counted) else None

@@ -1,4 +1,4 @@
-"""/proc/diskstats: requests, sectors and time per block device (admin-guide/iostats)."""
+"""/proc/diskstats: requests, sectors and times per block device (admin-guide/iostats)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from rollbook.sources.text import columns_of, integers, lines_of
 
 
 class Disk(Facts):
-    """One device's totals since boot: whole disks, partitions, loop and ram devices as the kernel lists them.
-
-    A sector is 512 bytes on every device.
-    """
+    """Totals of one device since boot, including partitions, loop and ram devices. A sector is always 512 bytes."""
 
     device_name: Annotated[str, key()]
     device_number: Annotated[str, info()]
@@ -40,15 +37,15 @@ class Disk(Facts):
 
 
 def parse(text: str) -> list[Disk]:
-    """Two numbers and a name, then 11 numbers, 15 from Linux 4.18 on, 17 from 5.5 on.
+    """Two numbers and a name, then 11 numbers; 15 since Linux 4.18, 17 since 5.5.
 
-    Lines of 7 columns, which partitions had before 2.6.25, are refused, as are lines cut between two known forms.
+    Lines with another number of columns are rejected: truncated lines, and partitions before 2.6.25.
     """
     rows = []
     for line in lines_of(text):
         major, minor, name, *words = columns_of(line, 14)
         if len(words) in (12, 13, 14, 16):
-            raise ParseError(f"{len(words) + 3} columns fit no known kernel: {line[:80]!r}")
+            raise ParseError(f"{len(words) + 3} columns match no known kernel: {line[:80]!r}")
         numbers = integers(words)
         rows.append(Disk(name, f"{major}:{minor}", *numbers[:17]))
         rows[-1].extra = numbers[17:]

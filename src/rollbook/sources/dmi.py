@@ -1,4 +1,4 @@
-"""/sys/class/dmi/id: what the firmware says this machine is (ABI/testing/sysfs-class-dmi, SMBIOS 3)."""
+"""/sys/class/dmi/id: machine, board and firmware versions (ABI/testing/sysfs-class-dmi, SMBIOS 3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.base import Facts, Files, Pages, same, unique
 
 ROOT = "/sys/class/dmi/id"
 
-# What boards ship with where the maker left a string unset, in lower case. The UUID is AMI's sample value.
+# Placeholders of vendors that left a string unset, in lower case. The UUID is AMI's sample value.
 PLACEHOLDERS = frozenset(
     (
         "",
@@ -38,7 +38,7 @@ PLACEHOLDERS = frozenset(
         "unknown",
     )
 )
-# SMBIOS 3, table 17; the others keep their number.
+# SMBIOS 3, table 17; other types keep their number.
 CHASSIS = {
     "1": "other",
     "3": "desktop",
@@ -57,7 +57,7 @@ CHASSIS = {
 
 
 class Machine(Facts):
-    """The machine's make and firmware. Serial number and UUID are readable by root only."""
+    """Vendor, model and firmware of the machine. Serial number and UUID are readable by root only."""
 
     sys_vendor: Annotated[str | None, same()] = None
     product_name: Annotated[str | None, same()] = None
@@ -78,16 +78,16 @@ class Machine(Facts):
     device_tree_model: Annotated[str | None, same()] = None
 
 
-def told(text: str) -> str | None:
-    """The string, or None where it only says that nobody filled it in."""
+def without_placeholder(text: str) -> str | None:
+    """The string, or None for a placeholder of an unset value."""
     text = text.strip("\0 \t\n")
     unset = text.lower() in PLACEHOLDERS or re.fullmatch(r"(?i)([0fx.*-])\1{2,}|[0f]{8}(-[0f]{4}){3}-[0f]{12}", text)
     return None if unset else text
 
 
 def parse(pages: Pages) -> Machine:
-    """One string per file; ARM boards without SMBIOS give the device tree's model instead."""
-    strings = {name: told(text) for name, text in pages.items()}
+    """One string per file; Arm boards without SMBIOS have the model in the device tree."""
+    strings = {name: without_placeholder(text) for name, text in pages.items()}
     chassis = strings.pop("chassis_type", None)
     return Machine(chassis_type=CHASSIS.get(chassis, chassis) if chassis else None, **strings)
 

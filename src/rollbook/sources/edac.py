@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Glob, Pages, delta, key, same
-from rollbook.sources.text import devices, integer, when
+from rollbook.sources.text import devices, integer, optional
 
 ROOT = "/sys/devices/system/edac/mc"
 
 
 class MemoryController(Facts):
-    """One controller: corrected and uncorrected errors since its driver was loaded, and the memory behind it."""
+    """One controller: its memory, and corrected and uncorrected errors since its driver was loaded."""
 
     controller: Annotated[str, key()]
     name: Annotated[str | None, same()] = None
@@ -26,9 +26,9 @@ def parse(pages: Pages) -> list[MemoryController]:
         MemoryController(
             controller,
             found.get("mc_name") or None,
-            when(found.get("size_mb"), integer),
-            when(found.get("ce_count"), integer),
-            when(found.get("ue_count"), integer),
+            optional(found.get("size_mb"), integer),
+            optional(found.get("ce_count"), integer),
+            optional(found.get("ue_count"), integer),
         )
         for controller, found in devices(pages, f"{ROOT}/")
     ]

@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Glob, Pages, delta, info, key, same
-from rollbook.sources.text import integer, when
+from rollbook.sources.text import integer, optional
 
 ROOT = "/sys/devices/system/edac/mc"
 NAMES = ("dimm_label", "dimm_mem_type", "size", "dimm_ce_count", "dimm_ue_count")
@@ -14,7 +14,7 @@ PATH = re.compile(rf"{ROOT}/(mc\d+/(?:dimm|rank)\d+)/(\w+)", re.ASCII)
 
 
 class Dimm(Facts):
-    """One DIMM as its controller sees it. The label is the driver's, or the site's where it wrote the board's names."""
+    """One DIMM. The label comes from the driver, unless the site has registered the board's slot names."""
 
     dimm: Annotated[str, key()]
     label: Annotated[str | None, info()] = None
@@ -25,7 +25,7 @@ class Dimm(Facts):
 
 
 def parse(pages: Pages) -> list[Dimm]:
-    """One value per file, by `mc0/dimm3`."""
+    """One value per file; rows are named `mc0/dimm3`."""
     grouped: dict[str, dict[str, str]] = {}
     for path, text in pages.items():
         if found := PATH.fullmatch(path):
@@ -35,13 +35,13 @@ def parse(pages: Pages) -> list[Dimm]:
             name,
             one.get("dimm_label") or None,
             one.get("dimm_mem_type") or None,
-            when(one.get("size"), integer),
-            when(one.get("dimm_ce_count"), integer),
-            when(one.get("dimm_ue_count"), integer),
+            optional(one.get("size"), integer),
+            optional(one.get("dimm_ce_count"), integer),
+            optional(one.get("dimm_ue_count"), integer),
         )
         for name, one in sorted(grouped.items())
     ]
 
 
-# Drivers that cannot tell the DIMMs of a row of chips apart name the row.
+# Drivers that cannot identify single DIMMs report ranks.
 SOURCE = Glob([f"{ROOT}/mc[0-9]*/{kind}[0-9]*/{name}" for kind in ("dimm", "rank") for name in NAMES], parse)

@@ -1,6 +1,6 @@
-"""nvidia-smi, kept running: how busy each NVIDIA GPU is, its memory, power, clocks and heat (nvidia-smi(1)).
+"""nvidia-smi in loop mode: utilization, memory, power, clocks and temperature of NVIDIA GPUs (nvidia-smi(1)).
 
-Starting the program costs the host some 50 ms each time; in loop mode it is started once and writes on every beat.
+Starting the program takes about 50 ms of CPU time; in loop mode it starts once and writes on every beat.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Ask, Facts, Pages, Source, gauge, key
+from rollbook.sources.base import Facts, Order, Pages, Source, gauge, key
 from rollbook.sources.text import integer, lines_of, number
 
 QUERY = (
@@ -18,7 +18,7 @@ QUERY = (
 
 
 class GpuLoad(Facts):
-    """One GPU now; None where it does not tell."""
+    """Current values of one GPU; null if the GPU does not report a value."""
 
     index: Annotated[int, key()]
     busy_percent: Annotated[float | None, gauge("%")] = None
@@ -35,7 +35,7 @@ LEVELS = GpuLoad.__struct_fields__[1:-1]
 
 
 def parse(pages: Pages) -> list[GpuLoad]:
-    """Comma-separated lines, one per GPU and round; the last of each GPU counts."""
+    """Comma-separated lines, one per GPU and round; the last line of each GPU counts."""
     rows: dict[int, GpuLoad] = {}
     for line in lines_of("".join(pages.values())):
         index, *words = (word.strip() for word in line.split(","))
@@ -50,5 +50,5 @@ def parse(pages: Pages) -> list[GpuLoad]:
 
 
 PROGRAM = ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-lms", "{ms}")
-# Without persistence mode its start alone takes seconds.
-SOURCE = Source((Ask("loop", PROGRAM),), parse, list[GpuLoad], every=1, limit=64 * 1024, seconds=20)
+# Without persistence mode the start takes seconds.
+SOURCE = Source((Order("loop", PROGRAM),), parse, list[GpuLoad], every=1, limit=64 * 1024, seconds=20)

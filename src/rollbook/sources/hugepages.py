@@ -1,4 +1,4 @@
-"""/sys/kernel/mm/hugepages: pages reserved of each huge size (admin-guide/mm/hugetlbpage)."""
+"""/sys/kernel/mm/hugepages: reserved huge pages per page size (admin-guide/mm/hugetlbpage)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class HugePagePool(Facts):
 
 
 def parse(pages: Pages) -> list[HugePagePool]:
-    """Directories `hugepages-2048kB` with a number a file."""
+    """Directories `hugepages-2048kB` with one number per file."""
     rows = []
     for name, files in devices(pages, ROOT):
         size = re.fullmatch(r"hugepages-(\d{1,12})kB", name, re.ASCII)
         if not size:
-            raise ParseError(f"not a size of huge pages: {name[:40]!r}")
+            raise ParseError(f"not a huge page size: {name[:40]!r}")
         found = {file: integer(text) for file, text in files.items()}
         rows.append(
             HugePagePool(

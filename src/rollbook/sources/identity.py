@@ -1,4 +1,4 @@
-"""/proc/sys/kernel, /etc/machine-id: who the host says it is (proc_sys_kernel(5), machine-id(5))."""
+"""/proc/sys/kernel, /etc/machine-id: host name, kernel release and ids (proc_sys_kernel(5), machine-id(5))."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollbook.sources.base import Facts, Files, Pages, info, same, unique
 
 
 class Identity(Facts):
-    """A host's own names. Two hosts with one machine id were cloned from one image."""
+    """Names and ids of a host. Hosts with the same machine id were cloned from one image."""
 
     hostname: Annotated[str, unique()]
     kernel_release: Annotated[str, same()]
@@ -21,7 +21,7 @@ class Identity(Facts):
 
 
 def parse(pages: Pages) -> Identity:
-    """One word a file. A machine id may be empty or `uninitialized` on images that were never booted."""
+    """One word per file. The machine id may be empty or `uninitialized` on images that were never booted."""
     machine_id, boot_id = pages.get("machine_id", "").lower(), pages.get("boot_id")
     if machine_id not in ("", "uninitialized") and not re.fullmatch(r"[0-9a-f]{32}", machine_id):
         raise ParseError(f"not a machine id: {machine_id[:40]!r}")
@@ -45,7 +45,7 @@ SOURCE = Files(
         "boot_id": "/proc/sys/kernel/random/boot_id",
         "machine_id": "/etc/machine-id",
         "domainname": "/proc/sys/kernel/domainname",
-        "machine": "/proc/sys/kernel/arch",  # from Linux 6.1 on
+        "machine": "/proc/sys/kernel/arch",  # since Linux 6.1
     },
     parse,
 )

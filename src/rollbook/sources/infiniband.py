@@ -1,4 +1,4 @@
-"""/sys/class/infiniband: RDMA devices and the state of their ports (ABI/stable/sysfs-class-infiniband)."""
+"""/sys/class/infiniband: RDMA devices and their ports (ABI/stable/sysfs-class-infiniband)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Glob, Pages, info, key, same, unique
-from rollbook.sources.text import devices, integer, natural, number, pci_slot, when
+from rollbook.sources.text import devices, integer, natural, number, optional, pci_slot
 
 ROOT = "/sys/class/infiniband"
 
 
 class Port(Facts):
-    """One port of one device (InfiniBand, RoCE, EFA…): `mlx5_0:1`."""
+    """One port of one device (InfiniBand, RoCE, EFA…), named `mlx5_0:1`."""
 
     port: Annotated[str, key()]
     hca_type: Annotated[str | None, same()] = None
@@ -35,7 +35,7 @@ def word_of(text: str) -> str:
 
 
 def parse(pages: Pages) -> list[Port]:
-    """Device files, and per port: `4: ACTIVE`, `5: LinkUp`, `200 Gb/sec (4X HDR)`, and a LID in hexadecimal."""
+    """Device files, and per port `4: ACTIVE`, `5: LinkUp`, `200 Gb/sec (4X HDR)` and a hexadecimal LID."""
     rows = []
     for device, found in devices(pages, f"{ROOT}/"):
         for port in sorted({path.split("/")[1] for path in found if path.startswith("ports/")}):
@@ -49,14 +49,14 @@ def parse(pages: Pages) -> list[Port]:
                     board_id=found.get("board_id") or None,
                     firmware=found.get("fw_ver") or None,
                     node_guid=guid if guid and guid.strip("0:") else None,
-                    pci_slot=when(found.get(""), pci_slot),
+                    pci_slot=optional(found.get(""), pci_slot),
                     numa_node=natural(found.get("device/numa_node")),
                     link_layer=here.get("link_layer") or None,
-                    state=when(here.get("state"), word_of),
-                    phys_state=when(here.get("phys_state"), word_of),
+                    state=optional(here.get("state"), word_of),
+                    phys_state=optional(here.get("phys_state"), word_of),
                     rate_gbps=number(rate[1]) if rate else None,
                     rate_name=rate[2] if rate else None,
-                    lid=when(here.get("lid"), lambda text: integer(text, 16)),
+                    lid=optional(here.get("lid"), lambda text: integer(text, 16)),
                 )
             )
     return rows

@@ -1,7 +1,7 @@
 """/sys/class/infiniband/*/ports/*/counters: traffic and errors of RDMA ports (ABI/stable/sysfs-class-infiniband).
 
-`port_xmit_data` and `port_rcv_data` count words of four bytes; they appear here as `tx_bytes` and `rx_bytes`.
-EFA and others without `counters` count bytes under those very names in `hw_counters`.
+`port_xmit_data` and `port_rcv_data` count words of four bytes; here they are `tx_bytes` and `rx_bytes`.
+EFA and other drivers without `counters` have `tx_bytes` and `rx_bytes` in `hw_counters`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rollbook.sources.text import bounded, integer
 
 WORD = 4  # bytes
 WORDS = {"port_rcv_data": "rx_bytes", "port_xmit_data": "tx_bytes"}
-# What a sound link never counts. Timeouts, retries and drops belong to a busy fabric and stay with the others.
+# Errors that a healthy link never has. Timeouts, retries and drops are normal on a busy fabric.
 LINK_ERRORS = frozenset(
     (
         "excessive_buffer_overrun_errors",
@@ -30,7 +30,7 @@ LINK_ERRORS = frozenset(
 
 
 class PortCounters(Facts):
-    """One port's totals: bytes, errors of the link, and every other counter the driver has."""
+    """Totals of one port: bytes, link errors, and all other counters of the driver."""
 
     port: Annotated[str, key()]
     rx_bytes: Annotated[int | None, counter("bytes")] = None
@@ -40,7 +40,7 @@ class PortCounters(Facts):
 
 
 def parse(pages: Pages) -> list[PortCounters]:
-    """One number per file, or `N/A (no PMA)`; `lifespan` among them is a setting: for how long they are cached."""
+    """One number per file, or `N/A (no PMA)`; `lifespan` is a cache setting, not a counter."""
     rows: dict[str, PortCounters] = {}
     for path, text in sorted(pages.items()):
         *_, device, _, port, _, name = path.split("/")

@@ -1,4 +1,4 @@
-"""/sys/class/iommu and /sys/kernel/iommu_groups: IOMMUs and how they translate (driver-api/vfio)."""
+"""/sys/class/iommu and /sys/kernel/iommu_groups: IOMMUs and their translation mode (driver-api/vfio)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ UNITS, GROUPS = "/sys/class/iommu", "/sys/kernel/iommu_groups"
 
 
 class Iommu(Facts):
-    """Units, and the domain types of the groups with how many have each.
+    """IOMMU units, and the number of groups per domain type.
 
-    `identity` passes addresses through, `DMA` and `DMA-FQ` translate, which slows small transfers.
+    `identity` means no translation; `DMA` and `DMA-FQ` translate, which slows small transfers.
     """
 
     units: Annotated[list[str], same()] = msgspec.field(default_factory=list)
@@ -23,7 +23,7 @@ class Iommu(Facts):
 
 
 def parse(pages: Pages) -> Iommu:
-    """Links named for the units (`dmar0`, `ivhd0`, `smmu3.0x…`), and one word per group."""
+    """Links named after the units (`dmar0`, `ivhd0`, `smmu3.0x…`), and one type per group."""
     units = sorted(last_part(path) for path in pages if path.startswith(f"{UNITS}/"))
     return Iommu(units, tally(text for path, text in pages.items() if path.startswith(f"{GROUPS}/")))
 

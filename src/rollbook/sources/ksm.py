@@ -1,4 +1,4 @@
-"""/sys/kernel/mm/ksm: merging of equal pages, which costs CPU time in the background (admin-guide/mm/ksm)."""
+"""/sys/kernel/mm/ksm: kernel same-page merging, which uses CPU time in the background (admin-guide/mm/ksm)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = "/sys/kernel/mm/ksm"
 
 
 class Ksm(Facts):
-    """Same-page merging. `run` is 0 stopped, 1 running, 2 stopped and unmerged."""
+    """Same-page merging. `run` is 0 (stopped), 1 (running) or 2 (stopped and unmerged)."""
 
     run: Annotated[int, same()]
     merge_across_nodes: Annotated[int | None, same()] = None
@@ -19,7 +19,7 @@ class Ksm(Facts):
 
 
 def parse(pages: Pages) -> Ksm:
-    """One number a file."""
+    """One number per file."""
     found = {name: integer(text) for name, text in pages.items()}
     return Ksm(found["run"], found.get("merge_across_nodes"), found.get("pages_shared"))
 

@@ -1,4 +1,4 @@
-"""/proc/self/limits: resource limits a job would start with (getrlimit(2))."""
+"""/proc/self/limits: resource limits of a process started on the host (getrlimit(2))."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT = {
 
 
 class Limit(Facts):
-    """One limit under its name in limits.conf(5). The kernel sets every limit: null is unlimited."""
+    """One limit with its name in limits.conf(5); null means unlimited."""
 
     resource: Annotated[str, key()]
     soft: Annotated[int | None, same()]
@@ -38,7 +38,7 @@ class Limit(Facts):
 
 
 def parse(text: str) -> list[Limit]:
-    """A header, then `Max NAME` in the first 25 characters, soft, hard and, for most, a unit."""
+    """A header, then `Max NAME` in the first 25 characters, soft limit, hard limit and an optional unit."""
     rows = []
     for line in lines_of(text)[1:]:
         name, words = line[:25].strip(), line[25:].split()

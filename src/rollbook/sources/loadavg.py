@@ -1,4 +1,4 @@
-"""/proc/loadavg: run-queue averages and task counts (proc_loadavg(5))."""
+"""/proc/loadavg: load averages and task counts (proc_loadavg(5))."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.text import columns_of, integer, number
 
 
 class LoadAvg(Facts):
-    """Load averages and tasks. Running tasks include the reader itself."""
+    """Load averages and task counts. Running tasks include the agent itself."""
 
     load_1min: Annotated[float, gauge("tasks")]
     load_5min: Annotated[float, gauge("tasks")]
@@ -19,7 +19,7 @@ class LoadAvg(Facts):
 
 
 def parse(text: str) -> LoadAvg:
-    """One line: three averages, `running/total`, the newest process id."""
+    """One line: three averages, `running/total`, the last process id."""
     one, five, fifteen, tasks, *_ = columns_of(text, 4)
     running, _, total = tasks.partition("/")
     return LoadAvg(number(one), number(five), number(fifteen), integer(running), integer(total))

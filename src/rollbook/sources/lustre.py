@@ -1,4 +1,4 @@
-"""/sys/fs/lustre: a Lustre client's version, health, tunables and connections (lctl-get_param(8))."""
+"""/sys/fs/lustre: version, health, tunables and connections of a Lustre client (lctl-get_param(8))."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import KIB, Facts, Glob, Pages, columns, expected, info, same
-from rollbook.sources.text import chosen
+from rollbook.sources.text import choice
 
-# Parameters moved from /proc to /sys over the 2.x releases, and what is no single value to debugfs, for root only.
+# In the 2.x releases parameters moved from /proc to /sys; those with several values to debugfs (root only).
 ROOTS = ("/sys/fs/lustre", "/proc/fs/lustre")
 DEVICE_TUNABLES = ("max_rpcs_in_flight", "max_pages_per_rpc", "max_dirty_mb", "checksums", "checksum_type")
 CLIENT_TUNABLES = ("max_read_ahead_mb", "max_read_ahead_per_file_mb", "statahead_max")
@@ -22,9 +22,9 @@ PATTERNS = (
 
 
 class Lustre(Facts):
-    """One client. Tunables are by `osc.FSNAME.name`, each with all values found over the targets.
+    """One client. Tunables are named `osc.FSNAME.name` and list the distinct values of all targets.
 
-    Imports give the state per target: FULL is connected, IDLE is connected and at rest, as any that is not used.
+    `imports` has the connection state per target: FULL is connected, IDLE is connected but unused.
     """
 
     version: Annotated[str | None, same()]
@@ -34,13 +34,13 @@ class Lustre(Facts):
 
 
 def parse(pages: Pages) -> Lustre:
-    """Single values by path; `import` is a text in which `state:` has a line of its own."""
+    """One value per file; `import` has the state in its `state:` line."""
     version = health = None
     tunables: dict[str, set[str]] = {}
     imports: dict[str, str] = {}
     for path, text in pages.items():
         *_, kind, device, name = path.split("/")
-        # `scratch-OST0003-osc-ffff9d2f4c1a8000`: the address at the end is new with every mount.
+        # `scratch-OST0003-osc-ffff9d2f4c1a8000`: the address at the end changes with every mount.
         target = re.sub(r"-(?:osc-|mdc-)?[0-9a-f]{8,16}$", "", device)
         if name == "version":
             version = text.split("\n")[0].removeprefix("lustre:").strip()
@@ -53,7 +53,7 @@ def parse(pages: Pages) -> Lustre:
             imports[target] = states[0][0]
         else:
             file_system = re.sub(r"-(?:OST|MDT)[0-9a-f]{4}$", "", target)
-            tunables.setdefault(f"{kind}.{file_system}.{name}", set()).add(chosen(text))
+            tunables.setdefault(f"{kind}.{file_system}.{name}", set()).add(choice(text))
     return Lustre(version, health, {name: " ".join(sorted(found)) for name, found in tunables.items()}, imports)
 
 

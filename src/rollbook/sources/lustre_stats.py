@@ -1,4 +1,4 @@
-"""/sys/kernel/debug/lustre/llite: a Lustre client's operations and bytes per mount (lctl-get_param(8))."""
+"""/sys/kernel/debug/lustre/llite: operations and bytes per Lustre mount (lctl-get_param(8))."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE = re.compile(r"(\w+)\s+(\d+) samples \[(\w+)\]((?:\s+\d+)*)\s*", re.ASCII)
 
 
 class LustreStats(Facts):
-    """One operation of one mount: how often, and the sum in its unit (bytes, usec) where it has one."""
+    """One operation of one mount: its count, and the sum in its unit (bytes, usec) if it has one."""
 
     file_system: Annotated[str, key()]
     instance: Annotated[str, key()]
@@ -27,7 +27,7 @@ class LustreStats(Facts):
 
 
 def parse(pages: Pages) -> list[LustreStats]:
-    """`name count samples [unit] minimum maximum sum sum-of-squares`; plain counts end at the unit."""
+    """`name count samples [unit] minimum maximum sum sum-of-squares`; plain counters end after the unit."""
     rows = []
     for parent in PARENTS:
         for device, attributes in devices(pages, parent):

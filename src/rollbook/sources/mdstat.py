@@ -1,4 +1,4 @@
-"""/proc/mdstat: software RAID arrays, their members and whether one is missing (md(4))."""
+"""/proc/mdstat: software RAID arrays, their state and members (md(4))."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollbook.sources.text import integer, number
 
 
 class Array(Facts):
-    """One array. Levels without redundancy (linear, raid0) are never degraded: for them it stays unknown."""
+    """One array. `degraded` is null for levels without redundancy (linear, raid0)."""
 
     array: Annotated[str, key()]
     state: Annotated[str, same()]
@@ -32,7 +32,7 @@ def parse(text: str) -> list[Array]:
     """`md0 : active raid5 sdc1[2](F) sdb1[1] …`, then indented lines: `… [3/2] [UU_]`, `recovery = 12.6% …`."""
     first, *lines = text.splitlines()
     if not first.startswith("Personalities"):
-        raise ParseError(f"not the list of arrays: {first[:80]!r}")
+        raise ParseError(f"not a list of arrays: {first[:80]!r}")
     rows: list[Array] = []
     for line in lines:
         head = re.match(r"(\S+) : (active|inactive|broken)( \([\w-]+\))?(.*)", line)
@@ -51,7 +51,7 @@ def parse(text: str) -> list[Array]:
 
 
 def details(row: Array, line: str) -> None:
-    """What an indented line adds to its array."""
+    """Add the values of an indented line to its array."""
     counts = re.search(r"\[(\d+)/(\d+)\] \[[U_]+\]", line, re.ASCII)
     if counts:
         row.wanted, row.working = integer(counts[1]), integer(counts[2])

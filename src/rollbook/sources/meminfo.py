@@ -1,4 +1,4 @@
-"""/proc/meminfo: memory by use, sizes and page counts kept apart (proc_meminfo(5))."""
+"""/proc/meminfo: memory by use (proc_meminfo(5))."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rollbook.sources.text import fields_of, integer
 
 
 class MemInfo(Facts):
-    """Every line under the kernel's own name, and again by type the four that hosts are compared by."""
+    """All lines with the kernel's names in `kib` and `counts`, and four fields that hosts are compared by."""
 
-    # Two equal hosts differ by what firmware and crash kernel reserved; a lost DIMM is more than that.
+    # Firmware and crash kernel reserve slightly different sizes on equal hosts; a lost DIMM is a larger difference.
     total_kib: Annotated[int, band(0.02, "KiB")]
     kib: Annotated[dict[str, int], columns(gauge("KiB"))]
     counts: Annotated[dict[str, int], columns(gauge("pages"))]
@@ -22,7 +22,7 @@ class MemInfo(Facts):
 
 
 def parse(text: str) -> MemInfo:
-    """`Name: number kB` is a size; without a unit (`HugePages_*`) it is a count of huge pages."""
+    """`Name: number kB` is a size; lines without a unit (`HugePages_*`) count huge pages."""
     kib: dict[str, int] = {}
     counts: dict[str, int] = {}
     for name, value in fields_of(text, ":").items():

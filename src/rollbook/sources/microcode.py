@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu/cpu*/microcode/version: microcode revisions over all CPUs (x86; older kernels: root)."""
+"""/sys/devices/system/cpu/cpu*/microcode/version: microcode revisions (x86; root only on older kernels)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.text import tally
 
 
 class Microcode(Facts):
-    """Revisions with the number of CPUs that run them. A VM shows what its hypervisor invents."""
+    """The number of CPUs per revision. In a virtual machine the hypervisor sets the value."""
 
     versions: Annotated[dict[str, int], same()]
 

@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu/vulnerabilities: what the kernel does about each CPU flaw (admin-guide/hw-vuln)."""
+"""/sys/devices/system/cpu/vulnerabilities: mitigation of each CPU vulnerability (admin-guide/hw-vuln)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.text import last_part
 
 
 class Mitigations(Facts):
-    """The kernel's words per flaw: they decide what a system call costs. Kernels differ in the flaws they know."""
+    """The kernel's status text per vulnerability. The list depends on the kernel version."""
 
     flaws: Annotated[dict[str, str], columns(same())]
 

@@ -1,4 +1,4 @@
-"""/proc/modules, /sys/module: loaded kernel modules, and versions of those that state one (proc_modules(5))."""
+"""/proc/modules, /sys/module: loaded kernel modules and their versions (proc_modules(5))."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rollbook.sources.text import columns_of, devices, lines_of
 
 
 class Modules(Facts):
-    """Modules by name. Drivers built into the kernel have a version too, but are not in `loaded`."""
+    """Kernel modules. Built-in drivers may have a version but are not in `loaded`."""
 
     versions: Annotated[dict[str, str], columns(same())]
     loaded: Annotated[list[str] | None, same_set()] = None
 
 
 def parse(pages: Pages) -> Modules:
-    """`/sys/module/NAME/version`, and the first word of each line of /proc/modules, which not all kernels have."""
+    """`/sys/module/NAME/version`, and the first word of each line of /proc/modules if the kernel has it."""
     versions = {name: attributes["version"] for name, attributes in devices(pages, "/sys/module/")}
     if "/proc/modules" not in pages:
         return Modules(versions)

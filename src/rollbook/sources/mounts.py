@@ -1,4 +1,4 @@
-"""/proc/mounts: mounted file systems in the form of fstab(5); `mountinfo` says more and is the one compared."""
+"""/proc/mounts: mounted file systems in fstab(5) format; checks use `mountinfo` instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollbook.sources.text import integer, lines_of, unescape
 
 
 class Mount(Facts):
-    """One line. A place mounted over has several."""
+    """One mount. A mount point with several mounts has several rows."""
 
     device: Annotated[str, info()]
     mount_point: Annotated[str, key()]
@@ -21,7 +21,7 @@ class Mount(Facts):
 
 
 def parse(text: str) -> list[Mount]:
-    """Six fields parted by single blanks; blanks inside a field come escaped."""
+    """Six fields separated by single blanks; blanks inside a field are escaped."""
     rows = []
     for line in lines_of(text):
         fields = line.split(" ")

@@ -1,4 +1,4 @@
-"""/sys/class/net: every network interface, what it is and how it is set (ABI/testing/sysfs-class-net)."""
+"""/sys/class/net: type, link state and settings of each network interface (ABI/testing/sysfs-class-net)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from rollbook.sources.base import Facts, Glob, Pages, delta, key, same, same_set, unique
-from rollbook.sources.text import devices, flag, integer, last_part, natural, pci_slot, when
+from rollbook.sources.text import devices, flag, integer, last_part, natural, optional, pci_slot
 
 ROOT = "/sys/class/net"
 LINK_TYPES = {"772": "loopback", "32": "infiniband"}  # ARPHRD_* of linux/if_arp.h
@@ -28,16 +28,16 @@ NAMES = (
     "bridge/bridge_id",
     "device/numa_node",
 )
-# SPEED_UNKNOWN where older kernels and drivers do not write it as -1.
+# SPEED_UNKNOWN on older kernels and drivers that do not write -1.
 NO_SPEED = (0, 65535, 4294967295)
 
 
 class Interface(Facts):
-    """One interface. Traffic of one that has `lower` interfaces (bond, bridge, VLAN) is counted again at those.
+    """One interface. Traffic of a bond, bridge or VLAN is also counted at its `lower` interfaces.
 
-    No speed does not mean no link: virtual interfaces often have none. Whether it is up is in `operstate` (where
-    "unknown" is what drivers without link detection say) and `carrier`. Virtual interfaces come and go, and their
-    addresses are made up, some the same on every host: for them neither `address` nor `carrier_changes` is kept.
+    `operstate` ("unknown" for drivers without link detection) and `carrier` tell whether the link is up; virtual
+    interfaces often have no speed. `address` and `carrier_changes` are left out for virtual interfaces, which come and
+    go with generated addresses.
     """
 
     interface_name: Annotated[str, key()]
@@ -61,9 +61,9 @@ class Interface(Facts):
 
 
 def kind_of(found: dict[str, str]) -> str:
-    """bond, bridge, what its driver calls it (vlan, vxlan, wlan…), loopback, infiniband, physical or virtual.
+    """bond, bridge, the driver's device type (vlan, vxlan, wlan…), loopback, infiniband, physical or virtual.
 
-    Never by name: names are the site's to choose. Physical is what a device backs, be it a VM's.
+    Names are not used, because sites choose them. Physical means backed by a device, including those of VMs.
     """
     devtype = re.search(r"^DEVTYPE=(\w+)$", found.get("uevent", ""), re.MULTILINE)
     if "bonding/mode" in found:
@@ -84,21 +84,21 @@ def parse(pages: Pages) -> list[Interface]:
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
         kind, speed = kind_of(found), natural(found.get("speed"))
-        row = Interface(name, kind, when(found.get("type"), integer))
-        row.driver = when(found.get("device/driver"), last_part)
-        row.mtu = when(found.get("mtu"), integer)
+        row = Interface(name, kind, optional(found.get("type"), integer))
+        row.driver = optional(found.get("device/driver"), last_part)
+        row.mtu = optional(found.get("mtu"), integer)
         row.operstate = found.get("operstate") or None
-        row.carrier = when(found.get("carrier"), flag)
+        row.carrier = optional(found.get("carrier"), flag)
         row.speed_mbps = None if speed in NO_SPEED else speed
         row.duplex = found.get("duplex") or None
-        # A service processor's card on USB has the same address in all servers of a kind, and comes and goes with it.
+        # USB interfaces of a BMC have the same address in all servers of a model and appear and disappear.
         if (row.driver and "/usb" not in found.get("", "")) or kind == "bond":
             row.address = found.get("address") or None
-            row.carrier_changes = when(found.get("carrier_changes"), integer)
-        row.pci_slot = when(found.get(""), pci_slot)
+            row.carrier_changes = optional(found.get("carrier_changes"), integer)
+        row.pci_slot = optional(found.get(""), pci_slot)
         row.numa_node = natural(found.get("device/numa_node"))
-        row.tx_queue_len = when(found.get("tx_queue_len"), integer)
-        row.master = when(found.get("master"), last_part)
+        row.tx_queue_len = optional(found.get("tx_queue_len"), integer)
+        row.master = optional(found.get("master"), last_part)
         row.lower = [path.removeprefix("lower_") for path in found if path.startswith("lower_")]
         row.bond_mode = found.get("bonding/mode", "").partition(" ")[0] or None
         row.bond_slaves = found.get("bonding/slaves", "").split()

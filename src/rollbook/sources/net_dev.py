@@ -10,7 +10,7 @@ from rollbook.sources.text import columns_of, integer
 
 
 class Interface(Facts):
-    """One interface's totals since it came up."""
+    """Totals of one interface since it was created."""
 
     interface_name: Annotated[str, key()]
     rx_bytes: Annotated[int, counter("bytes")]
@@ -32,7 +32,7 @@ class Interface(Facts):
 
 
 def parse(text: str) -> list[Interface]:
-    """Two header lines, then `name: 16 numbers`; an alias such as `eth0:1` has a colon of its own."""
+    """Two header lines, then `name: 16 numbers`; alias names such as `eth0:1` contain a colon."""
     rows = []
     for line in text.splitlines()[2:]:
         name, colon, numbers = line.rpartition(":")

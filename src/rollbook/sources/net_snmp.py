@@ -1,4 +1,4 @@
-"""/proc/net/snmp and /proc/net/netstat: totals of IP, TCP and UDP, retransmits and drops among them (RFC 1213)."""
+"""/proc/net/snmp and /proc/net/netstat: IP, TCP and UDP counters such as retransmits and drops (RFC 1213)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEVELS = frozenset(
 
 
 class NetSnmp(Facts):
-    """Columns by `Protocol.Name`, as in `Tcp.RetransSegs` or `TcpExt.ListenDrops`."""
+    """Columns named `Protocol.Name`, such as `Tcp.RetransSegs` or `TcpExt.ListenDrops`."""
 
     counters: Annotated[dict[str, int], columns(counter("events"))]
     gauges: Annotated[dict[str, int], columns(gauge(""))]

@@ -1,4 +1,4 @@
-"""/proc/self/mountstats: NFS mounts, their options, connections and bytes (fs/nfs/super.c, net/sunrpc)."""
+"""/proc/self/mountstats: options, connections and bytes of NFS mounts (fs/nfs/super.c, net/sunrpc)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _EVENTS = (
     "short_write delay pnfs_read pnfs_write"
 )
 EVENTS = tuple(_EVENTS.split())
-# Where connects, sends, receives and unknown answers stand in an `xprt:` line, after its first word.
+# Positions of connects, sends, receives and bad xids in an `xprt:` line, after its first word.
 TRANSPORTS = {"tcp": (2, 5, 6, 7), "rdma": (2, 5, 6, 7), "udp": (None, 2, 3, 4)}
 
 
 class NfsMount(Facts):
-    """One NFS mount. `connections` are those that are there; `nconnect` is what the mount asked for.
+    """One NFS mount. `connections` counts existing connections; `nconnect` is the mount option.
 
-    Normal bytes go through the page cache, direct ones past it (O_DIRECT), server bytes over the wire.
+    Normal bytes use the page cache, direct bytes bypass it (O_DIRECT), server bytes are those on the network.
     """
 
     mount_point: Annotated[str, key()]
@@ -55,7 +55,7 @@ class NfsMount(Facts):
 
 
 def nfs_mounts(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Each NFS mount: mount point, export, and the lines that describe it; a later mount hides an earlier one."""
+    """Mount point, export and statistics lines of each NFS mount; a later mount hides an earlier one."""
     seen: dict[str, tuple[str, list[str]]] = {}
     lines: list[str] = []
     for line in lines_of(text):
@@ -71,7 +71,7 @@ def nfs_mounts(text: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def parse(text: str) -> list[NfsMount]:
-    """Blocks that start with `device … mounted on … with fstype nfs`; other file systems have the first line only."""
+    """Blocks that start with `device … mounted on … with fstype nfs`; other file systems have only that line."""
     return [_mount(place, export, lines) for place, export, lines in nfs_mounts(text)]
 
 
@@ -81,7 +81,7 @@ def _mount(place: str, export: str, lines: list[str]) -> NfsMount:
     option, volatile = options_of("nfs", found["opts"])
     value = dict(word.split("=", 1) for word in option if "=" in word)
     version = value.get("vers")
-    if version and "minorversion" in value:  # kernels before 3.4 wrote it apart
+    if version and "minorversion" in value:  # a separate option before Linux 3.4
         version = f"{version}.{value['minorversion']}"
     xprts = [columns_of(rest, 1) for name, _, rest in words if name == "xprt"]
     row = NfsMount(
@@ -109,7 +109,7 @@ def _sum(xprts: list[list[str]], field: int) -> int | None:
         if place is None:
             return None
         if place >= len(numbers):
-            raise ParseError(f"{len(numbers)} numbers of a {kind} connection")
+            raise ParseError(f"{len(numbers)} numbers for a {kind} connection")
         total += integer(numbers[place])
     return bounded(total)
 

@@ -14,7 +14,7 @@ from rollbook.sources.text import columns_of, integers
 class NfsOperation(Facts):
     """One operation of one mount, since it was mounted.
 
-    Times are sums over requests: in the send queue, from sending to the answer, and both with the retries.
+    Times are sums over all requests: `queue_ms` in the send queue, `rtt_ms` until the reply, `execute_ms` in total.
     """
 
     mount_point: Annotated[str, key()]
@@ -32,7 +32,7 @@ class NfsOperation(Facts):
 
 
 def parse(text: str) -> list[NfsOperation]:
-    """`READ: number…` lines after `per-op statistics`: 8 numbers, and from Linux 5.3 on the errors."""
+    """`READ: number…` lines after `per-op statistics`: 8 numbers, since Linux 5.3 also the errors."""
     rows = []
     for place, _, lines in nfs_mounts(text):
         start = lines.index("per-op statistics") + 1

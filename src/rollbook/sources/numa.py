@@ -12,7 +12,7 @@ ROOT = "/sys/devices/system/node"
 
 
 class Node(Facts):
-    """One node. Nodes without CPUs (CXL or HBM memory) and without memory (empty sockets) are normal."""
+    """One node. Nodes without CPUs (CXL or HBM memory) or without memory (empty sockets) are normal."""
 
     node: Annotated[int, key()]
     cpus: Annotated[str | None, same()] = None
@@ -22,7 +22,7 @@ class Node(Facts):
 
 
 def parse(pages: Pages) -> list[Node]:
-    """`cpulist` and `distance` are one line; `meminfo` has `Node 0 MemTotal: 131072 kB` among others."""
+    """`cpulist` and `distance` have one line; `meminfo` contains `Node 0 MemTotal: 131072 kB`."""
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
         cpus, distances = found.get("cpulist"), found.get("distance")

@@ -1,4 +1,4 @@
-"""/proc/driver/nvidia/version: the NVIDIA kernel module that is loaded (NVIDIA driver README)."""
+"""/proc/driver/nvidia/version: version of the loaded NVIDIA kernel module (NVIDIA driver README)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollbook.sources.base import Facts, File, same
 
 
 class Driver(Facts):
-    """The module's version, and whether it is the open or the proprietary flavour."""
+    """The module's version, and whether it is the open or the proprietary one."""
 
     version: Annotated[str, same()]
     open_module: Annotated[bool, same()]

@@ -1,4 +1,4 @@
-"""/proc/driver/nvidia/gpus/*/information: GPUs as the kernel module knows them, also when nvidia-smi hangs."""
+"""/proc/driver/nvidia/gpus/*/information: NVIDIA GPUs, readable even if nvidia-smi hangs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rollbook.sources.text import devices, fields_of
 ROOT = "/proc/driver/nvidia/gpus"
 
 
-class KnownGpu(Facts):
-    """One GPU by its PCI address."""
+class DriverGpu(Facts):
+    """One GPU, named by its PCI address."""
 
     slot: Annotated[str, key()]
     model: Annotated[str | None, same()] = None
@@ -21,19 +21,19 @@ class KnownGpu(Facts):
     excluded: Annotated[str | None, same()] = None
 
 
-def parse(pages: Pages) -> list[KnownGpu]:
-    """`Name: value` lines; question marks stand in for what an uninitialised GPU has not told yet."""
+def parse(pages: Pages) -> list[DriverGpu]:
+    """`Name: value` lines; values with `??` are unknown because the GPU is not initialised."""
     rows = []
     for slot, found in devices(pages, f"{ROOT}/"):
-        told = {name: value for name, value in fields_of(found["information"], ":").items() if "??" not in value}
+        values = {name: value for name, value in fields_of(found["information"], ":").items() if "??" not in value}
         rows.append(
-            KnownGpu(
+            DriverGpu(
                 slot,
-                told.get("Model") or None,
-                told.get("GPU UUID") or None,
-                told.get("Video BIOS") or None,
-                told.get("GPU Firmware") or None,
-                told.get("GPU Excluded") or None,
+                values.get("Model") or None,
+                values.get("GPU UUID") or None,
+                values.get("Video BIOS") or None,
+                values.get("GPU Firmware") or None,
+                values.get("GPU Excluded") or None,
             )
         )
     return rows

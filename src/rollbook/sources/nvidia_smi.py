@@ -1,4 +1,4 @@
-"""nvidia-smi: every NVIDIA GPU with its firmware, modes, limits and errors (nvidia-smi --help-query-gpu)."""
+"""nvidia-smi: firmware, modes, limits and errors of NVIDIA GPUs (nvidia-smi --help-query-gpu)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rollbook.sources.text import integer, number
 
 
 class Gpu(Facts):
-    """One GPU. What it does at the moment (clocks, power, link generation) is volatile, what it may do is not."""
+    """One GPU. Current clocks, power and link generation are volatile; limits and modes are compared."""
 
     index: Annotated[int, key()]
     uuid: Annotated[str | None, unique()] = None
@@ -41,12 +41,12 @@ class Gpu(Facts):
 
 
 def slot_of(bus_id: str) -> str:
-    """`0000:3b:00.0`, as the kernel names it, of `00000000:3B:00.0`."""
+    """Convert `00000000:3B:00.0` to the kernel's form `0000:3b:00.0`."""
     domain, _, place = bus_id.partition(":")
     return f"{integer(domain, 16):04x}:{place.lower()}"
 
 
-# What to ask, and how to read the answer, in the order of the fields above.
+# Query names and their parsers, in the order of the fields above.
 QUERY: dict[str, Callable[[str], Any]] = {
     "index": integer,
     "uuid": str,
@@ -76,17 +76,17 @@ QUERY: dict[str, Callable[[str], Any]] = {
 
 
 def value_of(word: str, read: Callable[[str], Any]) -> Any:
-    """The value; None for `[N/A]`, `[Not Supported]`, `[Unknown Error]` and whatever else stands in brackets."""
+    """The value, or None for `[N/A]`, `[Not Supported]`, `[Unknown Error]` and other text in brackets."""
     return None if not word or word == "N/A" or word.startswith("[") else read(word)
 
 
 def parse(text: str) -> list[Gpu]:
-    """One line of comma-separated values per GPU. Its complaints (no driver, GPU lost) come on the same stream."""
+    """One line of comma-separated values per GPU. Error messages (no driver, GPU lost) are on standard output too."""
     if text.strip() == "No devices were found":
         return []
     rows = []
-    if len(text) > 128 * KIB:  # no field may be longer for the reader of CSV
-        raise ParseError("more text than any number of GPUs gives")
+    if len(text) > 128 * KIB:  # the csv module raises an error for longer fields
+        raise ParseError("output too long")
     for words in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(words) != len(QUERY):
             raise ParseError(", ".join(words)[:200])

@@ -1,4 +1,4 @@
-"""/sys/class/nvme: model, firmware, state and place of each NVMe controller (drivers/nvme/host)."""
+"""/sys/class/nvme: model, firmware, state and address of each NVMe controller (drivers/nvme/host)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NAMES = (
     "numa_node",
     "device/numa_node",
 )
-OWN = ("src_addr=", "host_traddr=", "host_iface=")  # of an address over a fabric: the host's own end
+OWN = ("src_addr=", "host_traddr=", "host_iface=")  # host-specific parts of a fabric address
 
 
 class Controller(Facts):
-    """One controller. Over a fabric hosts share the target: its serial number stands apart, not compared.
+    """One controller. Hosts share the targets of a fabric, so `target_serial` is not compared.
 
-    `address` is where the controller is, without the host's own end of a connection.
+    `address` is that of the controller, without the host's own end of a fabric connection.
     """
 
     controller: Annotated[str, key()]
@@ -41,7 +41,7 @@ class Controller(Facts):
 
 
 def parse(pages: Pages) -> list[Controller]:
-    """One value per file, padded with blanks. The oldest drivers know PCIe only and have no `transport`."""
+    """One value per file, padded with blanks. Old drivers support only PCIe and have no `transport`."""
     rows = []
     for name, found in devices(pages, f"{ROOT}/"):
         transport = found.get("transport") or None

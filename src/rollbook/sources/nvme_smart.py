@@ -1,6 +1,6 @@
 """nvme smart-log: errors, wear and warnings of each NVMe drive (NVMe base specification, log page 02h).
 
-Only root may ask a drive; a host without drives starts no program.
+Root only. The program is not started on hosts without NVMe drives.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Ask, Facts, Pages, Source, counter, delta, gauge, info, key
+from rollbook.sources.base import Facts, Order, Pages, Source, counter, delta, gauge, info, key
 from rollbook.sources.text import bounded, integer, last_part
 
-ASK = Ask("each", ("/sys/class/nvme/nvme[0-9]*", "nvme", "smart-log", "-o", "json", "/dev/{}"))
+SMART_LOG = Order("each", ("/sys/class/nvme/nvme[0-9]*", "nvme", "smart-log", "-o", "json", "/dev/{}"))
 
 
 class Health(Facts):
-    """One drive. `critical_warning` has a bit for each alarm; 100 percent used is the end of its rated life."""
+    """One drive. `critical_warning` has one bit per warning; at 100 % used the rated endurance is reached."""
 
     controller: Annotated[str, key()]
     media_errors: Annotated[int | None, delta()] = None
@@ -29,7 +29,7 @@ class Health(Facts):
     unsafe_shutdowns: Annotated[int | None, counter("events")] = None
 
 
-# Our names, and nvme-cli's.
+# Field names, and those of nvme-cli.
 NAMES = {
     "media_errors": "media_errors",
     "critical_warning": "critical_warning",
@@ -41,8 +41,8 @@ NAMES = {
 }
 
 
-def whole(value: Any) -> int | None:
-    """A count. nvme-cli writes its 128-bit ones as numbers, texts or decimals, each for some versions."""
+def count_of(value: Any) -> int | None:
+    """A count. Depending on its version, nvme-cli writes 128-bit counts as integers, strings or decimals."""
     if isinstance(value, str):
         return integer(value)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value != int(value)):
@@ -51,15 +51,15 @@ def whole(value: Any) -> int | None:
 
 
 def parse(pages: Pages) -> list[Health]:
-    """One document per drive; one that did not answer has no row."""
+    """One JSON document per drive; a drive that did not respond has no row."""
     rows = []
     for argv, text in pages.items():
         try:
             log = msgspec.json.decode(text, type=dict[str, Any])
         except RecursionError:
             raise ParseError("nested too deeply") from None
-        rows.append(Health(last_part(argv), **{ours: whole(log.get(theirs)) for ours, theirs in NAMES.items()}))
+        rows.append(Health(last_part(argv), **{ours: count_of(log.get(theirs)) for ours, theirs in NAMES.items()}))
     return rows
 
 
-SOURCE = Source((ASK,), parse, list[Health], seconds=10, root=True)
+SOURCE = Source((SMART_LOG,), parse, list[Health], seconds=10, root=True)

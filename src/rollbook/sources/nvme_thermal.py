@@ -12,7 +12,7 @@ ROOT = "/sys/class/nvme"
 
 
 class DriveTemperature(Facts):
-    """One controller's sensors by label: "Composite" is what the drive throttles by."""
+    """Sensors of one controller by label; drives throttle by "Composite"."""
 
     controller: Annotated[str, key()]
     sensors: Annotated[dict[str, float], columns(gauge("°C"))]
@@ -32,7 +32,7 @@ def parse(pages: Pages) -> list[DriveTemperature]:
     return rows
 
 
-# The sensors hang on the controller since 5.12, before that on its PCI device.
+# The sensors belong to the controller since 5.12, before that to its PCI device.
 SOURCE = Glob(
     [
         f"{ROOT}/nvme[0-9]*/{where}/temp*_{what}"

@@ -1,4 +1,4 @@
-"""/etc/os-release: which distribution and version (os-release(5))."""
+"""/etc/os-release: distribution and version (os-release(5))."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rollbook.sources.text import lines_of
 
 
 class OsRelease(Facts):
-    """The distribution. `fields` has every assignment by its own name, unquoted."""
+    """The distribution. `fields` has all assignments, unquoted."""
 
     id: Annotated[str | None, same()]
     version_id: Annotated[str | None, same()]
@@ -21,7 +21,7 @@ class OsRelease(Facts):
 
 
 def parse(text: str) -> OsRelease:
-    """Assignments as in a shell, one a line."""
+    """Shell assignments, one per line."""
     fields = {}
     for line in lines_of(text):
         if line.strip().startswith("#"):

@@ -1,4 +1,4 @@
-"""/sys/bus/pci/devices: storage, network and accelerator devices and their links (ABI/testing/sysfs-bus-pci)."""
+"""/sys/bus/pci/devices: PCIe storage, network and accelerator devices (ABI/testing/sysfs-bus-pci)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from rollbook.sources.base import KIB, Facts, Glob, Pages, gauge, key, same
-from rollbook.sources.text import devices, integer, last_part, natural, number, when
+from rollbook.sources.text import devices, integer, last_part, natural, number, optional
 
 ROOT = "/sys/bus/pci/devices"
 NAMES = (
@@ -19,7 +19,7 @@ NAMES = (
     "current_link_width",
     "max_link_width",
 )
-# Class codes that matter here, the longest that fits; bridges and the rest are left out.
+# Relevant class codes, the longest match wins; bridges and others are left out.
 CLASSES = {
     "0104": "raid",
     "0106": "sata",
@@ -33,14 +33,13 @@ CLASSES = {
     "0c06": "infiniband",
     "12": "accelerator",
 }
-NO_WIDTH = (0, 255)  # no link trained, or not told: virtual functions, emulated devices
+NO_WIDTH = (0, 255)  # no link or unknown: virtual functions, emulated devices
 
 
 class Device(Facts):
-    """One device. Its present link speed is volatile: graphics processors lower it when idle.
+    """One device. The current link speed is volatile: GPUs lower it when idle.
 
-    `degraded` therefore judges those by width alone, all others by speed too, by what both the device and the port that
-    it is plugged into can do. Their best is told apart.
+    `degraded` compares width and speed (for GPUs only the width) with what both the device and its port support.
     """
 
     slot: Annotated[str, key()]
@@ -59,46 +58,46 @@ class Device(Facts):
 
 
 def kind_of(class_code: str) -> str | None:
-    """The name of a class such as `0x010802`, if it is one that matters."""
+    """The name of a class code such as `0x010802`, or None if it is not relevant."""
     digits = class_code.removeprefix("0x")
     return CLASSES.get(digits[:4]) or CLASSES.get(digits[:2])
 
 
 def speed_of(text: str) -> float | None:
-    """16.0 of `16.0 GT/s PCIe` (older: `8 GT/s`); None for `Unknown`."""
+    """16.0 for `16.0 GT/s PCIe` (older: `8 GT/s`), None for `Unknown`."""
     speed = re.match(r"([\d.]+) GT/s", text)
     return number(speed[1]) if speed else None
 
 
 def width_of(text: str) -> int | None:
-    """The number of lanes, where there is one."""
+    """The number of lanes, or None if unknown."""
     lanes = integer(text)
     return None if lanes in NO_WIDTH else lanes
 
 
 def below(now: float | None, device: float | None, port: float | None) -> bool:
-    """Whether a link is known to do less than both its ends can; a device built in has no port."""
+    """Whether a link is slower than both its ends support; built-in devices have no port."""
     return now is not None and device is not None and now < min(device, port or device)
 
 
 def parse(pages: Pages) -> list[Device]:
-    """One value per file. A device lies in the directory of its port, as its link tells."""
+    """One value per file. The link of a device leads to a directory inside that of its port."""
     rows = []
-    every = dict(devices(pages, f"{ROOT}/"))
-    for slot, found in every.items():
-        kind = when(found.get("class"), kind_of)
+    by_slot = dict(devices(pages, f"{ROOT}/"))
+    for slot, found in by_slot.items():
+        kind = optional(found.get("class"), kind_of)
         if not kind:
             continue
         row = Device(slot, kind, found.get("vendor"), found.get("device"))
-        row.driver = when(found.get("driver"), last_part)
+        row.driver = optional(found.get("driver"), last_part)
         row.numa_node = natural(found.get("numa_node"))
-        row.link_gts = when(found.get("current_link_speed"), speed_of)
-        row.max_link_gts = when(found.get("max_link_speed"), speed_of)
-        row.link_width = when(found.get("current_link_width"), width_of)
-        row.max_link_width = when(found.get("max_link_width"), width_of)
-        port = every.get(found.get("", "").rpartition("/")[0].rpartition("/")[2], {})
-        row.port_link_gts = when(port.get("max_link_speed"), speed_of)
-        row.port_link_width = when(port.get("max_link_width"), width_of)
+        row.link_gts = optional(found.get("current_link_speed"), speed_of)
+        row.max_link_gts = optional(found.get("max_link_speed"), speed_of)
+        row.link_width = optional(found.get("current_link_width"), width_of)
+        row.max_link_width = optional(found.get("max_link_width"), width_of)
+        port = by_slot.get(found.get("", "").rpartition("/")[0].rpartition("/")[2], {})
+        row.port_link_gts = optional(port.get("max_link_speed"), speed_of)
+        row.port_link_width = optional(port.get("max_link_width"), width_of)
         if row.link_width and row.max_link_width:
             slower = kind != "display" and below(row.link_gts, row.max_link_gts, row.port_link_gts)
             row.degraded = slower or below(row.link_width, row.max_link_width, row.port_link_width)

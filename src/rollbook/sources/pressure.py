@@ -1,4 +1,4 @@
-"""/proc/pressure: share of time in which tasks waited for CPU, memory or I/O (accounting/psi)."""
+"""/proc/pressure: pressure stall information for CPU, memory and I/O (accounting/psi)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rollbook.sources.text import integer, lines_of, number
 
 
 class Pressure(Facts):
-    """One resource. `some` is time in which a task waited, `full` time in which all did; both since boot.
+    """One resource. `some` is the time in which at least one task waited, `full` that in which all tasks waited.
 
-    A kernel without the line leaves the values out: `full` of cpu came with 5.13, irq (6.1) has no `some`.
+    Values that the kernel does not have are left out: `full` of cpu exists since 5.13, irq (6.1) has no `some`.
     """
 
     resource: Annotated[str, key()]

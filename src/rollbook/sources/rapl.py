@@ -1,19 +1,19 @@
-"""/sys/class/powercap/intel-rapl*: energy used by CPU packages and memory, Intel and AMD (power/powercap)."""
+"""/sys/class/powercap/intel-rapl*: energy of CPU packages and memory, Intel and AMD (power/powercap)."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Glob, Pages, counter, info, key
-from rollbook.sources.text import devices, integer, when
+from rollbook.sources.text import devices, integer, optional
 
 ROOT = "/sys/class/powercap"
 
 
 class Zone(Facts):
-    """One zone: `intel-rapl:0` is a package, `intel-rapl:0:0` a part of it (`core`) or beside it (`dram`).
+    """One zone: `intel-rapl:0` is a package, `intel-rapl:0:0` a part of it (`core`) or its memory (`dram`).
 
-    The counter wraps at `max_energy_range_uj`, within minutes at full load. Since 5.10 only root reads it.
+    The counter wraps at `max_energy_range_uj`, within minutes at full load. Since Linux 5.10 it is root only.
     """
 
     zone: Annotated[str, key()]
@@ -28,8 +28,8 @@ def parse(pages: Pages) -> list[Zone]:
         Zone(
             zone,
             found.get("name") or None,
-            when(found.get("energy_uj"), integer),
-            when(found.get("max_energy_range_uj"), integer),
+            optional(found.get("energy_uj"), integer),
+            optional(found.get("max_energy_range_uj"), integer),
         )
         for zone, found in devices(pages, f"{ROOT}/")
     ]

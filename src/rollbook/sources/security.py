@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Files, Pages, same
-from rollbook.sources.text import chosen, flag, when
+from rollbook.sources.text import choice, flag, optional
 
 
 class Security(Facts):
-    """What is on. What the kernel does not have, or hides from the user, is left out."""
+    """Active security features. Those that the kernel lacks or hides from the user are left out."""
 
     selinux: Annotated[str | None, same()] = None
     apparmor: Annotated[bool | None, same()] = None
@@ -19,14 +19,14 @@ class Security(Facts):
 
 
 def parse(pages: Pages) -> Security:
-    """A digit, a letter, a choice in brackets, a list with commas."""
-    enforcing = when(pages.get("selinux"), flag)
+    """One value per file: 0 or 1, Y or N, a choice in brackets, or a comma-separated list."""
+    enforcing = optional(pages.get("selinux"), flag)
     return Security(
         selinux={True: "enforcing", False: "permissive", None: None}[enforcing],
-        apparmor=when(pages.get("apparmor"), flag),
-        lockdown=when(pages.get("lockdown"), chosen),
+        apparmor=optional(pages.get("apparmor"), flag),
+        lockdown=optional(pages.get("lockdown"), choice),
         modules=pages["modules"].split(",") if "modules" in pages else None,
-        fips=when(pages.get("fips"), flag),
+        fips=optional(pages.get("fips"), flag),
     )
 
 

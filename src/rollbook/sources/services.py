@@ -1,7 +1,7 @@
-"""/sys/fs/cgroup: whether the services that shape a run are running (systemd.slice(5), cgroup-v2.rst).
+"""/sys/fs/cgroup: services that affect a run, active or not (systemd.slice(5), cgroup-v2.rst).
 
-systemd gives every service a control group of its own and removes it with the last process. Reading there starts no
-program on the host, and wakes none, as asking over the system's bus would.
+systemd creates a cgroup for every service and removes it with the last process. Reading cgroups starts no program on
+the host, unlike `systemctl`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ UNIFIED, NAMED = "/sys/fs/cgroup/{}/cgroup.events", "/sys/fs/cgroup/systemd/{}/c
 
 
 class Services(Facts):
-    """active or inactive per unit. One that failed, or is not installed, has no process and is inactive."""
+    """active or inactive per unit. A unit that failed or is not installed is inactive."""
 
     states: Annotated[dict[str, str], columns(same())]
 
 
 def parse(pages: Pages) -> Services:
-    """The unified hierarchy says `populated 1` for processes here or below; the older one lists those right here."""
+    """Version 2 has `populated 1` for a cgroup with processes at any depth; version 1 lists its own processes."""
     if not {UNIFIED.format("system.slice"), NAMED.format("system.slice")} & pages.keys():
-        raise ParseError("systemd's control groups are not to be seen")
+        raise ParseError("no cgroups of systemd")
     running = {path.split("/")[-2] for path, text in pages.items() if _populated(path, text)}
     return Services({unit: "active" if unit + ".service" in running else "inactive" for unit in UNITS})
 

@@ -1,4 +1,4 @@
-"""/proc/softirqs: deferred interrupt work by kind, summed over the CPUs (filesystems/proc)."""
+"""/proc/softirqs: soft interrupts by type, summed over all CPUs (filesystems/proc)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rollbook.sources.text import bounded, integer, lines_of
 
 
 class SoftIrqs(Facts):
-    """Times each kind ran since boot, on all CPUs together."""
+    """Soft interrupts of each type since boot, summed over all CPUs."""
 
     totals: Annotated[dict[str, int], columns(counter("interrupts"))]
 
 
 def parse(text: str) -> SoftIrqs:
-    """A header that names the CPUs, then `KIND: number…` with a number for each of them."""
+    """A header with the CPUs, then `TYPE: number…` with one number per CPU."""
     header, *lines = text.split("\n")
     cpus = len(header.split())
     totals = {}

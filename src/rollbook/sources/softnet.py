@@ -1,4 +1,4 @@
-"""/proc/net/softnet_stat: packets taken, dropped and left over per CPU by the receive path (net/core/net-procfs.c)."""
+"""/proc/net/softnet_stat: packets processed and dropped by the receive path, per CPU (net/core/net-procfs.c)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from rollbook.sources.text import columns_of, integer, lines_of
 
 
 class Softnet(Facts):
-    """One CPU. A squeeze is a receive round that ended for lack of budget with packets left.
+    """One CPU. `time_squeeze` counts receive rounds that used up their budget with packets left.
 
-    The row is `cpu3` where the kernel says which CPU it is (from 5.10 on). Before, lines are in order of the CPUs
-    that are online, and the row is `line3`.
+    Rows are named `cpu3` if the kernel gives the CPU (since 5.10), else `line3`: lines are in the order of online CPUs.
     """
 
     cpu: Annotated[str, key()]
@@ -30,11 +29,11 @@ class Softnet(Facts):
 
 
 def parse(text: str) -> list[Softnet]:
-    """Hexadecimal columns: 10 of them in Linux 3.10, 11 from 3.11, 13 from 5.10 on, then 15; five are always zero."""
+    """Hexadecimal columns: 10 in Linux 3.10, 11 since 3.11, 13 since 5.10, later 15; five are always zero."""
     rows = []
     for index, line in enumerate(lines_of(text)):
         processed, dropped, squeezed, *rest = [integer(word, 16) for word in columns_of(line, 9)]
-        # Passed over: five zeros, and collisions of senders, which kernels no longer count.
+        # Ignored: five zeros, and transmit collisions, which kernels no longer count.
         rps, flow, backlog, cpu, queued, taken = [*rest[6:12], *[None] * 6][:6]
         name = f"line{index}" if cpu is None else f"cpu{cpu}"
         rows.append(Softnet(name, processed, dropped, squeezed, rps, flow, backlog, queued, taken, extra=rest[12:]))

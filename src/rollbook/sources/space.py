@@ -1,17 +1,17 @@
-"""Size and free space of each mounted file system (statvfs(3)); a server that does not answer is passed over."""
+"""Size and free space of each mounted file system (statvfs(3)); servers that do not respond are skipped."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from rollbook.sources.base import Ask, Facts, Pages, Source, band, gauge, info, key
+from rollbook.sources.base import Facts, Order, Pages, Source, band, gauge, info, key
 from rollbook.sources.text import bounded, columns_of, integer, unescape
 
 
 class Space(Facts):
-    """One file system. Available is what a user without privileges can fill; free counts the reserve too.
+    """One file system. `available_bytes` is for unprivileged users; `free_bytes` includes the reserve for root.
 
-    File systems that make inodes as they go have no number of them.
+    File systems that allocate inodes dynamically have no inode counts.
     """
 
     mount_point: Annotated[str, key()]
@@ -23,11 +23,11 @@ class Space(Facts):
 
 
 def parse(pages: Pages) -> list[Space]:
-    """A page per mount point: `bsize frsize blocks bfree bavail files ffree favail`, blocks of `frsize` bytes."""
+    """One page per mount point: `bsize frsize blocks bfree bavail files ffree favail`, blocks of `frsize` bytes."""
     rows = []
     for place, text in pages.items():
         _, unit, blocks, free, available, inodes, inodes_free, *_ = [integer(w) for w in columns_of(text, 8)]
-        if not blocks:  # nothing can be stored there
+        if not blocks:  # a virtual file system without storage
             continue
         row = Space(unescape(place), *(bounded(count * unit) for count in (blocks, free, available)))
         if inodes:
@@ -36,4 +36,4 @@ def parse(pages: Pages) -> list[Space]:
     return rows
 
 
-SOURCE = Source((Ask("space"),), parse, list[Space], seconds=5)
+SOURCE = Source((Order("space"),), parse, list[Space], seconds=5)

@@ -1,4 +1,4 @@
-"""/proc/stat: time per CPU by what it was spent on (proc_stat(5))."""
+"""/proc/stat: CPU time per CPU and mode (proc_stat(5))."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rollbook.sources.text import columns_of, integers, lines_of
 
 
 class Cpu(Facts):
-    """One CPU's time since boot in ticks of 10 ms; the row `cpu` is the sum over all.
+    """Times of one CPU since boot in ticks of 10 ms; the row `cpu` is the sum over all CPUs.
 
-    Guest time is contained in user and nice time. Idle and iowait may step back by a tick.
+    User and nice time include guest time. Idle and iowait may decrease by a tick.
     """
 
     cpu: Annotated[str, key()]
@@ -32,7 +32,7 @@ class Cpu(Facts):
 
 
 def parse(text: str) -> list[Cpu]:
-    """The lines that start with `cpu`; CPUs that are off have none."""
+    """Lines that start with `cpu`; offline CPUs have none."""
     rows = []
     for line in lines_of(text):
         if line.startswith("cpu"):

@@ -1,4 +1,4 @@
-"""/proc/stat: switches, forks, interrupts and waiting tasks of the whole host (proc_stat(5))."""
+"""/proc/stat: context switches, forks, interrupts and blocked tasks of the host (proc_stat(5))."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.text import columns_of, integer, lines_of
 
 
 class StatTotals(Facts):
-    """The lines beside the CPUs. Of `intr` and `softirq`, which go on with a number per kind, only the sum."""
+    """Totals of the host. Of `intr` and `softirq` only the sum is kept."""
 
     ctxt: Annotated[int, counter("switches")]
     processes: Annotated[int, counter("forks")]
@@ -21,7 +21,7 @@ class StatTotals(Facts):
 
 
 def parse(text: str) -> StatTotals:
-    """`name number …` lines; what is not known is passed over."""
+    """`name number …` lines; unknown names are ignored."""
     first = {}
     for line in lines_of(text):
         name, value, *_ = columns_of(line, 2)

@@ -1,4 +1,4 @@
-"""/proc/swaps: where the kernel may put memory (proc_swaps(5))."""
+"""/proc/swaps: swap areas (proc_swaps(5))."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Swap(Facts):
 
 
 def parse(text: str) -> list[Swap]:
-    """A header, then a line per area; the header alone says that there is no swap."""
+    """A header, then one line per area; a host without swap has only the header."""
     header, *lines = text.strip().split("\n")
     if not header.startswith("Filename"):
         raise ParseError(f"no header: {header[:80]!r}")

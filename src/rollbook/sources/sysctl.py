@@ -1,4 +1,4 @@
-"""/proc/sys: the kernel settings that storage and network speed hang on (admin-guide/sysctl)."""
+"""/proc/sys: kernel settings that affect storage and network performance (admin-guide/sysctl)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _SETTINGS = """
     vm/vfs_cache_pressure vm/watermark_boost_factor vm/watermark_scale_factor vm/zone_reclaim_mode
 """
 SETTINGS = tuple(_SETTINGS.split())
-# The kernel computes these from the memory of the host, so that equal hosts may differ a little.
+# The kernel derives these from the memory size, so equal hosts may differ slightly.
 SCALED = ("fs/file-max", "fs/inotify/max_user_watches", "kernel/threads-max", "vm/min_free_kbytes")
 SCALED_TRIPLES = ("net/ipv4/tcp_mem", "net/ipv4/udp_mem")
 
 
 class Sysctl(Facts):
-    """Settings by their dotted name; several numbers stand in one text, parted by single blanks."""
+    """Settings by dotted name; values with several numbers are separated by single blanks."""
 
     settings: Annotated[dict[str, str], columns(same())]
     scaled: Annotated[dict[str, int], columns(band(0.02))] = msgspec.field(default_factory=dict)
 
 
 def parse(pages: Pages) -> Sysctl:
-    """One value a file. The three limits of `tcp_mem` and `udp_mem` become columns of their own."""
+    """One value per file. The three limits of `tcp_mem` and `udp_mem` become separate columns."""
     settings: dict[str, str] = {}
     scaled: dict[str, int] = {}
     for path, text in pages.items():

@@ -1,4 +1,4 @@
-"""Small readers of kernel text, shared by the parsers: numbers with bounds, word lists, CPU lists, path groups."""
+"""Helpers for parsers of kernel text: bounded numbers, tables of words, CPU lists, pages grouped by device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = [
     "bounded",
     "bus",
     "celsius",
-    "chosen",
+    "choice",
     "columns_of",
     "devices",
     "fields_of",
@@ -26,15 +26,15 @@ __all__ = [
     "members",
     "natural",
     "number",
+    "optional",
     "pci_slot",
     "tally",
     "unescape",
-    "when",
 ]
 
 _U64 = 1 << 64
 
-# The first that fits. IDE disks, today a VM's, count as sata; disks behind a RAID card's own firmware as scsi.
+# The first match wins. IDE disks (in VMs) count as sata, disks behind a hardware RAID controller as scsi.
 _BUSES = (
     (r"/nvme", "nvme"),
     (r"/virtio\d", "virtio"),
@@ -56,10 +56,10 @@ T = TypeVar("T")
 
 
 def integer(word: str, base: int = 10) -> int:
-    """A whole number as the kernel writes it, at most 64 bits wide."""
+    """An integer of at most 64 bits; raises `ParseError`."""
     if word.isdigit() and word.isascii() and base == 10 and len(word) < 20:
-        return int(word)  # nearly all there is
-    # int() takes '1_000' and other alphabets' digits; the kernel writes neither.
+        return int(word)  # the common case, and fast
+    # int() accepts '1_000' and digits of other scripts; the kernel writes neither.
     if not word.isascii() or "_" in word or len(word) > 32:
         raise ParseError(f"not a number: {word[:40]!r}")
     try:
@@ -70,31 +70,31 @@ def integer(word: str, base: int = 10) -> int:
 
 
 def bounded(value: int) -> int:
-    """The number itself, where it fits 64 bits: sums and products of a host's numbers may not."""
+    """The number itself if it fits in 64 bits, which a sum or product may not; raises `ParseError`."""
     if not -_U64 < value < _U64:
         raise ParseError(f"number out of range: {value}")
     return value
 
 
 def integers(words: Iterable[str]) -> list[Any]:
-    """Whole numbers to be unpacked into a record; as `int`, mypy would hold them against every later field too."""
+    """Integers to unpack into a `Facts` type; typed `Any` because mypy checks them against all later fields."""
     return [integer(word) for word in words]
 
 
 def number(word: str) -> float:
-    """A decimal number as the kernel writes it; never infinite, never not-a-number."""
+    """A finite decimal number; raises `ParseError`."""
     if not re.fullmatch(r"[+-]?\d{1,20}(\.\d{0,20})?", word, re.ASCII):
         raise ParseError(f"not a number: {word[:40]!r}")
     return float(word)
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines that are not blank. Only a newline ends a line: paths may hold the other characters that could."""
+    """The lines that are not blank. Only a newline ends a line: paths may contain other line separators."""
     return [line for line in text.split("\n") if line.strip()]
 
 
 def fields_of(text: str, separator: str | None = None) -> dict[str, str]:
-    """`name SEPARATOR value` lines by name, both stripped; blanks separate unless told otherwise."""
+    """Stripped values of `name SEPARATOR value` lines by name; the default separator is blanks."""
     found = {}
     for line in lines_of(text):
         name, *value = line.split(separator, 1)
@@ -104,60 +104,60 @@ def fields_of(text: str, separator: str | None = None) -> dict[str, str]:
     return found
 
 
-def when(value: S | None, read: Callable[[S], T]) -> T | None:
-    """What `read` makes of the value; None where it is absent or empty, since absent is not zero."""
+def optional(value: S | None, read: Callable[[S], T]) -> T | None:
+    """`read(value)`, or None if the value is absent or empty: absent is not zero."""
     return read(value) if value else None
 
 
 def natural(word: str | None) -> int | None:
-    """A number that is never below zero; None where absent or -1, which the kernel writes for unknown."""
-    value = when(word, integer)
+    """A number of at least zero; None if absent or negative, because the kernel writes -1 for unknown."""
+    value = optional(word, integer)
     return None if value is None or value < 0 else value
 
 
 def flag(word: str) -> bool:
-    """A switch, which sysfs writes as 1 or 0 and module parameters as Y or N."""
+    """A boolean, which sysfs writes as 1 or 0 and module parameters as Y or N."""
     if word not in ("0", "1", "N", "Y"):
-        raise ParseError(f"neither on nor off: {word[:40]!r}")
+        raise ParseError(f"not a boolean: {word[:40]!r}")
     return word in ("1", "Y")
 
 
 def celsius(word: str) -> float:
-    """A temperature in degrees, which the kernel writes in thousandths."""
+    """A temperature in degrees Celsius, which the kernel writes in thousandths."""
     return integer(word) / 1000
 
 
 def tally(words: Iterable[str]) -> dict[str, int]:
-    """How often each value occurs, empty ones left out: one entry where all CPUs of a host agree."""
+    """The count of each value that is not empty; one entry if all CPUs of a host agree."""
     return dict(sorted(Counter(filter(None, map(str.strip, words))).items()))
 
 
 def last_part(path: str) -> str:
-    """The name a path or a link's target ends with."""
+    """The last component of a path."""
     return path.rpartition("/")[2]
 
 
 def pci_slot(link: str) -> str | None:
-    """The PCI address nearest to the device in a sysfs link's target, such as `0000:3b:00.0`."""
+    """The last PCI address in the target of a sysfs link, such as `0000:3b:00.0`."""
     found = re.findall(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)", link)
     return found[-1] if found else None
 
 
 def bus(link: str) -> str | None:
-    """What a storage device hangs on, from the target of its sysfs link; None where that does not tell."""
+    """The bus of a storage device, from the target of its sysfs link; None if unknown."""
     return next((name for pattern, name in _BUSES if re.search(pattern, link)), None)
 
 
 def columns_of(line: str, at_least: int) -> list[str]:
-    """The words of a line that must have at least so many; later kernels append columns."""
+    """The words of a line; raises `ParseError` for fewer than `at_least`. Later kernels append columns."""
     words = line.split()
     if len(words) < at_least:
-        raise ParseError(f"{len(words)} columns where at least {at_least} were expected: {line[:80]!r}")
+        raise ParseError(f"{len(words)} columns, expected at least {at_least}: {line[:80]!r}")
     return words
 
 
 def members(cpulist: str) -> list[int]:
-    """`0-3,8` as the kernel writes CPU and node lists; empty text is an empty list."""
+    """The numbers in a CPU or node list such as `0-3,8`."""
     found: list[int] = []
     for piece in cpulist.strip().split(","):
         if not piece:
@@ -170,21 +170,21 @@ def members(cpulist: str) -> list[int]:
     return found
 
 
-def chosen(text: str) -> str:
-    """The choice the kernel marks with brackets in `always [madvise] never`; the text itself if none is marked."""
+def choice(text: str) -> str:
+    """The choice in brackets, as in `always [madvise] never`; the whole text if there are no brackets."""
     marked = re.search(r"\[([^\[\]]*)\]", text)
     return marked[1] if marked else text.strip()
 
 
 def unescape(path: str) -> str:
-    r"""A path with the kernel's octal escapes (`\040` for a blank) decoded."""
+    r"""A path with the kernel's octal escapes, such as `\040` for a blank, decoded."""
     return re.sub(r"\\([0-3][0-7]{2})", lambda m: chr(int(m[1], 8)), path)
 
 
 def devices(pages: Pages, parent: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Group pages by the path element after `parent`: each device with its attributes by the rest of the path.
+    """Group pages by device, the path component after `parent`; attributes are named by the rest of the path.
 
-    `devices(pages, "/sys/class/net/")` gives `("eth0", {"mtu": "1500", "device/driver": "…/virtio_net"})`.
+    `devices(pages, "/sys/class/net/")` yields `("eth0", {"mtu": "1500", "device/driver": "…/virtio_net"})`.
     """
     grouped: dict[str, dict[str, str]] = {}
     for path, text in pages.items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Glob, Pages, gauge, info, key
-from rollbook.sources.text import celsius, devices, last_part, when
+from rollbook.sources.text import celsius, devices, last_part, optional
 
 ZONES, CHIPS = "/sys/class/thermal", "/sys/class/hwmon"
 
 
 class Sensor(Facts):
-    """One sensor: `thermal_zone0` or `hwmon3/temp1`. Those numbers may change at boot, chip and label do not."""
+    """One sensor: `thermal_zone0` or `hwmon3/temp1`. The numbers may change at boot, chip and label do not."""
 
     sensor: Annotated[str, key()]
     chip: Annotated[str | None, info()] = None
@@ -20,9 +20,9 @@ class Sensor(Facts):
 
 
 def parse(pages: Pages) -> list[Sensor]:
-    """Thousandths of a degree. A disabled zone cannot be read. NVMe drives are a source of their own."""
+    """Thousandths of a degree. Disabled zones are unreadable. NVMe drives are in `nvme_thermal`."""
     rows = [
-        Sensor(zone, found.get("type") or None, None, when(found.get("temp"), celsius))
+        Sensor(zone, found.get("type") or None, None, optional(found.get("temp"), celsius))
         for zone, found in devices(pages, f"{ZONES}/")
     ]
     for chip, found in devices(pages, f"{CHIPS}/"):
@@ -33,14 +33,14 @@ def parse(pages: Pages) -> list[Sensor]:
                 f"{chip}/{last_part(path).removesuffix('_input')}",
                 name,
                 found.get(path.removesuffix("_input") + "_label") or None,
-                when(found[path], celsius),
+                optional(found[path], celsius),
             )
             for path in inputs
         )
     return rows
 
 
-# Chips of 3.x kernels keep their files one level further down.
+# In 3.x kernels the files of a chip are one level deeper.
 SOURCE = Glob(
     [
         *(f"{ZONES}/thermal_zone[0-9]*/{name}" for name in ("type", "temp")),

@@ -1,4 +1,4 @@
-"""/sys/devices/system/cpu/cpu*/thermal_throttle: how often heat slowed the CPUs (Intel)."""
+"""/sys/devices/system/cpu/cpu*/thermal_throttle: thermal throttling events (Intel)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = "/sys/devices/system/cpu"
 
 
 class Throttle(Facts):
-    """Events since boot, summed over the CPUs: each CPU of a hot package counts the package's event."""
+    """Events since boot, summed over all CPUs: each CPU of a package counts the package's events."""
 
     core: Annotated[int | None, delta()] = None
     package: Annotated[int | None, delta()] = None

@@ -1,11 +1,11 @@
-"""/sys/kernel/mm/transparent_hugepage: which mode, and how hard the kernel tries (admin-guide/mm/transhuge)."""
+"""/sys/kernel/mm/transparent_hugepage: transparent huge page mode and defrag setting (admin-guide/mm/transhuge)."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Files, Pages, same
-from rollbook.sources.text import chosen
+from rollbook.sources.text import choice
 
 ROOT = "/sys/kernel/mm/transparent_hugepage"
 
@@ -19,7 +19,7 @@ class HugePages(Facts):
 
 def parse(pages: Pages) -> HugePages:
     """Each file lists the choices with the current one in brackets."""
-    return HugePages(chosen(pages["enabled"]), chosen(pages["defrag"]) if "defrag" in pages else None)
+    return HugePages(choice(pages["enabled"]), choice(pages["defrag"]) if "defrag" in pages else None)
 
 
 SOURCE = Files({"enabled": f"{ROOT}/enabled", "defrag": f"{ROOT}/defrag"}, parse)

@@ -1,6 +1,6 @@
-"""chronyc tracking, systemd-timesyncd's mark: is the clock kept in step, by whom, how closely (chronyc(1)).
+"""chronyc tracking, systemd-timesyncd: whether the clock is synchronised, and how well (chronyc(1)).
 
-`timedatectl` is not asked: it starts a service on the host.
+`timedatectl` is not used because it starts a service on the host.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Ask, Facts, Pages, Source, gauge, info, same
+from rollbook.sources.base import Facts, Order, Pages, Source, gauge, info, same
 from rollbook.sources.text import integer, number
 
 CHRONY = ("chronyc", "-c", "-n", "tracking")
@@ -17,10 +17,10 @@ ZONE, ZONE_NAME = "/etc/localtime", "/etc/timezone"
 
 
 class TimeSync(Facts):
-    """State of the clock. Only chrony says how far off it is; timesyncd, whether it was ever set since the boot.
+    """State of the clock. chrony reports the offset; timesyncd only whether the clock was set since boot.
 
-    `synchronised` is empty where neither knows: another daemon may keep the clock. The offset has the sign that
-    chronyc gives it; the error is at most root delay / 2 + root dispersion.
+    `synchronised` is null if neither runs: another daemon may set the clock. The offset has the sign that chronyc
+    uses; the error is at most root delay / 2 + root dispersion.
     """
 
     synchronised: Annotated[bool | None, same()] = None
@@ -35,7 +35,7 @@ class TimeSync(Facts):
 
 
 def parse(pages: Pages) -> TimeSync:
-    """The report of chrony where its daemon answers, else the file that timesyncd makes on first setting the clock."""
+    """The report of chronyd if it responds, else the file that timesyncd creates when it has set the clock."""
     tracking = pages.get(" ".join(CHRONY), "").strip().split(",")
     if len(tracking) >= 14:
         found = _chrony(tracking)
@@ -43,16 +43,16 @@ def parse(pages: Pages) -> TimeSync:
         found = TimeSync(synchronised=True, daemon="systemd-timesyncd")
     else:
         found = TimeSync()
-    # A link to the zone's file in a tree of zones; Debian also writes the name down.
+    # A link to a file below zoneinfo; Debian also has a file with the name.
     linked = pages.get(ZONE, "").partition("zoneinfo/")[2]
     found.timezone = linked or pages.get(ZONE_NAME, "").strip() or None
     if found == TimeSync():
-        raise ParseError(f"nobody knows the clock's state: {' '.join(pages.values()).strip()[:80]!r}")
+        raise ParseError(f"no time daemon responds: {' '.join(pages.values()).strip()[:80]!r}")
     return found
 
 
 def _chrony(words: list[str]) -> TimeSync:
-    """Reference id and name, stratum, time, offset (now, last, RMS), three of frequency, root delay and dispersion."""
+    """Reference id and name, stratum, time, three offsets, three frequencies, root delay and root dispersion."""
     leap = words[13]
     return TimeSync(
         synchronised=leap != "Not synchronised",
@@ -67,5 +67,7 @@ def _chrony(words: list[str]) -> TimeSync:
 
 
 SOURCE = Source(
-    (Ask("run", CHRONY), Ask("read", (TIMESYNCD,)), Ask("link", (ZONE,)), Ask("read", (ZONE_NAME,))), parse, TimeSync
+    (Order("run", CHRONY), Order("read", (TIMESYNCD,)), Order("link", (ZONE,)), Order("read", (ZONE_NAME,))),
+    parse,
+    TimeSync,
 )

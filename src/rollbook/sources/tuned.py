@@ -1,4 +1,4 @@
-"""/etc/tuned/active_profile: the tuning profile in force (tuned-adm(8))."""
+"""/etc/tuned/active_profile: active tuning profile (tuned-adm(8))."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ ROOT = "/etc/tuned"
 
 
 class Tuned(Facts):
-    """The profile, and whether a person chose it or tuned did. Empty text: no profile."""
+    """The profile (empty for none), and whether it was set manually or by tuned."""
 
     profile: Annotated[str | None, same()] = None
     chosen_by: Annotated[str | None, same()] = None
 
 
 def parse(pages: Pages) -> Tuned:
-    """One word per file; several profiles are merged where blanks separate them."""
+    """One value per file; several merged profiles are separated by blanks."""
     return Tuned(pages.get("profile"), pages.get("chosen_by"))
 
 

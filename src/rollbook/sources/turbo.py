@@ -1,17 +1,17 @@
-"""/sys/devices/system/cpu/intel_pstate and its peers: may CPUs exceed their base clock (admin-guide/pm)."""
+"""/sys/devices/system/cpu/intel_pstate, cpufreq/boost, amd_pstate: turbo or boost (admin-guide/pm)."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rollbook.sources.base import Facts, Files, Pages, same
-from rollbook.sources.text import flag, when
+from rollbook.sources.text import flag, optional
 
 ROOT = "/sys/devices/system/cpu"
 
 
 class Turbo(Facts):
-    """Turbo (Intel) or boost (others), and the operation mode of the vendor's driver."""
+    """Whether turbo (Intel) or boost (others) is enabled, and the mode of the vendor's driver."""
 
     enabled: Annotated[bool | None, same()] = None
     intel_pstate: Annotated[str | None, same()] = None
@@ -19,10 +19,10 @@ class Turbo(Facts):
 
 
 def parse(pages: Pages) -> Turbo:
-    """`no_turbo` says it upside down, and is unreadable while intel_pstate is off; then `boost` may know."""
-    no_turbo = when(pages.get("no_turbo"), flag)
+    """`no_turbo` is inverted, and unreadable while intel_pstate is off; then `boost` may exist."""
+    no_turbo = optional(pages.get("no_turbo"), flag)
     return Turbo(
-        when(pages.get("boost"), flag) if no_turbo is None else not no_turbo,
+        optional(pages.get("boost"), flag) if no_turbo is None else not no_turbo,
         pages.get("intel_pstate"),
         pages.get("amd_pstate"),
     )

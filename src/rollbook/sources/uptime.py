@@ -1,4 +1,4 @@
-"""/proc/uptime: seconds since boot, and idle seconds of all CPUs together (proc_uptime(5))."""
+"""/proc/uptime: seconds since boot, and idle seconds of all CPUs (proc_uptime(5))."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.text import columns_of, number
 
 
 class Uptime(Facts):
-    """How long the host has been up. The idle time is the sum over its CPUs."""
+    """Uptime of the host. The idle time is the sum over its CPUs."""
 
     uptime_seconds: Annotated[float, gauge("s")]
     idle_seconds: Annotated[float, counter("s")]

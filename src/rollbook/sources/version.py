@@ -1,4 +1,4 @@
-"""/proc/version: the kernel's banner (proc_version(5))."""
+"""/proc/version: kernel version string (proc_version(5))."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.sources.base import Facts, File, info
 
 
 class Version(Facts):
-    """The banner, and the release in it. Hosts are compared by the release in `identity`."""
+    """The version string and the release in it. Hosts are compared by `identity.kernel_release`."""
 
     banner: Annotated[str, info()]
     release: Annotated[str, info()]

@@ -1,4 +1,4 @@
-"""/proc/vmstat: page counts and events of the memory management (proc_vmstat(5))."""
+"""/proc/vmstat: page counts and memory management events (proc_vmstat(5))."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from rollbook.sources.base import Facts, File, columns, counter, gauge
 from rollbook.sources.text import fields_of, integer
 
-# `nr_` names a level, except in these: the kernel only ever adds to them.
+# Names with `nr_` are gauges, except for these counters.
 TOTALS = frozenset(
     {
         "nr_dirtied",
@@ -26,19 +26,19 @@ TOTALS = frozenset(
 
 
 class VmStat(Facts):
-    """Levels in pages, and events since boot; `pgpgin` and `pgpgout` count KiB."""
+    """Gauges in pages, and events since boot; `pgpgin` and `pgpgout` count KiB."""
 
     gauges: Annotated[dict[str, int], columns(gauge("pages"))]
     counters: Annotated[dict[str, int], columns(counter("events"))]
 
 
 def parse(text: str) -> VmStat:
-    """`name number` lines; which names there are depends on the kernel's version and options."""
+    """`name number` lines; the names depend on the kernel version and options."""
     gauges: dict[str, int] = {}
     counters: dict[str, int] = {}
     for name, value in fields_of(text).items():
-        level = (name.startswith("nr_") and name not in TOTALS) or name == "workingset_nodes"
-        (gauges if level else counters)[name] = integer(value)
+        is_gauge = (name.startswith("nr_") and name not in TOTALS) or name == "workingset_nodes"
+        (gauges if is_gauge else counters)[name] = integer(value)
     return VmStat(gauges, counters)
 
 

@@ -11,6 +11,7 @@ import duckdb
 import msgspec
 
 from rollbook.errors import RecordError
+from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
 from rollbook.records.reading import read_regular
 from rollbook.records.record import Phase, RecordHosts, SeriesHost
@@ -21,36 +22,6 @@ from rollbook.tables.arrow import Batches, Texts
 __all__ = ["add_facts", "add_findings", "add_known", "add_texts"]
 
 CHUNK = 50_000
-
-
-class Silence(msgspec.Struct):
-    """Why a finding does not count."""
-
-    reason: str = ""
-
-
-class Told(msgspec.Struct):
-    """The part of a finding that makes a row."""
-
-    message: str
-    hosts: list[str] = []
-    severity: str | None = None
-    group: str = ""
-    advice: str = ""
-    silenced: Silence | None = None
-
-
-class Rule(msgspec.Struct):
-    """A rule and what it found."""
-
-    id: str
-    findings: list[Told] = []
-
-
-class Checked(msgspec.Struct):
-    """The part of `findings.json` that makes the table; the layer that writes it lies above this one."""
-
-    rules: list[Rule] = []
 
 
 HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, reason VARCHAR, method VARCHAR,
@@ -102,7 +73,7 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
             advice VARCHAR, silenced VARCHAR)"""
     )
     try:
-        found = msgspec.json.decode(read_regular(path / "findings.json"), type=Checked)
+        found = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
     except (RecordError, msgspec.MsgspecError, RecursionError):
         return
     for rule in found.rules:
@@ -154,7 +125,7 @@ def _values(record: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
     """Every value of every fact as a text: texts as they are, all else as JSON; dicts by name, as `field.name`."""
     for source, fact in record.facts.items():
         for row in fact if isinstance(fact, list) else [fact]:
-            if not isinstance(row, Facts) or catalogue.known(source) is None:
+            if not isinstance(row, Facts) or catalogue.find(source) is None:
                 yield source, "", "", _text(row)
                 continue
             notes = compare_of(type(row))

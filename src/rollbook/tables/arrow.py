@@ -1,8 +1,7 @@
-"""Columns handed to DuckDB without a copy, through the Arrow C stream interface (arrow.apache.org/docs/format).
+"""Columns passed to DuckDB without a copy, through the Arrow C stream interface (arrow.apache.org/docs/format).
 
-DuckDB takes any object with `__arrow_c_stream__`; behind it are a few structures of numbers and addresses, packed here
-as C lays them out, so neither pyarrow nor NumPy is needed. Tables have hundreds of columns: a structure of ctypes for
-each would make writing them take half as long again.
+DuckDB accepts any object with `__arrow_c_stream__`. Its C structures are packed here with `struct`, so neither pyarrow
+nor NumPy is needed. Tables have hundreds of columns: ctypes structures would make writing them 50 % slower.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["Batches", "Numbers", "Texts"]
 
 # format, name, metadata; flags, number of children; children, dictionary, release, private data
 SCHEMA = struct.Struct("@3P2q4P")
-# length, absent values, offset, numbers of buffers and children; buffers, children, dictionary, release, private data
+# length, null count, offset, numbers of buffers and children; buffers, children, dictionary, release, private data
 ARRAY = struct.Struct("@5q5P")
 # get_schema, get_next, get_last_error, release, private data
 STREAM = struct.Struct("@5P")
@@ -35,7 +34,7 @@ def _address(function: Any) -> int:
 
 
 def _releasing(kind: struct.Struct) -> Any:
-    """Says of a structure that it is released: everything is kept alive by its stream, and that by its `Batches`."""
+    """Mark a structure as released; its memory belongs to the stream, and the stream to its `Batches`."""
 
     def release(address: int) -> None:
         ctypes.memset(address + kind.size - 2 * POINTER, 0, POINTER)
@@ -52,7 +51,7 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Numbers:
-    """A column of 64-bit numbers: `l` whole, `g` decimal, `tsn:` nanoseconds since the epoch."""
+    """A column of 64-bit numbers: `l` integers, `g` decimals, `tsn:` nanoseconds since the epoch."""
 
     def __init__(self, form: str, data: array[Any], nulls: Sequence[tuple[int, int]] = ()) -> None:
         self.form, self.data, self.nulls = form, data, nulls
@@ -62,7 +61,7 @@ class Numbers:
 
 
 class Texts:
-    """A column of texts, given as runs of equal ones, each distinct one stored once; None is absent."""
+    """A column of texts, given as runs of equal values; each distinct value is stored once, None is null."""
 
     form = "i"
 
@@ -85,7 +84,7 @@ class Texts:
 
 
 class _Memory:
-    """Makes the structures of a stream, and keeps what they point to."""
+    """Builds the structures of a stream and keeps alive the memory they point to."""
 
     def __init__(self) -> None:
         self._kept: list[array[Any]] = []
@@ -119,7 +118,7 @@ class _Memory:
         return self.values(len(column), absent, [valid, column.data], dictionary=texts)
 
     def _structs(self, structs: Sequence[bytes]) -> int:
-        """The address of a list of the addresses of structures."""
+        """The address of an array with the addresses of the structures."""
         if not structs:
             return 0
         first, size = self._bytes(b"".join(structs)), len(structs[0])
@@ -134,7 +133,7 @@ class _Memory:
 
 
 class Batches:
-    """A table for DuckDB, to be named in SQL by the variable that holds it. Batches have the same columns, by name."""
+    """A table for DuckDB; SQL refers to it by the name of the variable. All batches have the same columns, by name."""
 
     def __init__(self, batches: Sequence[dict[str, Numbers | Texts]]) -> None:
         self._batches, self._streams = batches, list[Any]()
@@ -142,7 +141,7 @@ class Batches:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """A capsule with a stream of the batches."""
         del requested_schema
-        # The stream does not refer to what keeps it: in a ring, all the data would stay until Python looks for garbage.
+        # The stream must not refer to its owner: a reference cycle would keep all data until garbage collection.
         batches, waiting, memory = self._batches, iter(self._batches), _Memory()
 
         def get_schema(_stream: int, into: int) -> int:
@@ -153,7 +152,7 @@ class Batches:
         def get_next(_stream: int, into: int) -> int:
             batch = next(waiting, None)
             if batch is None:
-                ctypes.memset(into, 0, ARRAY.size)  # released from the beginning: there are no more
+                ctypes.memset(into, 0, ARRAY.size)  # a released array marks the end of the stream
                 return 0
             columns = [memory.column(column) for column in batch.values()]
             rows = len(next(iter(batch.values())))
@@ -168,7 +167,7 @@ class Batches:
 
 
 def _bitmap(rows: int, nulls: Sequence[tuple[int, int]]) -> array[int]:
-    """A bit for each row, unset where the value is absent."""
+    """One bit per row, cleared where the value is null."""
     flags = bytearray(b"\1") * (-(-rows // 8) * 8)
     for first, count in nulls:
         flags[first : first + count] = bytes(count)

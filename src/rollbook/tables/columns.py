@@ -1,4 +1,4 @@
-"""Columns out of layouts: one block of a table for each host and source, by key and then by time."""
+"""Columns made from layouts: one block of a table per host and source, sorted by key and time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any, TypeAlias
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.incremental.layout import Layout, Row, key_fields
 
-__all__ = ["Block", "Column", "Home", "Merge", "block_of"]
+__all__ = ["Block", "Column", "HostColumns", "Merge", "Origin", "block_of"]
 
 Cells: TypeAlias = "array[Any] | list[Any]"
-"""Whole numbers, decimals, or anything, None among it."""
+"""Integers, decimals, or a list of any values including None."""
 ORDER = ("", "q", "d", "o")
+HOST_COLUMNS = 1024  # by names in dicts, of one host in one table; the largest known source has 400
 
 
 class Column:
-    """A column of the narrowest kind that holds all it was given: `q` whole numbers, `d` decimals, `o` anything.
+    """A column of the narrowest kind that holds all its values: `q` integers, `d` decimals, `o` anything.
 
-    `nulls` are runs of absent values: first row, count.
+    `nulls` are runs of nulls: first row, count.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class Column:
         self.nulls: list[tuple[int, int]] = []
 
     def add(self, cells: Cells) -> None:
-        """Append cells, which are ours from then on."""
+        """Append cells; the column takes ownership of them."""
         gaps = list[tuple[int, int]]()
         if isinstance(cells, list):
             gaps = [(self.size + at, 1) for at, value in enumerate(cells) if value is None]
@@ -42,11 +43,11 @@ class Column:
         else:
             self.become(max(self.kind, kind, key=ORDER.index))
             self.data.extend(cells)
-        self.nulls += gaps  # only now: what was there may have become a list, and has none of them
+        self.nulls += gaps  # after `become`, which must not apply them to the cells before
         self.size += len(cells)
 
     def add_nulls(self, count: int) -> None:
-        """Append absent values."""
+        """Append nulls."""
         self.nulls.append((self.size, count))
         self.size += count
         if self.kind:
@@ -62,7 +63,7 @@ class Column:
             self.kind = kind
 
     def _anything(self) -> list[Any]:
-        """The numbers as a list, with None where they are absent."""
+        """The numbers as a list, with None for nulls."""
         cells = list(self.data)
         for first, count in self.nulls:
             cells[first : first + count] = [None] * count
@@ -70,7 +71,7 @@ class Column:
 
 
 def _numbers(cells: list[Any]) -> Cells:
-    """Numbers with gaps between them as numbers; the list itself where it is something else."""
+    """A list of numbers and None as an array; other lists unchanged."""
     kinds = set(map(type, cells)) - {type(None)}
     if not (kinds <= {int} or kinds == {float}):
         return cells
@@ -85,26 +86,26 @@ def _filler(kind: str, count: int) -> Cells:
 
 
 @dataclasses.dataclass(frozen=True)
-class Home:
-    """Where a column comes from: the field of the record, and for merged gauges `min` or `max`."""
+class Origin:
+    """The origin of a column: the field of the record, and for merged gauges `min` or `max`."""
 
     field: int
     part: str = ""
 
 
 class Merge:
-    """Which neighbouring samples become one: those of one connection within one step of the collector's clock.
+    """Which adjacent samples are merged: those of one connection within one step of the collector's clock.
 
-    Of counters, and of all else that is no gauge, the last is kept, so that totals stay exact; of gauges the mean,
-    and beside it the least and the greatest. The kept time is that of the last. A host's first sample stays alone:
-    totals are counted from it. No group goes on past the first sample after a mark, which ends the phase before.
+    Of counters, and of everything else that is not a gauge, the last value is kept, so that totals stay exact; of
+    gauges the mean, minimum and maximum. The time is that of the last sample. A host's first sample is never merged,
+    because totals are counted from it. A group never extends past the first sample after a mark, which ends a phase.
     """
 
     def __init__(self, origin: int, step: int, marks: Sequence[int] = ()) -> None:
         self.origin, self.step, self._marks = origin, step, sorted(marks)
 
     def ends(self, layouts: Sequence[Layout], first: int) -> list[int]:
-        """Where each group ends, as an index into the samples of the layouts taken together.
+        """The end of each group, as an index into the samples of all layouts together.
 
         `first` is the time of the host's first sample.
         """
@@ -116,24 +117,47 @@ class Merge:
         return [at for at in range(1, len(groups) + 1) if at == len(groups) or groups[at - 1] != groups[at]]
 
 
-class Block:
-    """Rows of one host in one table: `columns` by name, and for each where it comes from."""
+class HostColumns:
+    """The columns that one host has added to one table by names in its dicts, in the order they came.
 
-    def __init__(self, source: Source, host: str) -> None:
+    There is a limit, so that a host that invents names cannot take the columns of other hosts.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def admits(self, name: str) -> bool:
+        """Whether a column is within the limit; counts it if it is new."""
+        if name in self._names:
+            return True
+        if len(self._names) >= HOST_COLUMNS:
+            return False
+        self._names.add(name)
+        return True
+
+
+class Block:
+    """Rows of one host in one table: `columns` by name, and the origin of each.
+
+    `incomplete` is the number of samples without some of their columns, because the host has too many.
+    """
+
+    def __init__(self, source: Source, host: str, admitted: HostColumns) -> None:
+        self._admitted, self.incomplete = admitted, 0
         self.source, self.host = source, host
         self.ts, self.mono = array("q"), array("q")
         self.columns: dict[str, Column] = {}
-        self.homes: dict[str, Home] = {}
+        self.origins: dict[str, Origin] = {}
         fields = source.row_type.__struct_fields__
-        self._keys = [self._column(fields[field], Home(field)) for field in key_fields(source)]
+        self._keys = [self._column(fields[field], Origin(field)) for field in key_fields(source)]
 
     @property
     def values(self) -> int:
-        """How many values it holds."""
+        """The number of values."""
         return len(self.ts) * (2 + len(self.columns))
 
     def add(self, key: Any, parts: list[tuple[Layout, Row]], ends: list[int] | None) -> None:
-        """All samples of one row, merged into groups that end there."""
+        """Add all samples of one row, merged into groups with these ends."""
         layouts = [layout for layout, _ in parts]
         start, counts = len(self.ts), [len(layout) for layout in layouts]
         for times, kept in ((self.ts, [one.ts for one in layouts]), (self.mono, [one.mono for one in layouts])):
@@ -141,71 +165,85 @@ class Block:
         rows = len(self.ts) - start
         for column, value in zip(self._keys, key, strict=True):
             column.add([value] * rows)
-        found: dict[tuple[str, Home], list[Cells | None]] = {}
+        found: dict[tuple[str, Origin], list[Cells | None]] = {}
         for number, (layout, row) in enumerate(parts):
-            for name, home, cells in _cells(self.source, layout, row):
-                found.setdefault((name, home), [None] * len(parts))[number] = cells
-        for (name, home), pieces in found.items():
+            for name, origin, cells in _cells(self.source, layout, row):
+                if _columns_by_name(self.source)[origin.field] and not self._admitted.admits(name):
+                    self.incomplete = max(self.incomplete, rows)
+                    continue
+                found.setdefault((name, origin), [None] * len(parts))[number] = cells
+        for (name, origin), pieces in found.items():
             cells = _joined(pieces, counts)
-            if ends is not None and _modes(self.source)[home.field] == "gauge":
+            if ends is not None and _modes(self.source)[origin.field] == "gauge":
                 mean, least, greatest = _gauged(cells, ends)
-                self._fill(self._column(name, home), start, mean)
-                self._fill(self._column(f"{name}_min", Home(home.field, "min")), start, least)
-                self._fill(self._column(f"{name}_max", Home(home.field, "max")), start, greatest)
+                self._fill(self._column(name, origin), start, mean)
+                self._fill(self._column(f"{name}_min", Origin(origin.field, "min")), start, least)
+                self._fill(self._column(f"{name}_max", Origin(origin.field, "max")), start, greatest)
             else:
-                self._fill(self._column(name, home), start, _last(cells, ends))
+                self._fill(self._column(name, origin), start, _last(cells, ends))
         for column in self.columns.values():
             self._fill(column, start + rows, [])
 
-    def _column(self, name: str, home: Home) -> Column:
+    def _column(self, name: str, origin: Origin) -> Column:
         if name not in self.columns:
-            self.columns[name], self.homes[name] = Column(), home
+            self.columns[name], self.origins[name] = Column(), origin
         return self.columns[name]
 
     @staticmethod
     def _fill(column: Column, size: int, cells: Cells) -> None:
-        """Append cells at that row; rows before it that the column has not are absent."""
+        """Append cells at that row; missing rows before it become null."""
         if column.size < size:
             column.add_nulls(size - column.size)
         if len(cells):
             column.add(cells)
 
 
-def block_of(source: Source, host: str, layouts: list[Layout], merge: Merge | None, first: int = 0) -> Block | None:
-    """The rows of one host, sorted by key and time; None if there are none. `first` is when its samples began."""
+def block_of(
+    source: Source,
+    host: str,
+    layouts: list[Layout],
+    merge: Merge | None,
+    *,
+    first: int = 0,
+    admitted: HostColumns | None = None,
+) -> Block | None:
+    """The rows of one host, sorted by key and time; None if there are none. `first` is the time of its first sample.
+
+    `admitted` are the columns of the host in blocks before this one.
+    """
     by_key: dict[Any, list[tuple[Layout, Row]]] = {}
     for layout in layouts:
         for row in layout.rows if len(layout) else ():
             by_key.setdefault(row.key, []).append((layout, row))
-    block, known = Block(source, host), dict[tuple[int, ...], list[int]]()
+    block, ends_of = Block(source, host, admitted or HostColumns()), dict[tuple[int, ...], list[int]]()
     for key in sorted(by_key, key=lambda key: [(part is not None, part) for part in key]):
         parts, ends = by_key[key], None
         if merge is not None:
             together = tuple(id(layout) for layout, _ in parts)
-            if together not in known:
-                known[together] = merge.ends([layout for layout, _ in parts], first)
-            ends = known[together]
+            if together not in ends_of:
+                ends_of[together] = merge.ends([layout for layout, _ in parts], first)
+            ends = ends_of[together]
         block.add(key, parts, ends)
     return block if by_key else None
 
 
-def _cells(source: Source, layout: Layout, row: Row) -> list[tuple[str, Home, Cells]]:
-    """All values of one row over its samples, absent ones left out."""
-    fields, found = source.row_type.__struct_fields__, list[tuple[str, Home, Cells]]()
+def _cells(source: Source, layout: Layout, row: Row) -> list[tuple[str, Origin, Cells]]:
+    """All values of one row over its samples, without nulls."""
+    fields, found = source.row_type.__struct_fields__, list[tuple[str, Origin, Cells]]()
     width, depth, count = len(layout.now.wholes), len(layout.now.decimals), len(layout)
 
-    def taken(kind: str, place: int) -> Cells:
+    def column(kind: str, place: int) -> Cells:
         if kind == "q":
             return layout.wholes[place::width]
         return layout.decimals[place::depth] if kind == "d" else _spread(layout.runs[place], count)
 
     for kind, runs in (("q", row.wholes), ("d", row.decimals)):
         for first, last, place in runs:
-            found += [(fields[f], Home(f), taken(kind, place + f - first)) for f in range(first, last)]
-    found += [(fields[field], Home(field), taken("o", place)) for field, place in row.objects]
+            found += [(fields[f], Origin(f), column(kind, place + f - first)) for f in range(first, last)]
+    found += [(fields[field], Origin(field), column("o", place)) for field, place in row.objects]
     for field, kind, places in row.dicts:
-        home = Home(field)
-        found += [(_column_name(source, field, name), home, taken(kind, place)) for name, place in places.items()]
+        origin = Origin(field)
+        found += [(_column_name(source, field, name), origin, column(kind, place)) for name, place in places.items()]
     return found
 
 
@@ -217,7 +255,7 @@ def _spread(runs: list[tuple[int, Any]], count: int) -> list[Any]:
 
 
 def _joined(pieces: Sequence[Cells | None], counts: list[int]) -> Cells:
-    """Pieces in a row; those that are missing are filled with None."""
+    """The pieces concatenated; missing ones are filled with None."""
     if len(pieces) == 1 and pieces[0] is not None:
         return pieces[0]
     kinds = {piece.typecode if isinstance(piece, array) else "o" for piece in pieces}
@@ -228,7 +266,7 @@ def _joined(pieces: Sequence[Cells | None], counts: list[int]) -> Cells:
 
 
 def _last(cells: Cells, ends: list[int] | None) -> Cells:
-    """The last of each group; all of them where none are merged."""
+    """The last value of each group; all values if nothing is merged."""
     if ends is None:
         return cells
     kept = [cells[end - 1] for end in ends]
@@ -236,7 +274,7 @@ def _last(cells: Cells, ends: list[int] | None) -> Cells:
 
 
 def _gauged(cells: Cells, ends: list[int]) -> tuple[Cells, Cells, Cells]:
-    """Mean, least and greatest of each group; absent where the group has no value."""
+    """Mean, minimum and maximum of each group; None for a group without values."""
     groups = [cells[first:last] for first, last in zip([0, *ends], ends, strict=False)]
     if isinstance(cells, list):
         groups = [[value for value in group if value is not None] for group in groups]
@@ -253,9 +291,16 @@ def _modes(source: Source) -> list[str]:
     return [notes[name].mode for name in source.row_type.__struct_fields__]
 
 
+@functools.cache
+def _columns_by_name(source: Source) -> list[bool]:
+    """For each field, whether it is a dict with columns by name."""
+    notes = compare_of(source.row_type)
+    return [notes[name].columns for name in source.row_type.__struct_fields__]
+
+
 @functools.lru_cache(maxsize=65536)
 def _column_name(source: Source, field: int, name: str) -> str:
-    """The column of a name in a dict: the name itself, after the field's where a column is called that already."""
-    fields, name = source.row_type.__struct_fields__, name.replace("\0", "\\0")  # which no name in SQL may hold
+    """The column of a name in a dict: the name itself, prefixed with the field if a column has that name already."""
+    fields, name = source.row_type.__struct_fields__, name.replace("\0", "\\0")  # not allowed in SQL names
     taken = {"", "host", "ts", "mono", *(other.lower() for other in fields)}
     return f"{fields[field]}.{name}" if name.lower() in taken else name

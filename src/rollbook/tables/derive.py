@@ -1,44 +1,46 @@
-"""Everything that follows from a journal: the tables of the series, and `hosts.json`.
+"""Derives the tables of the series and `hosts.json` from a journal.
 
-The end of a run and the recovery of one whose collector died are the same work: nothing else than `raw/` is needed.
+The end of a run and the recovery after a collector died are the same work: only `raw/` is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rollbook.errors import RecordError
 from rollbook.files import write_file
+from rollbook.journal.entries import segment_files
 from rollbook.journal.history import facts_of, series_of
-from rollbook.journal.log import must_be_over, segments
 from rollbook.journal.samples import Segments
+from rollbook.journal.state import refuse_while_recording
 from rollbook.journal.survey import Survey, survey
 from rollbook.records.document import encode
 from rollbook.records.locate import is_record, not_a_record
-from rollbook.records.record import RecordHosts
+from rollbook.records.record import ClockJump, RecordHosts, SourceLoss
 from rollbook.tables.seal import Sealed, seal
 
 __all__ = ["derive", "hosts_of"]
 
 
 def derive(path: Path) -> tuple[Survey, Sealed, RecordHosts]:
-    """Make the tables and `hosts.json` of the record at `path` from its journal; raises `RecordError`.
+    """Write the tables and `hosts.json` of the record at `path` from its journal; raises `RecordError`.
 
-    What is there already is made anew, so that a later version may do it better.
+    Existing ones are replaced, so that a later version with better parsers can derive them again.
     """
     raw = path / "raw"
-    must_be_over(path)
-    if not segments(raw):
+    refuse_while_recording(path)
+    if not segment_files(raw):
         raise RecordError(f"{path} has no raw log to recover from") if is_record(path) else not_a_record(path)
     found = survey(raw)
     sealed = seal(found, path / "series", max_samples=int(found.begin.get("max_samples") or 0))
-    hosts = hosts_of(found, sealed.merged)
+    hosts = hosts_of(found, sealed.merged, sealed.losses)
     write_file(path / "hosts.json", encode(hosts))
     return found, sealed, hosts
 
 
-def hosts_of(found: Survey, merged: int = 1) -> RecordHosts:
-    """All that is known of the hosts of a run."""
+def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[SourceLoss]] | None = None) -> RecordHosts:
+    """Start facts, end facts and series status of all hosts of a run."""
     files = Segments(found)
     try:
         both = [facts_of(found, host, files) for host in found.hosts]
@@ -53,8 +55,12 @@ def hosts_of(found: Survey, merged: int = 1) -> RecordHosts:
         merged=merged,
         start=start,
         end=end if asked else [],
-        series=[series_of(found, host, first) for host, first in zip(found.hosts, start, strict=True)]
+        series=[
+            series_of(found, host, first, (losses or {}).get(host.name, ()))
+            for host, first in zip(found.hosts, start, strict=True)
+        ]
         if found.interval_ns
         else [],
+        clock_steps=[ClockJump(at, by) for at, by in found.clock.steps],
         phases=found.phases,
     )

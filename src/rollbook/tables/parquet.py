@@ -1,9 +1,9 @@
-"""Tables of the series: parts written as the hosts are read, then put together into one Parquet file per source.
+"""Tables of the series: parts written while hosts are read, then joined into one Parquet file per source.
 
 A table has `host`, `ts` (on the collector's clock), `mono` (the host's monotonic clock when this source was read), the
-fields that name the row, and all other fields, dicts as one column per name. Rows are sorted by host, key and time; a
-host with more values than are held at once comes in windows of time, each sorted so, and the file says that it does.
-Whole numbers are BIGINT, or DECIMAL(20) where one does not fit; lists are lists; what is absent is NULL.
+key fields of the row, and all other fields; dicts become one column per name. Rows are sorted by host, key and time. A
+host with more values than fit into memory comes in windows of time, each sorted; the file's metadata says so. Integers
+are BIGINT, or DECIMAL(20) if one does not fit; lists are lists; absent values are NULL.
 """
 
 from __future__ import annotations
@@ -25,58 +25,72 @@ from rollbook.errors import RecordError
 from rollbook.files import atomic_path
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.arrow import Batches, Numbers, Texts
-from rollbook.tables.columns import Block, Column, Home
+from rollbook.tables.columns import Block, Column, Origin
 from rollbook.tables.footers import concatenate
 from rollbook.tables.quoting import literal, parquet, quoted, text
 
 __all__ = ["Part", "Parts", "about", "connect", "empty", "in_order", "join", "write"]
 
-BUDGET = 16 << 20  # values held before a part is written: each of its columns takes its time, however short
+BUDGET = 16 << 20  # values held before a part is written: every column has a fixed cost
 GROUP = 4 << 20  # values in one row group
 MOST_COLUMNS = 4096
-ABOUT, ORDER = "rollbook_columns", "rollbook_order"
+COLUMNS, ORDER = "rollbook_columns", "rollbook_order"
 IN_ORDER = "host, key, time"
-# A dictionary keeps the writer from storing counters as differences, which are a third smaller and quicker to make;
-# the few names of hosts and devices are better off with one.
+# Counters are a third smaller and faster to write as differences, which the writer uses only without a dictionary; the
+# few names of hosts and devices are better stored with one.
 SMALL = "PARQUET_VERSION v2, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 64"
 KINDS = {"q": "BIGINT", "d": "DOUBLE", "o": "VARCHAR"}
 TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """A column: its origin, the number of hosts that have it, and its place among the columns of one of them."""
+
+    origin: Origin
+    hosts: int
+    rank: int
+
+    def __add__(self, other: Use) -> Use:
+        return Use(self.origin, self.hosts + other.hosts, min(self.rank, other.rank))
+
+
 @dataclasses.dataclass
 class Part:
-    """One part of a table on disk: its columns in their order with their SQL types, and where they come from.
+    """One part of a table on disk: its columns in order with their SQL types.
 
-    `wide` are those that do not fit the type of their field. `again` says that a host is in it, or was before, in more
-    than one window of time.
+    `uses` are the columns as the source calls them, with their origins, and `names` the columns of the file by those
+    names. `wide` are columns with values that do not fit the type of their field. `windowed` says that a host of this
+    table has more than one window of time.
     """
 
     source: str
     path: Path
     rows: int
     columns: list[tuple[str, str]]
-    homes: dict[str, Home]
+    uses: dict[str, Use]
+    names: dict[str, str]
     wide: set[str]
-    again: bool
+    windowed: bool
 
 
 class Parts:
-    """Collects blocks of all tables; when they have become many, those of the largest are written."""
+    """Collects blocks of all tables; when they exceed the budget, those of the largest table are written."""
 
     def __init__(self, directory: Path, *, merged: bool) -> None:
         self._directory, self._merged = directory, merged
         self._waiting: dict[str, list[Block]] = {}
         self._values: Counter[str] = Counter()
         self._connection = connect({"threads": 1})
-        self._hosts: dict[str, str] = {}  # whose block came last
-        self._again: set[str] = set()
+        self._hosts: dict[str, str] = {}  # host of the latest block, by table
+        self._windowed: set[str] = set()
         self.written: list[Part] = []
 
     def add(self, block: Block) -> None:
-        """One more block; blocks of one source come in the order of the table."""
+        """Add a block; blocks of one source must come in the order of the table."""
         name = block.source.name
         if self._hosts.get(name) == block.host:
-            self._again.add(name)
+            self._windowed.add(name)
         self._hosts[name] = block.host
         self._waiting.setdefault(name, []).append(block)
         self._values[name] += block.values
@@ -85,7 +99,7 @@ class Parts:
             self._write(largest)
 
     def close(self) -> None:
-        """Write the rest."""
+        """Write the remaining blocks."""
         for name in list(self._waiting):
             self._write(name)
         self._connection.close()
@@ -93,29 +107,30 @@ class Parts:
     def _write(self, name: str) -> None:
         blocks = self._waiting.pop(name)
         del self._values[name]
-        source, homes = blocks[0].source, _united([block.homes for block in blocks])
+        source, uses = blocks[0].source, _uses(blocks)
         kinds = {
             name: max((block.columns[name].kind for block in blocks if name in block.columns), key="-qdo".find)
-            for name in homes
+            for name in _chosen(uses)
         }
-        kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold nothing but absent values
-        homes = _complete(source, {name: homes[name] for name in kinds})
-        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, homes[name]) == "BIGINT"}
-        columns = _columns(source, homes, wide, merged=self._merged)
+        kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold only nulls
+        uses = {name: uses[name] for name in kinds}
+        names, origins = _named(source, uses)
+        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, uses[name].origin) == "BIGINT"}
+        columns = _columns(source, origins, {names[name] for name in wide}, merged=self._merged)
         self._directory.mkdir(exist_ok=True)
         path = self._directory / f"{len(self.written):06d}.parquet"
-        batches = Batches([_batch(block, kinds) for block in blocks])
-        query = _query(columns, {name: KINDS[kind] for name, kind in kinds.items()}, "batches")
-        write(self._connection, query, path, _options(columns), batches=batches)
+        batches = Batches([_batch(block, kinds, names) for block in blocks])
+        existing = {names[name]: (names[name], KINDS[kind]) for name, kind in kinds.items()}
+        write(self._connection, _query(columns, existing, "batches"), path, _options(columns), batches=batches)
         rows = sum(len(block.ts) for block in blocks)
-        self.written.append(Part(source.name, path, rows, columns, homes, wide, source.name in self._again))
+        self.written.append(Part(source.name, path, rows, columns, uses, names, wide, source.name in self._windowed))
 
 
 def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
-    """A database that does nothing but write tables."""
+    """A DuckDB connection to write tables."""
     connection = duckdb.connect(config=config or {})
-    connection.execute("SET enable_progress_bar = false")  # it would be drawn on stdout
-    # Parts fit together if every column may be absent, whatever DuckDB may know of those that are not.
+    connection.execute("SET enable_progress_bar = false")  # it is written to stdout
+    # Parts have the same schema only if every column is nullable; DuckDB would mark some as not.
     connection.execute("SET disabled_optimizers = 'statistics_propagation'")
     return connection
 
@@ -123,40 +138,48 @@ def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
 def join(
     connection: duckdb.DuckDBPyConnection, source: Source, parts: Sequence[Part], target: Path, *, merged: bool
 ) -> None:
-    """Put the parts of one table together, in their order, as the file `target`.
+    """Join the parts of one table, in their order, into the file `target`.
 
-    Parts that lack a column, or have one in a narrower type, are written anew; the others are taken as they are.
+    Parts that lack a column, or have one in a narrower type, are rewritten; the others are copied unchanged.
     """
-    homes = _complete(source, _united([part.homes for part in parts]))
-    columns = _columns(source, homes, set[str]().union(*(part.wide for part in parts)), merged=merged)
+    uses: dict[str, Use] = {}
+    for part in parts:
+        for name, use in part.uses.items():
+            uses[name] = uses[name] + use if name in uses else use
+    names, origins = _named(source, {name: uses[name] for name in _chosen(uses)})
+    wide = {names[name] for part in parts for name in part.wide if name in names}
+    columns = _columns(source, origins, wide, merged=merged)
     for part in parts:
         if part.columns != columns:
-            write(connection, _query(columns, dict(part.columns), parquet(part.path)), part.path, _options(columns))
+            types = dict(part.columns)
+            there = {names[name]: (old, types[old]) for name, old in part.names.items() if name in names}
+            write(connection, _query(columns, there, parquet(part.path)), part.path, _options(columns))
     notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
-    about = {name: [notes[fields[home.field]].mode, notes[fields[home.field]].unit] for name, home in homes.items()}
-    order = "host, window, key, time" if any(part.again for part in parts) else IN_ORDER
+    compare = {name: notes[fields[origin.field]] for name, origin in origins.items()}
+    modes = {name: [how.mode, how.unit] for name, how in compare.items()}
+    order = "host, window, key, time" if any(part.windowed for part in parts) else IN_ORDER
     with _explained(target), atomic_path(target) as temporary:
-        concatenate([part.path for part in parts], temporary, {ABOUT: _json(about), ORDER: order})
+        concatenate([part.path for part in parts], temporary, {COLUMNS: _json(modes), ORDER: order})
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
-    """Of each column of a table how it compares (`counter`, `gauge`, …) and its unit, as the file itself says."""
-    found = _kept(connection, path).get(ABOUT, "{}")
+    """The mode (`counter`, `gauge`, …) and unit of each column of a table, from the metadata of the file."""
+    found = _metadata(connection, path).get(COLUMNS, "{}")
     return {name: (mode, unit) for name, (mode, unit) in msgspec.json.decode(found).items()}
 
 
 def in_order(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
-    """Whether all rows of a table are sorted by host, key and time, as the file itself says."""
-    return _kept(connection, path).get(ORDER) == IN_ORDER
+    """Whether all rows of a table are sorted by host, key and time, from the metadata of the file."""
+    return _metadata(connection, path).get(ORDER) == IN_ORDER
 
 
-def _kept(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+def _metadata(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
     query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
     return dict(connection.execute(query, [literal(path)]).fetchall())
 
 
 def empty(source: Source) -> str:
-    """A query that gives the columns of a table that is not there, and no rows."""
+    """A query with the columns of a table that does not exist, and no rows."""
     notes = compare_of(source.row_type)
     fields = [
         f"NULL::{kind} AS {quoted(name)}"
@@ -186,34 +209,35 @@ def _explained(path: Path) -> Iterator[None]:
         raise RecordError(f"cannot write {path}: {error}") from error
 
 
-def _complete(source: Source, homes: Mapping[str, Home]) -> dict[str, Home]:
-    """The columns in the order of the table: what names the row, then all others, those that are absent too."""
+def _complete(source: Source, origins: Mapping[str, Origin]) -> dict[str, Origin]:
+    """All columns in the order of the table: key fields first, then all others, including those without values."""
     notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
-    absent = {name: Home(field) for field, name in enumerate(fields) if not notes[name].columns and name not in homes}
+    declared = {name: Origin(field) for field, name in enumerate(fields) if not notes[name].columns}
     order = {field: (notes[name].mode != "key", field) for field, name in enumerate(fields)}
-    return dict(sorted({**homes, **absent}.items(), key=lambda item: order[item[1].field]))
+    return dict(sorted({**declared, **origins}.items(), key=lambda item: order[item[1].field]))
 
 
-def _columns(source: Source, homes: Mapping[str, Home], wide: set[str], *, merged: bool) -> list[tuple[str, str]]:
-    """Name and SQL type of each column but host and times."""
+def _columns(source: Source, origins: Mapping[str, Origin], wide: set[str], *, merged: bool) -> list[tuple[str, str]]:
+    """Name and SQL type of each column except host and times."""
     modes, found = [notes.mode for notes in compare_of(source.row_type).values()], list[tuple[str, str]]()
-    for name, home in homes.items():
-        kind = _type(source, home)
-        if merged and modes[home.field] == "gauge" and not home.part and kind == "BIGINT":
+    for name, origin in origins.items():
+        kind = _type(source, origin)
+        if merged and modes[origin.field] == "gauge" and not origin.part and kind == "BIGINT":
             kind = "DOUBLE"  # a mean
         found.append((name, "DECIMAL(20, 0)" if name in wide else kind))
     return found
 
 
-def _query(columns: Sequence[tuple[str, str]], there: Mapping[str, str], table: str) -> str:
-    """All columns out of a table where some are not there, or are of another type."""
+def _query(columns: Sequence[tuple[str, str]], existing: Mapping[str, tuple[str, str]], table: str) -> str:
+    """A query for all columns from a table in which some have another name or type, or are missing."""
     chosen = ["host", "ts", "mono"]
     for name, kind in columns:
-        if there.get(name) == kind:
-            chosen.append(quoted(name))
+        old, old_kind = existing.get(name, ("", ""))
+        value = quoted(old) if old else "NULL"
+        if old_kind == kind:
+            chosen.append(f"{value} AS {quoted(name)}")
             continue
-        value = quoted(name) if name in there else "NULL"
-        if kind.endswith("[]"):  # JSON, nearly always empty
+        if kind.endswith("[]"):  # JSON text, nearly always empty
             value = f"CASE WHEN {value} = '[]' THEN [] ELSE CAST(CAST({value} AS JSON) AS {kind}) END"
         chosen.append(f"CAST({value} AS {kind}) AS {quoted(name)}")
     return f"SELECT {', '.join(chosen)} FROM {table}"  # noqa: S608 - our own names
@@ -224,22 +248,43 @@ def _options(columns: Sequence[tuple[str, str]]) -> str:
     return f"{SMALL}, ROW_GROUP_SIZE {max(2048, min(122_880, rows))}"
 
 
-def _united(homes: Sequence[Mapping[str, Home]]) -> dict[str, Home]:
-    """All columns, in the order they were met; of too many, those that most have.
-
-    SQL does not tell Name from name, so the first of such keeps it.
-    """
-    chosen = dict(Counter(itertools.chain.from_iterable(homes)).most_common(MOST_COLUMNS))
-    found: dict[str, Home] = {}
-    lower: dict[str, str] = {}
-    for columns in homes:
-        for name, home in columns.items():
-            if name in chosen and lower.setdefault(name.lower(), name) == name:
-                found.setdefault(name, home)
+def _uses(blocks: Sequence[Block]) -> dict[str, Use]:
+    """All columns of some blocks, in the order they came."""
+    found, hosts = dict[str, Use](), dict[str, str]()
+    for block in blocks:
+        for rank, (name, origin) in enumerate(block.origins.items()):
+            use = Use(origin, int(hosts.get(name) != block.host), rank)  # a host may have several blocks
+            hosts[name] = block.host
+            found[name] = found[name] + use if name in found else use
     return found
 
 
-def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]:
+def _chosen(uses: Mapping[str, Use]) -> list[str]:
+    """All columns, or of too many those that most hosts have; among equals every host has its first ones."""
+    if len(uses) <= MOST_COLUMNS:
+        return list(uses)
+    best = set(sorted(uses, key=lambda name: (-uses[name].hosts, uses[name].rank, name))[:MOST_COLUMNS])
+    return [name for name in uses if name in best]
+
+
+def _named(source: Source, uses: Mapping[str, Use]) -> tuple[dict[str, str], dict[str, Origin]]:
+    """The name of each column in the table, by the name that the source has for it; and the origins by that name.
+
+    SQL does not distinguish `Name` from `name`: the one that most hosts have keeps its name, among equals one in lower
+    case; the others get a number.
+    """
+    names = {name: name for name in uses}
+    keepers: dict[str, str] = {}
+    for name in sorted(uses, key=lambda name: (-uses[name].hosts, name.swapcase())):
+        keepers.setdefault(name.lower(), name)
+    for name in sorted(name for name in uses if keepers[name.lower()] != name):
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        names[name] = next(new for new in numbered if new.lower() not in keepers)
+        keepers[names[name].lower()] = name
+    return names, _complete(source, {names[name]: use.origin for name, use in uses.items()})
+
+
+def _batch(block: Block, kinds: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Numbers | Texts]:
     rows = len(block.ts)
     found: dict[str, Numbers | Texts] = {
         "host": Texts([(block.host, rows)]),
@@ -253,9 +298,9 @@ def _batch(block: Block, kinds: Mapping[str, str]) -> dict[str, Numbers | Texts]
         column.become(kind)
         if isinstance(column.data, list):
             runs = [(value, len(list(same))) for value, same in itertools.groupby(column.data)]
-            found[name] = Texts([(v if v is None or type(v) is str else _json(v), count) for v, count in runs])
+            found[names[name]] = Texts([(v if v is None or type(v) is str else _json(v), count) for v, count in runs])
         else:
-            found[name] = Numbers("l" if kind == "q" else "g", column.data, column.nulls)
+            found[names[name]] = Numbers("l" if kind == "q" else "g", column.data, column.nulls)
     return found
 
 
@@ -278,5 +323,5 @@ def _types(source: Source) -> list[str]:
     return found
 
 
-def _type(source: Source, home: Home) -> str:
-    return _types(source)[home.field]
+def _type(source: Source, origin: Origin) -> str:
+    return _types(source)[origin.field]

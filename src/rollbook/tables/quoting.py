@@ -1,4 +1,4 @@
-"""Names and texts as SQL has them; whatever a host calls its things, it stays a name or a text."""
+"""Quoting for SQL: any name or text that a host sends stays a name or a text."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["literal", "parquet", "quoted", "text"]
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
+    """A quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: object) -> str:
-    """A text in SQL."""
+    """A quoted SQL string."""
     return "'" + str(value).replace("'", "''") + "'"
 
 
 def literal(path: Path | str) -> str:
-    """A path that is taken for itself where a pattern is asked for."""
+    """A path with wildcards escaped, for functions that expect a glob pattern."""
     return re.sub(r"([*?[])", r"[\1]", str(path))
 
 
 def parquet(path: Path | str) -> str:
-    """A Parquet file in SQL; a directory on the way to it that is called `host=a` is a directory, and no column."""
+    """A Parquet file as a SQL table; a directory named `host=a` in its path does not become a column."""
     return f"read_parquet({text(literal(path))}, hive_partitioning = false)"

@@ -1,8 +1,8 @@
-"""From a journal to `series/<source>.parquet`, on all cores where it pays.
+"""Converts a journal to `series/<source>.parquet`, on all cores if it is large.
 
-Hosts are read one after the other, each through the whole run; what a process holds is one window of one host and the
-blocks that wait to be written, whatever the length of the run. With several cores the hosts are shared out to
-processes of their own, and the parts they write are put together in the order of the hosts' names.
+A process reads one host after the other, each over the whole run. It holds one window of one host and the blocks that
+wait to be written, so memory does not grow with the length of the run. With several cores the hosts are divided among
+processes; their parts are joined in the order of host names.
 """
 
 from __future__ import annotations
@@ -18,43 +18,50 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rollbook.errors import RecordError
-from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import HostLog, Survey
+from rollbook.journal.gaps import SamplingTime, frame_gaps, sampling_time
+from rollbook.journal.samples import ALL, HostSamples, Segments
+from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import nearest_beat
 from rollbook.protocol.samples import Sample
-from rollbook.tables.columns import Merge, block_of
-from rollbook.tables.incremental.sheet import Sheet
+from rollbook.records.record import SourceLoss
+from rollbook.tables.columns import HostColumns, Merge, block_of
+from rollbook.tables.incremental.sample_parser import SampleParser
+from rollbook.tables.losses import Tally
 from rollbook.tables.parquet import Part, Parts, connect, join
 
 __all__ = ["Sealed", "seal"]
 
-WINDOW = 8 << 20  # values of one host that are held before they are written
-TURN, MOST_WAITING = 1024, 16_384  # samples that wait to be read: usually, and while they may not be parted
-A_SAMPLE = 64 << 10  # bytes; a larger one counts as several
-WORTH_A_PROCESS = 20_000  # frames
+WINDOW = 8 << 20  # values of one host held before they are written
+TURN, MOST_WAITING = 1024, 16_384  # samples waiting to be parsed: usually, and within one group of merged samples
+A_SAMPLE = 64 << 10  # bytes; a larger sample counts as several
+UNDECODABLE, EXCESS = -1, -2  # in place of a connection: the sample could not be decoded, or the host sent too much
+FRAMES_PER_PROCESS = 20_000  # with fewer, another process costs more than it saves
+
+Waiting = dict[int, list[tuple[Sample, int]]]
+"""Samples that wait to be parsed, with the number of their connection, by place of the source in the plan."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclasses.dataclass
 class Sealed:
-    """What came of a journal: rows by table, how many beats make one sample, and samples without a row.
-
-    `lost` counts, by host, samples whose deflate stream was broken; `refused`, by source, those the parser refused.
-    """
+    """The result of converting a journal: rows by table, the number of beats in one sample, and losses by host."""
 
     tables: dict[str, int]
     merged: int
-    lost: Counter[str]
-    refused: Counter[str]
+    losses: dict[str, list[SourceLoss]]
 
 
-def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int | None = None) -> Sealed:
-    """Write the tables of a journal into `target`; each replaces the one before as a whole."""
+def seal(
+    survey: Survey, target: Path, *, max_samples: int = 0, processes: int | None = None, incremental: bool = True
+) -> Sealed:
+    """Write the tables of a journal into the directory `target`, each atomically; raises `RecordError`.
+
+    Without `incremental`, the parser of a source reads every sample in full: the same tables, more slowly.
+    """
     merged, merge = merging(survey, max_samples)
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +69,7 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
     except OSError as error:
         raise RecordError(f"cannot write to {target}: {error.strerror}") from error
     try:
-        shares = _share_out(survey, scratch, merge, processes)
+        shares = _share_out(Job(survey, [], {}, scratch, merge, incremental), processes)
         tables: dict[str, list[Part]] = {}
         for share in shares:
             for part in share.parts:
@@ -75,58 +82,67 @@ def seal(survey: Survey, target: Path, *, max_samples: int = 0, processes: int |
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     rows = {name: sum(part.rows for part in parts) for name, parts in tables.items()}
-    lost, refused = Counter[str](), Counter[str]()
-    for share in shares:
-        lost.update(share.lost)
-        refused.update(share.refused)
-    return Sealed(rows, merged, lost, refused)
+    return Sealed(rows, merged, {host: losses for share in shares for host, losses in share.losses.items()})
 
 
 def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
-    """How many beats must become one sample so that no host has more than asked for, and the merge that does it.
+    """The number of beats to merge into one sample so that no host has more than `max_samples`, and the merge.
 
-    A mark or a new connection of the host may cost one more.
+    A mark or a new connection of the host may add one sample.
     """
     edges = [(times[0], times[-1]) for host in survey.hosts if (times := host.times())]
     if not edges or not max_samples or not survey.interval_ns:
         return 1, None
-    # A clock that nobody could measure may be years off: the run was not longer for that.
+    # A clock that could not be measured may be years off; it does not change the length of the run.
     begin, end = survey.started_ns - survey.interval_ns, survey.ended_ns + survey.interval_ns
     edges = [(first, last) for first, last in edges if begin <= first and last <= end] or edges
     first = nearest_beat(min(first for first, _ in edges), survey.interval_ns)
     last = max(last for _, last in edges)
     beats = round((last - first) / survey.interval_ns) + 1
-    # A host's first sample is never merged, and takes one of those asked for.
+    # A host's first sample is never merged and counts towards the limit.
     merged = 1 if beats <= max_samples else -(-beats // max(1, max_samples - 1))
     if merged == 1:
         return 1, None
-    # Beats come a little before or after their time: the edges of groups lie between them.
+    # Beats come slightly early or late, so groups end between them.
     begin, step = first - survey.interval_ns // 2, merged * survey.interval_ns
     return merged, Merge(begin, step, [at_ns for at_ns, _ in survey.marks])
 
 
-def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: int | None) -> list[Share]:
-    hosts = sorted((host for host in survey.hosts if len(host.places)), key=lambda host: host.name)
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The work of one process: hosts to read, the directory for their parts, and how samples are merged and parsed."""
+
+    survey: Survey
+    hosts: Sequence[HostJournal]
+    due: Mapping[str, SamplingTime]
+    directory: Path
+    merge: Merge | None
+    incremental: bool
+
+
+def _share_out(whole: Job, processes: int | None) -> list[Share]:
+    hosts = sorted((host for host in whole.survey.hosts if len(host.places)), key=lambda host: host.name)
+    whole = dataclasses.replace(whole, due={host.name: sampling_time(whole.survey, host) for host in hosts})
     frames = sum(len(host.places) for host in hosts)
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
-    count = max(1, min(cores, len(hosts), frames // WORTH_A_PROCESS if processes is None else cores))
+    count = max(1, min(cores, len(hosts), frames // FRAMES_PER_PROCESS if processes is None else cores))
     if count == 1:
-        return [Share.of(survey, hosts, scratch / "0000", merge)]
-    groups: list[list[HostLog]] = [[] for _ in range(count)]
+        return [Share.of(dataclasses.replace(whole, hosts=hosts, directory=whole.directory / "0000"))]
+    groups: list[list[HostJournal]] = [[] for _ in range(count)]
     done = 0
     for host in hosts:
         groups[done * count // frames].append(host)
         done += len(host.places)
-    # Not multiprocessing: it would import the caller's program anew, or fork its threads.
+    # Not multiprocessing: it would import the caller's main module again, or fork its threads.
     argv = [sys.executable, "-P", "-c", "from rollbook.tables.seal import work; work()"]
     # In their own process group, so that Ctrl-C reaches only this process, which decides what it means.
     workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) for _ in groups]
-    answers = []
+    survey, answers = dataclasses.replace(whole.survey, hosts=[]), []
     try:
         for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
             assert worker.stdin is not None
-            job = dataclasses.replace(survey, hosts=[]), group, scratch / f"{number:04d}", merge
-            with contextlib.suppress(BrokenPipeError), worker.stdin:  # its exit code tells why
+            job = dataclasses.replace(whole, survey=survey, hosts=group, directory=whole.directory / f"{number:04d}")
+            with contextlib.suppress(BrokenPipeError), worker.stdin:  # its exit status is checked below
                 pickle.dump(job, worker.stdin)
         for worker in workers:
             assert worker.stdout is not None
@@ -138,7 +154,7 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
             worker.kill()
             worker.wait()
     if any(worker.returncode for worker in workers):
-        raise RecordError(f"a process that was sealing the series failed ({[w.returncode for w in workers]})")
+        raise RecordError(f"a worker process failed ({[w.returncode for w in workers]})")
     shares = [pickle.loads(answer) for answer in answers]  # noqa: S301 - from our own children
     for share in shares:
         if isinstance(share, RecordError):
@@ -147,14 +163,14 @@ def _share_out(survey: Survey, scratch: Path, merge: Merge | None, processes: in
 
 
 def work() -> None:
-    """What a process of its own does: a job on stdin, its share on stdout."""
-    gc.disable()  # nothing here refers to itself, and looking for it takes its time
+    """The main function of a worker process: reads a job from stdin, writes its share to stdout."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives the process that reads it
+    gc.disable()  # there are no reference cycles, and the search for them takes time
     answer = os.dup(1)
-    os.dup2(2, 1)  # whatever else may write to stdout must not get into the answer
+    os.dup2(2, 1)  # other output must not be mixed with the answer
     job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
     try:
-        share: Share | RecordError = Share.of(*job)
+        share: Share | RecordError = Share.of(job)
     except RecordError as error:
         share = error
     with os.fdopen(answer, "wb") as out:
@@ -163,60 +179,88 @@ def work() -> None:
 
 @dataclasses.dataclass
 class Share:
-    """What came of some of the hosts: parts of tables, and the samples that are in none."""
+    """The result for some of the hosts: parts of tables, and the losses of each host."""
 
     parts: list[Part]
-    lost: Counter[str] = dataclasses.field(default_factory=Counter)
-    refused: Counter[str] = dataclasses.field(default_factory=Counter)
+    losses: dict[str, list[SourceLoss]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, survey: Survey, hosts: Sequence[HostLog], directory: Path, merge: Merge | None) -> Share:
-        """Read these hosts, one after the other, and write parts into the directory."""
-        parts, files = Parts(directory, merged=merge is not None), Segments(survey)
+    def of(cls, job: Job) -> Share:
+        """Read the hosts of a job one after the other and write parts into its directory."""
+        survey, merge = job.survey, job.merge
+        parts, files = Parts(job.directory, merged=merge is not None), Segments(survey)
         share = cls(parts.written)
         try:
-            for host in hosts:
-                samples, first = HostSamples(survey, host, files), min(host.times(), default=0)
-                for sheets in _windows(samples, survey, merge):
-                    for sheet in sheets:
-                        block = block_of(sheet.source, host.name, sheet.take(), merge, first)
+            for host in job.hosts:
+                first = min(host.times())
+                frames = frame_gaps(host, job.due[host.name])
+                parsers, columns = dict[int, SampleParser](), dict[str, HostColumns]()
+                for number, source in enumerate(survey.plan.sources):
+                    if source.every:
+                        tally = Tally(source.name, source.beats(frames.due.interval_ns / 1e9 or 1.0), frames)
+                        parsers[number] = SampleParser(source, tally, incremental=job.incremental)
+                for _ in _windows(HostSamples(survey, host, files), parsers, merge):
+                    for parser in parsers.values():
+                        admitted = columns.setdefault(parser.source.name, HostColumns())
+                        block = block_of(parser.source, host.name, parser.take(), merge, first=first, admitted=admitted)
                         if block is not None:
+                            parser.tally.rows += len(block.ts)
+                            if block.incomplete:
+                                parser.tally.incomplete("excess", min(block.ts), max(block.ts), block.incomplete)
                             parts.add(block)
-                        share.refused[sheet.source.name] += sheet.refused
-                        sheet.refused = 0
-                share.lost[host.name] += samples.lost
+                losses = [parser.tally.result() for parser in parsers.values()]
+                share.losses[host.name] = [loss for loss in losses if loss is not None]
             parts.close()
         finally:
             files.close()
         return share
 
 
-def _windows(samples: HostSamples, survey: Survey, merge: Merge | None) -> Iterator[list[Sheet]]:
-    """All samples of a host on sheets, one per source, given out whenever they hold much, and at the end.
+def _windows(samples: HostSamples, parsers: Mapping[int, SampleParser], merge: Merge | None) -> Iterator[None]:
+    """Parse all samples of a host, each by the parser of its source; pauses after each window of values and at the end.
 
-    Samples that are to be merged are never parted. Sources are read in turns of some beats each: going through all of
-    them at every beat would leave nothing of one in the processor's caches until its next turn.
+    Samples to be merged stay in one window. Each source is parsed for many beats at a time: switching sources at every
+    beat would evict each one from the processor's caches.
     """
-    sheets = {number: Sheet(source) for number, source in enumerate(survey.plan.sources) if source.every}
-    waiting: dict[int, list[tuple[Sample, int]]] = {number: [] for number in sheets}
+    waiting: Waiting = {number: [] for number in parsers}
     count = group = 0
     for sample in samples:
         after = (sample.ts - merge.origin) // merge.step if merge is not None else sample.ts
         if count >= TURN and (after != group or count >= MOST_WAITING):
-            _read(waiting, sheets)
+            _read(waiting, parsers)
             count = 0
-            if after != group and sum(map(len, sheets.values())) > WINDOW:
-                yield list(sheets.values())
+            if after != group and sum(map(len, parsers.values())) > WINDOW:
+                yield
+        if samples.undecodable:
+            _lose(samples, waiting, parsers)
         if sample.source in waiting:
             waiting[sample.source].append((sample, samples.connection))
         count, group = count + 1 + len(sample.body or b"") // A_SAMPLE, after
-    _read(waiting, sheets)
-    yield list(sheets.values())
+    _lose(samples, waiting, parsers)
+    _read(waiting, parsers)
+    yield
 
 
-def _read(waiting: dict[int, list[tuple[Sample, int]]], sheets: dict[int, Sheet]) -> None:
+def _lose(samples: HostSamples, waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
+    """Put samples that could not be decoded among those that wait, in order of time."""
+    connection = EXCESS if samples.over_budget else UNDECODABLE
+    for source, ts in samples.undecodable:
+        sources = [source]
+        if source == ALL:  # all that the host is known to have, or any, except those of this frame that were decoded
+            there = [number for number, parser in parsers.items() if parser.tally or waiting[number]] or list(waiting)
+            sources = [number for number in there if not waiting[number] or waiting[number][-1][0].ts != ts]
+        for number in sources:
+            if number in waiting:
+                waiting[number].append((Sample(number, ts, 0, None), connection))
+    samples.undecodable.clear()
+
+
+def _read(waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
     for number, some in waiting.items():
-        add = sheets[number].add
+        add, lose = parsers[number].add, parsers[number].lose
         for sample, connection in some:
-            add(sample.ts, sample.mono, connection, sample.body)
+            if connection >= 0:
+                add(sample.ts, sample.mono, connection, sample.body)
+            else:
+                lose(sample.ts, "excess" if connection == EXCESS else "undecodable")
         some.clear()

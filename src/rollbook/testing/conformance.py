@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from rollbook.agent import stand_in
-from rollbook.collect.gather import look_at
+from rollbook.collect.gather import read_host
 from rollbook.collect.session import Session
 from rollbook.errors import TransportError
 from rollbook.hosts import Host
@@ -142,7 +142,7 @@ async def gives_up_in_time(transport: Transport, host: Host) -> None:
     """A visit that is cut short at any moment is over soon, and its host has a status."""
     for timeout in (0.0, 0.02, 0.1):
         began = time.monotonic()
-        record, _ = await look_at(host, transport, Plan.of(catalogue.load()), timeout, asyncio.Event())
+        record, _ = await read_host(host, transport, Plan.of(catalogue.load()), timeout, asyncio.Event())
         assert time.monotonic() - began < timeout + SOON, f"a limit of {timeout} s was not kept"
         assert record.status in ("timed-out", "partial", "complete"), f"the host is called {record.status}"
 

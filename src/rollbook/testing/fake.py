@@ -161,6 +161,8 @@ class FakeChannel:
             self._offset = int(rest[0])
         elif word == "mark":
             self._take(everything=True)
+        elif word == "key":
+            self._take(everything=True, key=True)
         elif word == "stop":
             self._say("E", lines_of([("cpu", "0.0"), ("sent", sum(self._sent.values())), ("samples", self._beats)]))
 
@@ -212,14 +214,14 @@ class FakeChannel:
             await asyncio.sleep((interval - wall % interval) / 1e9)
             self._take()
 
-    def _take(self, *, everything: bool = False) -> None:
+    def _take(self, *, everything: bool = False, key: bool = False) -> None:
         sampled = [source for source in self._plan if source.every]
         due = [source for source in sampled if everything or self._beats % source.every == 0]
         if self._script.python is None:
             for source in due:
                 self._read(source, "sample", "b")
         else:
-            key, seconds = self._beats % KEY_BEATS == 0, self._clocks()[0] / 1e9
+            key, seconds = key or self._beats % KEY_BEATS == 0, self._clocks()[0] / 1e9
             self._say("S", b"".join(source.sample(self._script, seconds, key=key) for source in due))
         self._beats += 1
 

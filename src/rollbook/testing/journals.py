@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook import agent
-from rollbook.journal.log import Journal
+from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.varint import put_varint

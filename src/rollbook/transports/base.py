@@ -1,7 +1,8 @@
-"""What a transport is, and the shared runner of those that are pipes to a program.
+"""What a transport is, and the part that those share which run a program with pipes.
 
-A pipe-like transport is an options dataclass with `argv(host)` and `explain(...)`; `PipeTransport` owns the process,
-its pipes and its end. A transport that is not a pipe implements `Transport` and `Channel` itself.
+A transport is a dataclass; those of its fields that are annotated with an `Option` are its options (`options.py`). One
+that runs a program needs `argv(host)` and usually `explain(...)`: `PipeTransport` owns the process, its pipes and its
+end. One that does not implements `Transport` and `Channel` itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rollbook.transports.pipe import Ending, Pipe
 
 __all__ = ["Channel", "Ending", "PipeTransport", "Transport", "last_line"]
 
-LONGEST = 300  # characters of what a program said that become part of a reason
+LONGEST = 300  # characters of a program's output that become part of a reason
 
 
 class Channel(Protocol):
@@ -25,24 +26,24 @@ class Channel(Protocol):
         """The next bytes; empty when the other side has closed."""
 
     async def write(self, data: bytes) -> None:
-        """Send orders; a channel that is gone swallows them, `read` tells."""
+        """Send orders. A closed channel discards them; `read` reports that it is closed."""
 
     async def close(self, grace: float = 0.0) -> Ending:
-        """Close our side, give the agent `grace` seconds to leave by itself, then end it. Never hangs."""
+        """Close our side, give the agent `grace` seconds to exit, then kill it. Never hangs."""
 
 
 class Transport(Protocol):
-    """A way to start the agent on a host and carry its bytes."""
+    """Starts the agent on a host and carries its bytes."""
 
     @property
     def name(self) -> str:
-        """The word used with `--via`, and as collection method in records."""
+        """The value of `--via`, and the collection method in records."""
 
     async def open(self, host: Host) -> Channel:
-        """Start the agent on the host; raises `TransportError` when it cannot even be tried."""
+        """Start the agent on the host; raises `TransportError` if that cannot even be tried."""
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
-        """Say in words why no agent answered, from how the channel ended and what was heard on it."""
+        """Why no agent answered, from how the channel ended and what was received on it."""
 
 
 class PipeTransport(abc.ABC):
@@ -55,10 +56,10 @@ class PipeTransport(abc.ABC):
         """The command line that starts the agent on the host."""
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
-        """Say in words why no agent answered."""
+        """Why no agent answered: the last line that the program printed."""
         del host
-        said = last_line(ending.stderr) or last_line(heard.decode("utf-8", "replace")) or "no output"
-        return AgentFailed(f"the agent did not start (exit code {ending.code}): {said}")
+        output = last_line(ending.stderr) or last_line(heard.decode("utf-8", "replace")) or "no output"
+        return AgentFailed(f"the agent did not start (exit code {ending.code}): {output}")
 
     async def open(self, host: Host) -> Channel:
         """Start the program."""
@@ -66,6 +67,6 @@ class PipeTransport(abc.ABC):
 
 
 def last_line(text: str) -> str:
-    """The last of a program's words, fit for a reason: one line, cut where it is long; empty if there are none."""
+    """The last line of a program's output, truncated to fit into a reason; empty if there is none."""
     line = (text.strip().splitlines() or [""])[-1]
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

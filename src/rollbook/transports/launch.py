@@ -1,4 +1,4 @@
-"""One run of a launcher: its process, the port its agents come back to, and a place for each host."""
+"""One run of a launcher: its process, the port that its agents connect to, and a channel for each host."""
 
 from __future__ import annotations
 
@@ -13,68 +13,67 @@ from collections.abc import Callable, Sequence
 from rollbook import agent
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
-from rollbook.transports.launcher_output import about
-from rollbook.transports.listener import ADDRESSES, Listener, Who
-from rollbook.transports.merged import Merged
+from rollbook.transports.launcher_output import message_about
+from rollbook.transports.listener import ADDRESSES, Claim, Listener
 from rollbook.transports.pipe import Ending, Pipe
+from rollbook.transports.shared_output import SharedOutput
 
-__all__ = ["Back", "Launch"]
+__all__ = ["AgentChannel", "Launch"]
 
 READ_SIZE = 256 * 1024
-LAST_LINES = 0.5  # seconds that what a dead launcher printed may still be on its way
-LAST_WORDS = 1.0  # seconds in which a launcher says what became of an agent that is gone
+LAST_OUTPUT = 0.5  # seconds that output of a dead launcher may still be on its way
+LAST_MESSAGE = 1.0  # seconds for a launcher to report what happened to an agent
 TOGETHER = 3.0  # seconds within which agents end with their launcher
 
 
-class Back:
-    """The channel to one agent that came back, by a connection of its own or by lines on the launcher's stdout.
+class AgentChannel:
+    """The channel to one agent, either its own connection or its lines on the launcher's stdout.
 
-    Without a `writer` there is no way to the agent: it follows the orders it was started with, and what is written
-    here goes nowhere.
+    Without a `writer` orders cannot be sent: the agent follows those it was started with.
     """
 
-    def __init__(self, launch: Launch, host: Host, who: Who, reader: asyncio.StreamReader) -> None:
-        self.host, self.who, self.reader = host, who, reader
+    def __init__(self, launch: Launch, host: Host, claim: Claim, reader: asyncio.StreamReader) -> None:
+        self.host, self.claim, self.reader = host, claim, reader
         self.writer: asyncio.StreamWriter | None = None
         self.opened = False
         self.closed = False
-        self.last_words = ""
-        self.left: float | None = None  # when it was found to be gone, by the monotonic clock
+        self.failure = ""  # what the launcher reported about the agent's end
+        self.closed_at: float | None = None  # by the monotonic clock
         self._launch = launch
-        self._turn = asyncio.Lock()
-        self._told_to_stop = False
+        self._reading = asyncio.Lock()
+        self._stop_sent = False
 
     @property
-    def gone(self) -> bool:
-        """Whether nothing more can come from the agent."""
+    def is_over(self) -> bool:
+        """Whether nothing more can arrive from the agent."""
         return self.closed or self.reader.at_eof()
 
-    def take(self, lines: bytes) -> None:
-        """Take lines that came on the launcher's stdout; after the end they are of no use."""
-        if not self.closed and not self._launch.over.is_set():
+    def feed(self, lines: bytes) -> None:
+        """Take lines from the launcher's stdout; those that arrive after the end are discarded."""
+        if not self.closed and not self._launch.ended.is_set():
             self.reader.feed_data(lines)
 
     async def read(self) -> bytes:
-        """The next bytes; empty when the agent has closed, or we have."""
-        async with self._turn:  # a stream has one reader at a time, and we may close while another reads
+        """The next bytes; empty when either side has closed."""
+        async with self._reading:  # a stream has one reader at a time, and `close` reads as well
             try:
                 return await self.reader.read(READ_SIZE)
             except OSError:
                 return b""
 
     async def write(self, data: bytes) -> None:
-        """Send orders; an agent that is gone swallows them."""
-        self._told_to_stop |= data.endswith(b"stop\n")
+        """Send orders; they are discarded if the agent has ended."""
+        self._stop_sent |= data.endswith(b"stop\n")
         if self.writer is None:
-            self._launch.order(data)
+            self._launch.signal_agents(data)
         elif not self.closed:
             with contextlib.suppress(OSError):
                 self.writer.write(data)
                 await self.writer.drain()
 
     async def close(self, grace: float = 0.0) -> Ending:
-        """Close the connection, on which the agent ends; the launcher is ended with the last of them."""
-        self.left = self.left or time.monotonic()
+        """Close the connection, which ends the agent; the launcher ends with the last of its agents."""
+        self.closed_at = self.closed_at or time.monotonic()
         if not self.closed and self.writer is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 if self.writer.can_write_eof() and grace:
@@ -85,45 +84,45 @@ class Back:
             self.writer.transport.abort()
         self.closed = True
         self.reader.feed_eof()
-        self.last_words = "" if self._told_to_stop else await self._launch.words(self.host, self.who)
-        return Ending(self._launch.code or 0, self.last_words)
+        self.failure = "" if self._stop_sent else await self._launch.explain_end(self.host, self.claim)
+        return Ending(self._launch.code or 0, self.failure)
 
 
 class Launch:
-    """Starts the launcher for all hosts and puts each agent that comes back in its host's place.
+    """Starts the launcher for all hosts and assigns each agent that arrives to its host.
 
-    Until `over`, agents may come; afterwards the launcher is gone, and places that are empty stay so. Agents with a
-    connection of their own may outlive their launcher.
+    Agents may arrive until `ended` is set; then the launcher is gone, and hosts without an agent stay without one.
+    Agents with their own connection may outlive their launcher.
     """
 
     def __init__(self, program: str, hosts: Sequence[Host], script: bytes) -> None:
         self.program, self.hosts, self.script = program, list(hosts), script
-        self.places: dict[str, asyncio.Future[Back | None]] = {}
+        self.channels: dict[str, asyncio.Future[AgentChannel | None]] = {}
         self.token = secrets.token_hex(32)
-        self.over = asyncio.Event()
-        self.answered: set[str] = set()  # hosts that were told that their agent does not come
-        self.dismissed = False  # by us, with no other to follow
-        self._ended: float | None = None
-        self._listener = Listener(self.token, self._welcome, ADDRESSES * len(self.hosts))
-        self._printed, self._complained = Merged(self._heard), Merged(self._heard)
+        self.ended = asyncio.Event()
+        self.reported_missing: set[str] = set()  # hosts whose callers know that no agent arrives
+        self.dismissed = False  # closed by us, without another launch to follow
+        self._ended_at: float | None = None
+        self._listener = Listener(self.token, self._connected, ADDRESSES * len(self.hosts))
+        self._stdout, self._stderr = SharedOutput(self._announced), SharedOutput(self._announced)
         self._pipe: Pipe | None = None
-        self._watching: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._signalled = False
 
     async def start(self, argv: Callable[[int], list[str]]) -> None:
         """Listen, then start the program; `argv` makes its command line from the port."""
         loop = asyncio.get_running_loop()
-        self.places = {host.name: loop.create_future() for host in self.hosts}
+        self.channels = {host.name: loop.create_future() for host in self.hosts}
         await self._listener.open()
         try:
-            # The token goes by the environment, which only its owner can read; argv anybody can.
+            # Only the same user can read the environment of a process; every user can read its command line.
             environ = {**os.environ, agent.TOKEN: self.token}
             program = argv(self._listener.port)
-            self._pipe = Pipe(program, environ, mortal=True, listener=self._complained.feed)
+            self._pipe = Pipe(program, environ, end_with_parent=True, large_buffers=True, on_stderr=self._stderr.feed)
         except AgentFailed:
             self._listener.close()
             raise
-        self._watching = [asyncio.create_task(self._read(self._pipe)), asyncio.create_task(self._watch(self._pipe))]
+        self._tasks = [asyncio.create_task(self._read(self._pipe)), asyncio.create_task(self._watch(self._pipe))]
 
     @property
     def code(self) -> int | None:
@@ -131,119 +130,118 @@ class Launch:
         return self._pipe.code if self._pipe else None
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What the launcher printed beside its agents' lines."""
-        return self._complained.words + self._printed.words
+        return self._stderr.other + self._stdout.other
 
     @property
-    def came(self) -> list[Back]:
-        """The agents that ever came."""
-        done = [place.result() for place in self.places.values() if place.done()]
-        return [back for back in done if back is not None]
+    def arrived(self) -> list[AgentChannel]:
+        """The agents that arrived, including those that have ended."""
+        done = [future.result() for future in self.channels.values() if future.done()]
+        return [channel for channel in done if channel is not None]
 
     @property
-    def used(self) -> bool:
-        """Whether every agent that ever came is gone again, and at least one came."""
-        return bool(self.came) and all(back.gone for back in self.came)
+    def all_over(self) -> bool:
+        """Whether at least one agent arrived and all that did have ended."""
+        return bool(self.arrived) and all(channel.is_over for channel in self.arrived)
 
-    def spent(self, host: Host) -> bool:
-        """Whether there is nothing more to hope for: agents came and went, or none came and the host knows."""
-        return self.used or (not self.came and host.name in self.answered)
+    def is_over_for(self, host: Host) -> bool:
+        """Whether nothing more can arrive: all agents have ended, or none arrived and the host's caller knows."""
+        return self.all_over or (not self.arrived and host.name in self.reported_missing)
 
-    def lost_early(self) -> list[Back]:
-        """The agents that were gone while the launcher still ran; what took them may be what ended it."""
-        if self._ended is None:
+    def closed_early(self) -> list[AgentChannel]:
+        """The agents that ended while the launcher still ran; the same fault may have ended the launcher."""
+        if self._ended_at is None:
             return []
-        return [back for back in self.came if back.left is not None and back.left < self._ended - TOGETHER]
+        limit = self._ended_at - TOGETHER
+        return [channel for channel in self.arrived if channel.closed_at is not None and channel.closed_at < limit]
 
-    def order(self, data: bytes) -> None:
-        """An order for agents that cannot be told: those with a `wait` in their orders go on at a signal."""
-        ending = data.startswith((b"go\tend", b"stop"))
+    def signal_agents(self, order: bytes) -> None:
+        """Pass on an order to agents that cannot be sent any: those with a `wait` in their script take a signal."""
+        ending = order.startswith((b"go\tend", b"stop"))
         if ending and b"\nwait\n" in self.script and self._pipe is not None and not self._signalled:
             self._signalled = True
             self._pipe.signal(signal.SIGUSR1)
 
-    async def words(self, host: Host, who: Who) -> str:
-        """What the launcher says of an agent that is gone; it may need a moment."""
-        for _ in range(round(LAST_WORDS / 0.05)):
-            if self.over.is_set() or about(self.said, host.name, who.rank):
+    async def explain_end(self, host: Host, claim: Claim) -> str:
+        """What the launcher printed about an agent that ended; it may need a moment."""
+        for _ in range(round(LAST_MESSAGE / 0.05)):
+            if self.ended.is_set() or message_about(self.output, host.name, claim.rank):
                 break
             await asyncio.sleep(0.05)
         ended = f"{self.program} ended with code {self.code}" if self.code else ""
-        return about(self.said, host.name, who.rank) or ended
+        return message_about(self.output, host.name, claim.rank) or ended
 
     async def close(self) -> None:
-        """End agents and launcher, in order."""
+        """End agents and launcher, in this order."""
         self._listener.close()
-        lines = False
-        for place in self.places.values():
-            if place.done() and (back := place.result()) is not None and not back.gone:
-                lines |= back.writer is None
-                if back.writer is not None:
-                    back.writer.transport.abort()
-                back.closed = True
+        needs_signal = False
+        for channel in self.arrived:
+            needs_signal |= channel.writer is None and not channel.is_over
+            if channel.writer is not None:
+                channel.writer.transport.abort()  # also if the agent has closed: that half-closes a connection
+            channel.closed = True
         if self._pipe is not None:
             # Agents end with their connections and the launcher after them; those without need its help.
-            await self._pipe.close(grace=0.0 if lines or not self.used else 5.0)
-        for task in self._watching:
+            await self._pipe.close(grace=0.0 if needs_signal or not self.all_over else 5.0)
+        for task in self._tasks:
             task.cancel()
-        if self._watching:
-            await asyncio.wait(self._watching)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._finish()
 
     def _finish(self) -> None:
-        self._ended = self._ended or time.monotonic()
-        self.over.set()
+        self._ended_at = self._ended_at or time.monotonic()
+        self.ended.set()
         self._listener.close()
-        for place in self.places.values():
-            if not place.done():
-                place.set_result(None)
-            elif (back := place.result()) is not None and back.writer is None:
-                back.reader.feed_eof()
+        for future in self.channels.values():
+            if not future.done():
+                future.set_result(None)
+            elif (channel := future.result()) is not None and channel.writer is None:
+                channel.reader.feed_eof()
 
     async def _read(self, pipe: Pipe) -> None:
         while data := await pipe.read():
-            self._printed.feed(data)
+            self._stdout.feed(data)
 
     async def _watch(self, pipe: Pipe) -> None:
-        await pipe.gone()
-        await asyncio.wait([self._watching[0]], timeout=LAST_LINES)
+        await pipe.wait()
+        await asyncio.wait([self._tasks[0]], timeout=LAST_OUTPUT)
         self._finish()
 
-    async def _welcome(self, who: Who, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        back = self._place(who, reader)
-        if back is None:
+    def _connected(self, claim: Claim, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = self._assign(claim, reader)
+        if channel is None:
             writer.transport.abort()
             return
-        back.writer = writer
-        if all(place.done() for place in self.places.values()):
+        channel.writer = writer
+        if all(future.done() for future in self.channels.values()):
             self._listener.close()
 
-    def _heard(self, tag: str, who: Who) -> Callable[[bytes], None]:
-        del tag
-        back = self._place(who, asyncio.StreamReader())
-        return back.take if back else lambda _: None
+    def _announced(self, claim: Claim) -> Callable[[bytes], None]:
+        channel = self._assign(claim, asyncio.StreamReader())
+        return channel.feed if channel else lambda _: None
 
-    def _place(self, who: Who, reader: asyncio.StreamReader) -> Back | None:
-        """Give an agent its host's place; None where nobody asked for it, or another is there."""
-        host = self._host_of(who)
+    def _assign(self, claim: Claim, reader: asyncio.StreamReader) -> AgentChannel | None:
+        """Make the channel of an agent; None if it belongs to no host, or if the host has one already."""
+        host = self._host_of(claim)
         if host is None:
             return None
-        back = Back(self, host, who, reader)
-        self.places[host.name].set_result(back)
-        return back
+        channel = AgentChannel(self, host, claim, reader)
+        self.channels[host.name].set_result(channel)
+        return channel
 
-    def _host_of(self, who: Who) -> Host | None:
+    def _host_of(self, claim: Claim) -> Host | None:
         """The host of an agent: by the launcher's name for it, its own, its address, or its place in the order."""
-        free = [host for host in self.hosts if not self.places[host.name].done()]
-        short = who.hostname.partition(".")[0]
-        for known in (who.node, who.hostname, who.address):
+        free = [host for host in self.hosts if not self.channels[host.name].done()]
+        short = claim.hostname.partition(".")[0]
+        for name in (claim.node, claim.hostname, claim.address):
             for host in free:
-                if known and known.lower() == host.name.lower():
+                if name and name.lower() == host.name.lower():
                     return host
         for host in free:
-            if short and not who.node and host.name.partition(".")[0].lower() == short.lower():
+            if short and not claim.node and host.name.partition(".")[0].lower() == short.lower():
                 return host
-        if who.rank is not None and not who.node and who.rank < len(self.hosts) and self.hosts[who.rank] in free:
-            return self.hosts[who.rank]
+        if claim.rank is not None and not claim.node and claim.rank < len(self.hosts):
+            return self.hosts[claim.rank] if self.hosts[claim.rank] in free else None
         return None

@@ -1,12 +1,12 @@
 """Transports whose agents are all started by one program, such as srun or mpirun.
 
-The first `open` starts the launcher for every host that is expected, the others wait for their host's agent. Agents
-connect back over TCP; where the network forbids that they send lines on the launcher's stdout and follow the script
-they were started with. A host whose agent does not come gets the launcher's own words as its reason.
+The first `open` starts the launcher for all expected hosts; each `open` waits for its host's agent. Agents connect back
+over TCP. Where the network forbids that, they write lines to the launcher's stdout and follow the script they were
+started with. If a host's agent does not arrive, the launcher's own message is the reason.
 
-There is one launcher at a time. While it runs it starts nothing anew: a host whose agent is gone stays so. When it
-ended, with all agents, the next `open` starts another for the hosts that were there until then. Some launchers give up
-on all hosts for one; those that the launcher names are left out, and the rest are tried without them.
+There is one launcher at a time. While it runs it restarts no agent. When it has ended, with all agents, the next `open`
+starts another one for the hosts that were there until then. Some launchers give up on all hosts because of one; the
+hosts that the launcher names are excluded, and the others are tried without them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
@@ -21,44 +22,47 @@ from rollbook import agent
 from rollbook.errors import AgentFailed, TimedOut, TransportError, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, Transport
-from rollbook.transports.launch import Back, Launch
-from rollbook.transports.launcher_output import about, gist, sentences
+from rollbook.transports.launch import AgentChannel, Launch
+from rollbook.transports.launcher_output import first_message, message_about, messages
 from rollbook.transports.listener import own_addresses
+from rollbook.transports.options import ConnectBack, Python
 from rollbook.transports.pipe import Ending
 
 __all__ = ["Launcher", "launched", "launching"]
 
-LINES_PER_SECOND = 10_000  # of all agents together, on one stdout
-AGAIN = 10.0  # seconds for which a launcher that could not be started is not tried by one host after the other
+LINES_PER_SECOND = 10_000  # of all agents together, on the launcher's stdout
+RETRY_AFTER = 10.0  # seconds before a launcher that could not be started is tried again
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Launcher(abc.ABC):
-    """What launcher transports have in common; one of them says how to start the agents, and what errors mean.
+    """What launcher transports share; a subclass knows how to start the agents and what error messages mean.
 
-    `connect_back` is the address of this machine that agents are to use instead of any they can reach, or `none` for
-    lines only. `patience` is how long, in seconds, an agent may take to come.
+    An agent has two thirds of `timeout`, the time for each host in seconds, to arrive.
     """
 
+    python: Python = None
+    connect_back: ConnectBack = None
+    timeout: float = 60.0
     name = "launcher"
     program = "the launcher"
-    speaks_for_all = True
-    """Whether what it says without naming a host holds for each of them."""
+    messages_apply_to_all = True
+    """Whether a message that names no host is about each of them."""
 
-    def __init__(self, *, python: str | None = None, connect_back: str | None = None, patience: float = 40.0) -> None:
-        if python == "none":
+    def __post_init__(self) -> None:
+        if self.python == "none":
             raise UsageError(f"--via {self.name} needs Python on the hosts; the shell stand-in cannot connect back")
-        self._python, self._connect_back, self._patience = python, connect_back, patience
         self._hosts: list[Host] = []
         self._script = b""
         self._launch: Launch | None = None
         self._failure: TransportError | None = None
-        self._again = 0.0
-        self._barred: Mapping[str, TransportError] = {}
-        self._left_out: dict[str, TransportError] = {}
+        self._retry_at = 0.0
+        self._unusable: Mapping[str, TransportError] = {}
+        self._excluded: dict[str, TransportError] = {}
         self._starting: asyncio.Lock | None = None
 
-    async def screen(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
-        """The hosts that the launcher cannot be asked for, and why; one of them might keep it from all."""
+    async def unusable_hosts(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
+        """Hosts that the launcher cannot start an agent on, and why: one of them might make it fail for all."""
         del hosts
         return {}
 
@@ -68,42 +72,42 @@ class Launcher(abc.ABC):
 
     @abc.abstractmethod
     def variables(self) -> tuple[str, str]:
-        """The variables in which the launcher tells an agent its rank, and the name of its node if it does."""
+        """The environment variables with an agent's rank and, if the launcher sets one, the name of its node."""
 
-    def meaning(self, words: str) -> type[TransportError]:
-        """What kind of failure the launcher's words tell of."""
-        del words
+    def classify(self, message: str) -> type[TransportError]:
+        """The kind of failure that a message of the launcher reports."""
+        del message
         return AgentFailed
 
     def expect(self, hosts: Sequence[Host], script: bytes) -> None:
-        """Say which hosts are going to be opened, and the orders for agents that nobody can talk to."""
+        """Announce the hosts that will be opened, and the orders for agents that cannot be sent any."""
         self._hosts, self._script = list(hosts), script
 
     async def open(self, host: Host) -> Channel:
         """Wait for the host's agent; the first call starts the launcher for all hosts."""
-        back = None
-        while back is None:
-            launch = await self._launched(host)
-            if host.name not in launch.places and host.name not in self._barred:
+        channel = None
+        while channel is None:
+            launch = await self._current_launch(host)
+            if host.name in self._unusable:
+                raise self._unusable[host.name].with_traceback(None)  # raised repeatedly, it would keep every traceback
+            if host.name not in launch.channels:
                 raise AgentFailed(f"{self.program} was started for other hosts")
-            if host.name in self._barred:
-                raise self._barred[host.name].with_traceback(None)  # raised again and again, it would keep them all
-            back = await self._awaited(launch, host)
-            if back is None and not self._without_some(launch):
-                raise self._missing(host, launch.said, launch.code or 0)
-        if back.opened:
-            raise self._gone(back)
-        back.opened = True
-        return back
+            channel = await self._arrival(launch, host)
+            if channel is None and not self._can_retry(launch):
+                raise self._missing(host, launch.output, launch.code or 0)
+        if channel.opened:
+            raise self._not_restarted(channel)
+        channel.opened = True
+        return channel
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
-        """Say in words why an agent that came did not greet."""
+        """Why an agent that arrived sent no greeting."""
         del heard
         return self._missing(host, ending.stderr, ending.code)
 
     async def close(self) -> None:
-        """End the launcher, and with it every agent; a later `open` starts it anew."""
-        self._left_out.clear()
+        """End the launcher and every agent; a later `open` starts it again."""
+        self._excluded.clear()
         if self._launch is not None:
             self._launch.dismissed = True
         await self._end()
@@ -113,62 +117,64 @@ class Launcher(abc.ABC):
         if launch is not None:
             await launch.close()
 
-    async def _awaited(self, launch: Launch, host: Host) -> Back | None:
-        """The host's agent; None where the launcher ended without it."""
+    async def _arrival(self, launch: Launch, host: Host) -> AgentChannel | None:
+        """The host's agent; None if the launcher ended without it."""
+        patience = round(self.timeout * 2 / 3, 2)
         try:
-            async with asyncio.timeout(self._patience):
-                back = await asyncio.shield(launch.places[host.name])
+            async with asyncio.timeout(patience):
+                channel = await asyncio.shield(launch.channels[host.name])
         except TimeoutError:
-            said = about(launch.said, host.name) or gist(launch.said)
-            words = f"; {self.program} says: {said}" if said else ""
-            raise TimedOut(f"no agent came from the host within {self._patience:g} s{words}") from None
-        if back is None:
-            launch.answered.add(host.name)
-        return back
+            message = message_about(launch.output, host.name) or first_message(launch.output)
+            detail = f"; {self.program} says: {message}" if message else ""
+            raise TimedOut(f"no agent arrived from the host within {patience:g} s{detail}") from None
+        if channel is None:
+            launch.reported_missing.add(host.name)
+        return channel
 
-    def _without_some(self, launch: Launch) -> bool:
-        """Whether there is a launch to hope for: nobody came with this one, and it names hosts that were to blame."""
+    def _can_retry(self, launch: Launch) -> bool:
+        """Whether another launch may do better: no agent arrived, and the launcher named the hosts that failed."""
         if launch.dismissed or launch is not self._launch:
-            return not launch.dismissed  # else another host's turn has seen to it
-        blamed = [host for host in launch.hosts if about(launch.said, host.name)]
-        if launch.came or not 0 < len(blamed) < len(launch.hosts):
+            return not launch.dismissed  # another host has started the next launch
+        blamed = [host for host in launch.hosts if message_about(launch.output, host.name)]
+        if launch.arrived or not 0 < len(blamed) < len(launch.hosts):
             return False
-        self._left_out |= {host.name: self._missing(host, launch.said, launch.code or 0) for host in blamed}
+        self._excluded |= {host.name: self._missing(host, launch.output, launch.code or 0) for host in blamed}
         return True
 
-    def _missing(self, host: Host, said: str, code: int) -> TransportError:
-        if line := about(said, host.name):
-            return self.meaning(line)(f"{self.program}: {line}")
-        words = gist(said) or f"it ended with code {code} and said nothing"
+    def _missing(self, host: Host, output: str, code: int) -> TransportError:
+        if line := message_about(output, host.name):
+            return self.classify(line)(f"{self.program}: {line}")
+        message = first_message(output) or f"it ended with code {code} and printed nothing"
         kind: type[TransportError] = AgentFailed
-        for line in sentences(said):
-            if self.meaning(line) is not AgentFailed:
-                kind, words = self.meaning(line), line
+        for line in messages(output):
+            if self.classify(line) is not AgentFailed:
+                kind, message = self.classify(line), line
                 break
-        if not self.speaks_for_all and len(self._hosts) > 1:
+        if not self.messages_apply_to_all and len(self._hosts) > 1:
             kind = AgentFailed
-        return kind(f"{self.program} brought no agent from the host: {words}")
+        return kind(f"{self.program} started no agent on the host: {message}")
 
-    def _gone(self, back: Back) -> AgentFailed:
-        words = f": {back.last_words}" if back.last_words else ""
-        return AgentFailed(f"the agent is gone, and {self.program} starts each but once{words}")
+    def _not_restarted(self, channel: AgentChannel) -> AgentFailed:
+        detail = f": {channel.failure}" if channel.failure else ""
+        return AgentFailed(f"the agent is gone, and {self.program} does not restart agents{detail}")
 
-    async def _launched(self, host: Host) -> Launch:
-        """The launch under way; a new one where there is none, or where the last has nothing more for this host."""
+    async def _current_launch(self, host: Host) -> Launch:
+        """The launch in progress; a new one if there is none, or if the last one is over for this host."""
         self._starting = self._starting or asyncio.Lock()
         async with self._starting:
-            if self._launch is not None and self._launch.spent(host):
-                self._left_out |= {back.host.name: self._gone(back) for back in self._launch.lost_early()}
+            if self._launch is not None and self._launch.is_over_for(host):
+                closed = self._launch.closed_early()
+                self._excluded |= {channel.host.name: self._not_restarted(channel) for channel in closed}
                 await self._end()
-            if self._failure is not None and time.monotonic() < self._again:
+            if self._failure is not None and time.monotonic() < self._retry_at:
                 raise self._failure.with_traceback(None)
             if self._launch is None:
                 hosts = self._hosts if any(one.name == host.name for one in self._hosts) else [host]
                 try:
-                    self._barred = {**await self.screen(hosts), **self._left_out}
-                    self._launch = await self._start([one for one in hosts if one.name not in self._barred])
+                    self._unusable = {**await self.unusable_hosts(hosts), **self._excluded}
+                    self._launch = await self._start([one for one in hosts if one.name not in self._unusable])
                 except TransportError as error:
-                    self._failure, self._again = error, time.monotonic() + AGAIN
+                    self._failure, self._retry_at = error, time.monotonic() + RETRY_AFTER
                     raise
             return self._launch
 
@@ -177,13 +183,13 @@ class Launcher(abc.ABC):
         if not hosts:
             return launch
         pace = max(2, 1000 * len(hosts) // LINES_PER_SECOND)
-        addresses = [self._connect_back] if self._connect_back else own_addresses()
+        addresses = [self.connect_back] if self.connect_back else own_addresses()
         back = "/".join(("{port}", *self.variables(), str(pace), ",".join(a for a in addresses if a != "none")))
         template = await self.argv(hosts, ["{agent}"])
 
         def argv(port: int) -> list[str]:
-            program = agent.launched_argv(self._python, back.format(port=port), self._script)
-            return [word for words in template for word in (program if words == "{agent}" else [words])]
+            program = agent.launched_argv(self.python, back.format(port=port), self._script)
+            return [word for part in template for word in (program if part == "{agent}" else [part])]
 
         await launch.start(argv)
         return launch
@@ -196,9 +202,9 @@ def launched(hosts: Sequence[Host], route: Callable[[Host], Transport]) -> int:
 
 @contextlib.asynccontextmanager
 async def launching(hosts: Sequence[Host], route: Callable[[Host], Transport], script: bytes) -> AsyncIterator[None]:
-    """While inside, launchers among the transports know their hosts; on the way out they are ended.
+    """Announce their hosts to the launchers among the transports; end those launchers at the end of the block.
 
-    `script` are the orders that agents follow when nobody can talk to them (the agent's `then` and `wait`).
+    `script` holds the orders for agents that cannot be sent any (the agent's `then` and `wait`).
     """
     launchers: dict[Launcher, list[Host]] = {}
     for host in hosts:

@@ -1,4 +1,4 @@
-"""The agent on this very machine."""
+"""The agent on this machine, as a child process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import sys
 from rollbook import agent
 from rollbook.hosts import Host
 from rollbook.transports.base import PipeTransport
+from rollbook.transports.options import Python
 
 __all__ = ["Local"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Local(PipeTransport):
-    """Starts the agent as a child process, whatever the host is called."""
+    """Start the agent on this machine, whatever the host is called."""
 
-    python: str | None = None
+    python: Python = None
     name = "local"
 
     def argv(self, host: Host) -> list[str]:
-        """The same command that ssh would run, without a login shell; `python` may be `none` for the stand-in."""
+        """The command that ssh would run, without a login shell."""
         del host
         if self.python is None:
             return [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload(), "binary"]

@@ -1,21 +1,24 @@
 """The agent through an MPI launcher: Open MPI 4 and 5, MPICH's Hydra, HPE's PALS.
 
 Only the launcher is used. The agent is a plain program: no MPI library, no mpi4py, no shared directory, no staged
-file. It is bound to nothing, and one that dies does not end the others.
+file. It is not bound to any CPU, and an agent that dies does not end the others.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shlex
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from rollbook import agent
 from rollbook.errors import AgentFailed, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.launcher import Launcher
-from rollbook.transports.program import ask
-from rollbook.transports.ssh import MEANINGS
+from rollbook.transports.options import Option, is_shell_text
+from rollbook.transports.program import run_program
+from rollbook.transports.ssh import FAILURES
 
 __all__ = ["Family", "Mpi", "family_of"]
 
@@ -23,7 +26,7 @@ SECONDS = 10.0
 
 
 class Family(NamedTuple):
-    """A kind of launcher: what its `--version` says, its options for hosts, and where an agent finds its rank."""
+    """A kind of launcher: what its `--version` prints, its options for hosts, and the variable with an agent's rank."""
 
     name: str
     version: str
@@ -39,7 +42,7 @@ def _one_each(hosts: Sequence[str]) -> list[str]:
 
 
 def _open_mpi_4(hosts: Sequence[str]) -> list[str]:
-    # mpirun(1) of 4.1: a rank that fails or is killed ends all others unless both of these are said.
+    # mpirun(1) of 4.1: a rank that fails or is killed ends all others unless both are given.
     return [
         *_one_each(hosts), "--mca", "orte_abort_on_non_zero_status", "0", "--enable-recovery", "-x", agent.TOKEN,
     ]  # fmt: skip
@@ -67,7 +70,7 @@ def _pals(hosts: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-# PALS comes last: its version line names no more than mpiexec.
+# PALS comes last: its version line names only mpiexec.
 FAMILIES = (
     Family("Open MPI 5", r"\((Open MPI|PRRTE)\) [5-9]\.", "OMPI_COMM_WORLD_RANK", _open_mpi_5,
            "--allow-run-as-root", "--oversubscribe"),
@@ -79,49 +82,45 @@ FAMILIES = (
 
 
 def family_of(version: str) -> Family | None:
-    """The kind of launcher that answers so to `--version`."""
+    """The kind of launcher whose `--version` prints this, if it is supported."""
     return next((family for family in FAMILIES if re.search(family.version, version)), None)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Mpi(Launcher):
-    """Runs the agent with `binary`; `args` are the user's own for it and come after ours."""
+    """Run the agents with an MPI launcher; the user's own arguments come after ours."""
 
+    mpi_bin: Annotated[str, Option("MPI launcher: Open MPI 4 or 5, MPICH, PALS.", metavar="PROGRAM")] = "mpirun"
+    mpi_args: Annotated[
+        str, Option("Arguments for the MPI launcher, quoted as in a shell.", metavar="ARGS", check=is_shell_text)
+    ] = ""
+    allow_run_as_root: Annotated[bool, Option("Let Open MPI run as root.")] = False
+    oversubscribe: Annotated[bool, Option("Let Open MPI start more processes than a host has slots.")] = False
     name = "mpi"
-    speaks_for_all = False  # what ssh says may be about any of the hosts
+    messages_apply_to_all = False  # what ssh prints may be about any of the hosts
 
-    def __init__(
-        self,
-        binary: str = "mpirun",
-        args: Sequence[str] = (),
-        *,
-        allow_run_as_root: bool = False,
-        oversubscribe: bool = False,
-        python: str | None = None,
-        connect_back: str | None = None,
-        patience: float = 40.0,
-    ) -> None:
-        super().__init__(python=python, connect_back=connect_back, patience=patience)
-        self.program = binary.rpartition("/")[2]
-        self._binary, self._args = binary, list(args)
-        self._root, self._more = allow_run_as_root, oversubscribe
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.program = self.mpi_bin.rpartition("/")[2]
+        self._args = shlex.split(self.mpi_args)
         self._family: Family | None = None
 
     def variables(self) -> tuple[str, str]:
-        """Its node's name an agent has only from the host itself."""
+        """MPI launchers set no variable with the node's name."""
         assert self._family is not None
         return self._family.rank, ""
 
-    async def screen(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
-        """Find out what kind of launcher it is before it is needed."""
+    async def unusable_hosts(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
+        """None; finds out what kind of launcher it is, and raises `AgentFailed` if it is not supported."""
         del hosts
         if self._family is None:
-            text, ending = await ask([self._binary, "--version"], SECONDS)
+            text, ending = await run_program([self.mpi_bin, "--version"], SECONDS)
             self._family = family_of(text + ending.stderr)
             if self._family is None:
                 first = next(iter((text + ending.stderr).strip().splitlines()), "nothing")
-                known = ", ".join(family.name for family in FAMILIES)
+                supported = ", ".join(family.name for family in FAMILIES)
                 raise AgentFailed(
-                    f"{self._binary} is of no kind known here ({known}); its --version says: {first[:200]}"
+                    f"{self.mpi_bin} is not a supported launcher ({supported}); its --version prints: {first[:200]}"
                 )
         return {}
 
@@ -131,10 +130,12 @@ class Mpi(Launcher):
         assert family is not None
         names = [f"{host.user}@{host.name}" if host.user else host.name for host in hosts]
         extra = [
-            option for option, on in ((family.root, self._root), (family.more_than_slots, self._more)) if on and option
+            option
+            for option, on in ((family.root, self.allow_run_as_root), (family.more_than_slots, self.oversubscribe))
+            if on and option
         ]
-        return [self._binary, *family.options(names), *extra, *self._args, *program]
+        return [self.mpi_bin, *family.options(names), *extra, *self._args, *program]
 
-    def meaning(self, words: str) -> type[TransportError]:
-        """Most launchers log in by ssh, and pass on what it says."""
-        return next((kind for pattern, kind, _ in MEANINGS if re.search(pattern, words)), AgentFailed)
+    def classify(self, message: str) -> type[TransportError]:
+        """Most launchers log in by ssh and pass on its messages."""
+        return next((kind for pattern, kind, _ in FAILURES if re.search(pattern, message)), AgentFailed)

@@ -1,4 +1,4 @@
-"""What a program of the site answers: run to its end, bounded in time, without blocking the loop."""
+"""Run a program of the site to its end, with a timeout, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 
 from rollbook.transports.pipe import Ending, Pipe
 
-__all__ = ["ask"]
+__all__ = ["run_program"]
 
-LARGEST = 64 << 20
+MAX_OUTPUT = 64 << 20
 
 
-async def ask(argv: Sequence[str], seconds: float) -> tuple[str, Ending]:
-    """What it writes to stdout, and how it ended; raises `AgentFailed` if it cannot be run at all."""
-    pipe, answer = Pipe(argv), bytearray()
+async def run_program(argv: Sequence[str], seconds: float) -> tuple[str, Ending]:
+    """What the program writes to stdout, and how it ended; raises `AgentFailed` if it cannot be started."""
+    pipe, output = Pipe(argv), bytearray()
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while (data := await pipe.read()) and len(answer) < LARGEST:
-                    answer += data
+                while (data := await pipe.read()) and len(output) < MAX_OUTPUT:
+                    output += data
     finally:
         ending = await pipe.close(grace=0.5)
-    return answer.decode("utf-8", "replace"), ending
+    return output.decode("utf-8", "replace"), ending

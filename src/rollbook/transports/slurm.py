@@ -1,54 +1,60 @@
 """The agent through Slurm: one `srun` step that spans the nodes (srun(1)).
 
-Inside an allocation the step lies over the job's own steps and takes nothing from them: with `--overlap` it shares
-CPUs, memory and GPUs, it is bound to nothing, and a node that fails does not end it. Outside of one, the arguments
-given for it go to an allocation of its own.
+Inside an allocation the step overlaps the job's own steps and takes nothing from them: it shares CPUs, memory and GPUs,
+is not bound to any of them, and a node that fails does not end it. Outside of one, srun makes an allocation with the
+arguments given for it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host, expand, node_lists
 from rollbook.transports.launcher import Launcher
-from rollbook.transports.program import ask
+from rollbook.transports.options import Option, is_shell_text
+from rollbook.transports.program import run_program
 
 __all__ = ["Slurm", "allocation"]
 
 SECONDS = 20.0
 NODE = re.compile(r"^NodeName=(\S+) .*? State=(\S+)(?:.*? Reason=(.*?))?\s*$", re.MULTILINE)
 DEAD = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "FUTURE", "UNKNOWN"}
-CLOSED = {"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"}  # to new jobs; one that runs there goes on
+CLOSED = {"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"}  # to new jobs; a running job continues
 
 
 def allocation(environ: Mapping[str, str]) -> str | None:
-    """The job whose allocation we are in, if we are in one."""
+    """The job whose allocation this process is in, if any."""
     return environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Slurm(Launcher):
-    """Runs the agent with `srun`; `args` are the user's own for it, and win over ours."""
+    """Run the agents with one `srun` step; the user's own arguments win over ours."""
 
+    slurm_args: Annotated[
+        str,
+        Option(
+            "Arguments for srun, quoted as in a shell; outside a job they request an allocation.",
+            metavar="ARGS",
+            check=is_shell_text,
+        ),
+    ] = ""
     name = "slurm"
     program = "srun"
 
-    def __init__(
-        self,
-        args: Sequence[str] = (),
-        *,
-        python: str | None = None,
-        connect_back: str | None = None,
-        patience: float = 40.0,
-    ) -> None:
-        super().__init__(python=python, connect_back=connect_back, patience=patience)
-        self._args = list(args)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._args = shlex.split(self.slurm_args)
         self._job = allocation(os.environ)
 
     def variables(self) -> tuple[str, str]:
-        """Several nodes may share a machine; the node name is what tells them apart."""
+        """The node name tells apart nodes that share a machine."""
         return "SLURM_PROCID", "SLURMD_NODENAME"
 
     async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
@@ -60,51 +66,51 @@ class Slurm(Launcher):
             argv += [*_step(names), *([f"--het-group={group}"] if group else []), *self._args, *program]
         return argv
 
-    async def screen(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
-        """Nodes that Slurm does not know, that are down, or that are not ours: any of them would fail the step."""
+    async def unusable_hosts(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
+        """Nodes that are unknown to Slurm, down, or not part of the job: any of them would fail the step."""
         names = [host.name for host in hosts]
         ours = self.nodes()
-        barred: dict[str, TransportError] = {}
+        unusable: dict[str, TransportError] = {}
         if ours:
-            barred = {name: Refused(f"not one of the nodes of job {self._job}") for name in names if name not in ours}
+            unusable = {name: Refused(f"not one of the nodes of job {self._job}") for name in names if name not in ours}
         try:
-            text, ending = await ask(["scontrol", "-o", "show", "node", ",".join(names)], SECONDS)
+            text, ending = await run_program(["scontrol", "-o", "show", "node", ",".join(names)], SECONDS)
         except AgentFailed:
-            return barred  # srun has words of its own for whatever is wrong
+            return unusable  # srun will report what is wrong
         states = {name: (set(re.split(r"[+*]+", state)), state, why) for name, state, why in NODE.findall(text)}
         for name in names:
             if name in states:
                 flags, state, why = states[name]
-                said = f"Slurm says {state}" + (f": {why}" if why else "")
+                reason = f"Slurm says {state}" + (f": {why}" if why else "")
                 if flags & DEAD:
-                    barred[name] = Unreachable(said)
+                    unusable[name] = Unreachable(reason)
                 elif flags & CLOSED and not self._job:
-                    barred[name] = Refused(said)
+                    unusable[name] = Refused(reason)
             elif f"Node {name} not found" in text + ending.stderr:
-                barred[name] = Unreachable("Slurm knows no node of that name")
-        return barred
+                unusable[name] = Unreachable("Slurm knows no node of that name")
+        return unusable
 
-    def meaning(self, words: str) -> type[TransportError]:
-        """A node that failed is unreachable, an allocation not granted is refused."""
-        if re.search(r"[Nn]ode failure|not responding|Unable to contact|Communication connection failure", words):
+    def classify(self, message: str) -> type[TransportError]:
+        """A failed node is unreachable, an allocation that is not granted is refused."""
+        if re.search(r"[Nn]ode failure|not responding|Unable to contact|Communication connection failure", message):
             return Unreachable
         return (
             Refused
-            if re.search(r"Unable to (allocate|create step)|[Ii]nvalid (job|account|part)", words)
+            if re.search(r"Unable to (allocate|create step)|[Ii]nvalid (job|account|part)", message)
             else AgentFailed
         )
 
     def nodes(self) -> dict[str, str]:
-        """The nodes of the allocation we are in, each with its group in a heterogeneous job."""
+        """The nodes of the allocation, each with its group in a heterogeneous job; empty outside of one."""
         if not self._job:
             return {}
         try:
             return {name: group for group, names in node_lists(os.environ).items() for name in expand(names)}
-        except UsageError:  # a form that only scontrol knows; srun will say what is wrong
+        except UsageError:  # a form that only scontrol reads; srun will report what is wrong
             return {}
 
     def _groups(self, names: Sequence[str]) -> list[tuple[str, list[str]]]:
-        """The hosts by group; a job that is not heterogeneous is one without a name."""
+        """The hosts by group; a job that is not heterogeneous has one group without a name."""
         nodes = self.nodes()
         groups: dict[str, list[str]] = {}
         for name in names:
@@ -113,7 +119,7 @@ class Slurm(Launcher):
 
 
 def _step(names: Sequence[str]) -> list[str]:
-    """Options of a step that takes nothing from others. They also undo what a batch script's variables ask for."""
+    """Options of a step that takes nothing from other steps. They also override SLURM_ variables of a batch script."""
     return [
         "--overlap",
         f"--nodes={len(names)}",
@@ -130,7 +136,7 @@ def _step(names: Sequence[str]) -> list[str]:
         "--no-kill",
         "--wait=0",
         "--export=ALL",
-        "--propagate=NONE",  # limits are facts of the node, not of the place we start from
+        "--propagate=NONE",  # limits are facts of the node, not of the machine that starts us
         "--chdir=/",
         "--input=none",
         "--job-name=rollbook",

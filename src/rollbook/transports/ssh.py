@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Annotated
 
 from rollbook import agent
 from rollbook.errors import AgentFailed, Busy, Refused, TimedOut, TransportError, Unreachable
 from rollbook.hosts import Host
 from rollbook.transports.base import PipeTransport, last_line
+from rollbook.transports.options import Option, Python, is_file
 from rollbook.transports.pipe import Ending
+from rollbook.transports.ssh_config import configuration
 
 __all__ = ["Ssh"]
 
 
-# What ssh writes to stderr (OpenSSH 7.4 to 10), what it is called here, and what to do. The first match counts.
-MEANINGS: tuple[tuple[str, type[TransportError], str], ...] = (
+# What ssh writes to stderr (OpenSSH 7.4 to 10), the kind of failure, and what to do. The first match counts.
+FAILURES: tuple[tuple[str, type[TransportError], str], ...] = (
     (
         r"Could not resolve hostname|Name or service not known|nodename nor servname",
         Unreachable,
@@ -47,7 +50,7 @@ MEANINGS: tuple[tuple[str, type[TransportError], str], ...] = (
         TimedOut,
         "the connection timed out; is the host up, does a firewall drop packets?",
     ),
-    # After the others: where a jump host is what failed, ssh says this as well.
+    # Last: ssh prints this as well if a jump host failed.
     (
         r"Not allowed at this time|MaxStartups|exchange_identification: |Connection (closed|reset) by \S+ port",
         Busy,
@@ -56,8 +59,8 @@ MEANINGS: tuple[tuple[str, type[TransportError], str], ...] = (
     (r"Bad configuration option|Bad owner or permissions|line \d+: ", AgentFailed, "ssh rejects its configuration"),
 )
 
-# What the host says after the login, in place of the agent's greeting (nologin(8), sshd(8)).
-SENT_AWAY: tuple[tuple[str, str], ...] = (
+# What the host prints after the login instead of starting the agent (nologin(8), sshd(8)).
+LOGIN_REFUSALS: tuple[tuple[str, str], ...] = (
     (r"account is currently not available", "the account may not log in"),
     (r"password (has|is) expired|Password change required", "the account's password has expired; log in once by hand"),
 )
@@ -65,32 +68,33 @@ SENT_AWAY: tuple[tuple[str, str], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Ssh(PipeTransport):
-    """Runs `ssh HOST AGENT`; `options` are `-o` values and win over ours, because OpenSSH takes the first."""
+    """Run `ssh HOST AGENT` with the user's own OpenSSH configuration."""
 
-    user: str | None = None
-    config: str | None = None
-    options: tuple[str, ...] = ()
-    python: str | None = None
-    connect_timeout: int = 10
+    ssh_user: Annotated[str | None, Option("User to log in as.", metavar="USER", aliases=("--ssh-username",))] = None
+    ssh_config: Annotated[
+        str | None, Option("OpenSSH client configuration to use instead of yours.", metavar="FILE", check=is_file)
+    ] = None
+    ssh_options: Annotated[
+        tuple[str, ...],
+        Option("Option for `ssh -o`; wins over every configuration.", metavar="KEY=VALUE", flag="--ssh-option"),
+    ] = ()
+    python: Python = None
+    timeout: float = 60.0
     name = "ssh"
 
+    @property
+    def connect_timeout(self) -> int:
+        """The timeout of ssh in seconds: below that of the host, so that ssh gives the reason."""
+        return max(1, min(10, int(self.timeout * 2 / 3)))
+
     def argv(self, host: Host) -> list[str]:
-        """No terminal, no prompt, no forwarding; nothing of the host's name can become an option."""
-        user = host.user or self.user
-        ours = (
-            "BatchMode=yes",
-            f"ConnectTimeout={self.connect_timeout}",
-            "StrictHostKeyChecking=accept-new",
-            "ClearAllForwardings=yes",
-            "RemoteCommand=none",
-            "PermitLocalCommand=no",
-            "ServerAliveInterval=5",
-            "ServerAliveCountMax=3",
-        )
+        """No terminal, no prompt, no forwarding, which the agent needs; a host name cannot become an option."""
+        user = host.user or self.ssh_user
+        needed = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "PermitLocalCommand=no")
         return [
             "ssh",
-            *(["-F", self.config] if self.config else []),
-            *(word for option in (*self.options, *ours) for word in ("-o", option)),
+            "-F", configuration(self.ssh_config, self.connect_timeout),
+            *(argument for option in (*self.ssh_options, *needed) for argument in ("-o", option)),
             "-T", "-x", "-a",
             *(["-l", user] if user else []),
             "--",
@@ -99,14 +103,14 @@ class Ssh(PipeTransport):
         ]  # fmt: skip
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
-        """What ssh said on stderr, in words a person can act on."""
+        """What ssh printed on stderr, and what to do about it."""
         if ending.code != 255:
-            said = ending.stderr + heard.decode("utf-8", "replace")
-            reason = next((words for pattern, words in SENT_AWAY if re.search(pattern, said)), None)
-            return Refused(reason) if reason else super().explain(host, ending, heard)
-        for pattern, kind, meaning in MEANINGS:
+            output = ending.stderr + heard.decode("utf-8", "replace")
+            refusal = next((reason for pattern, reason in LOGIN_REFUSALS if re.search(pattern, output)), None)
+            return Refused(refusal) if refusal else super().explain(host, ending, heard)
+        for pattern, kind, advice in FAILURES:
             if found := re.search(pattern, ending.stderr):
-                said = ending.stderr[ending.stderr.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
-                words = meaning.format(host=host.name)
-                return kind(words if found[0].startswith("REMOTE HOST") else f"{words} [{said[:200]}]")
-        return AgentFailed(f"ssh failed: {last_line(ending.stderr) or 'it said nothing'}")
+                line = ending.stderr[ending.stderr.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+                reason = advice.format(host=host.name)
+                return kind(reason if found[0].startswith("REMOTE HOST") else f"{reason} [{line[:200]}]")
+        return AgentFailed(f"ssh failed: {last_line(ending.stderr) or 'it printed nothing'}")

@@ -15,7 +15,7 @@ from rollbook.metrics.live import FACTS, SAMPLED, HostRates, Values
 from rollbook.protocol.beats import shell_step
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.readings import READABLE, parsed, read_frame, split_pages
+from rollbook.protocol.readings import READABLE, parse_facts, read_frame, split_pages
 from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from rollbook.transports.base import Transport
@@ -149,7 +149,7 @@ class _Watched:
         """
         reading = read_frame(frame, self._plan)
         if reading.phase != "sample":
-            fact, _ = parsed(reading)
+            fact, _ = parse_facts(reading)
             if reading.source.name in FACTS and fact is not None:
                 self._rates.learn(reading.source.name, fact)
             return

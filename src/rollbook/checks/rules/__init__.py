@@ -1,13 +1,13 @@
-"""The rules that need code, one small module each. The order is the order in which they are asked."""
+"""The rules that need code, one small module each, in the order of evaluation."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 
-from rollbook.checks.rule import Rule, of_module
+from rollbook.checks.rule import Rule, rule_from_module
 
-__all__ = ["MODULES", "written"]
+__all__ = ["MODULES", "module_rules"]
 
 MODULES = (
     "host_missing",
@@ -36,20 +36,32 @@ MODULES = (
     "nfs_connections_short",
     "lustre_target_down",
     "memlock_low",
+    "mlperf_command_failed",
+    "mlperf_model_unknown",
+    "mlperf_accelerator_unknown",
+    "mlperf_override_forbidden",
+    "mlperf_workload_changed",
+    "mlperf_utilisation_low",
     "mlperf_collection",
+    "mlperf_clients_inconsistent",
     "mlperf_minimum_memory",
     "mlperf_dataset_size",
     "mlperf_accelerators",
     "mlperf_nodes_unlike",
     "mlperf_description",
+    "mlperf_checkpoint_processes",
+    "mlperf_checkpoint_count",
+    "mlperf_fsync_off",
     "mlperf_checkpoint_size",
     "mlperf_accelerator_memory",
     "mlperf_processes",
     "mlperf_gap",
+    "mlperf_vector_database",
+    "mlperf_kv_cache",
 )
 
 
 @functools.cache
-def written() -> tuple[Rule, ...]:
-    """The rules of the modules."""
-    return tuple(of_module(importlib.import_module(f"rollbook.checks.rules.{name}")) for name in MODULES)
+def module_rules() -> tuple[Rule, ...]:
+    """The rules that these modules declare."""
+    return tuple(rule_from_module(importlib.import_module(f"rollbook.checks.rules.{name}")) for name in MODULES)

@@ -1,8 +1,8 @@
-"""A member of a bond has no link.
+"""A member of a network bond is down.
 
-Why: The bond is up and looks sound, with part of its bandwidth and none of its redundancy.
-Example: bond0: eth1 is down (node17)
-Fix: Check the cable and the switch's port.
+Why: The bond stays up but has lost bandwidth and redundancy.
+Example: bonding bond0: eth1 is down (node17)
+Fix: Check the cable and the switch port.
 Reference: networking/bonding
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
 from rollbook.sources.bonding import Bond
@@ -18,12 +18,12 @@ from rollbook.sources.bonding import Bond
 ID, SEVERITY, NEEDS = "bond-member-down", "fail", (Bond,)
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Members whose link is not up, like ones together."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Members whose link is not up; one finding per bond and member."""
     found: dict[str, list[str]] = {}
     for host, bond in run.each(Bond):
         for member, state in bond.slaves.items():
             if state != "up":
-                found.setdefault(f"{bond.bond}: {member} is {state}", []).append(host.name)
+                found.setdefault(f"bonding {bond.bond}: {member} is {state}", []).append(host.name)
     for text, names in found.items():
         yield Finding(message=f"{text} ({fold(names)})", hosts=names)

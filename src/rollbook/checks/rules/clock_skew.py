@@ -1,9 +1,9 @@
-"""The clock of a host differs from the collector's by more than the samples can bear.
+"""The clock of a host differs from that of the collector by more than a tenth of the interval.
 
-Why: Times that hosts write themselves (logs, results, the start and end of a benchmark) cannot be laid over each
-other. Rollbook's own series are corrected by the measured offset; the programs that ran are not.
-Example: clock 1.834 s behind the collector's, measured within 0.4 ms (node17)
-Fix: Start chronyd on the named hosts and run again. Where all differ by as much, it is the collector's that is off.
+Why: Times in logs and results of different hosts cannot be compared. Rollbook corrects its own samples by the
+measured offset, but not the output of other programs.
+Example: clock is 1.834 s behind the collector, measured to 0.4 ms (node17)
+Fix: Start chronyd on these hosts and repeat the run. If all hosts differ equally, correct the collector's clock.
 Reference: chronyc(1), tracking
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.checks.times import span
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
@@ -20,32 +20,32 @@ from rollbook.records.hosts import Clock
 from rollbook.records.record import ClockPoint
 
 ID, SEVERITY, NEEDS = "clock-skew", "warn", (Clock,)
-WITHOUT_SERIES = 1.0  # seconds, which is what most logs tell apart
+WITHOUT_SERIES = 1.0  # seconds, the resolution of most logs
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """The largest offset of each host, less what the measurement may be off, against a tenth of the interval."""
-    bearable = int((run.interval / 10 if run.interval else WITHOUT_SERIES) * 1e9)
-    measured = {host.name: [ClockPoint(run.started_ns, host.clock)] for host in run.telling if host.clock}
+def check(run: RunData) -> Iterator[Finding]:
+    """Compare the largest offset of each host, minus the measurement error, with a tenth of the interval."""
+    limit = int((run.interval / 10 if run.interval else WITHOUT_SERIES) * 1e9)
+    measured = {host.name: [ClockPoint(run.started_ns, host.clock)] for host in run.hosts_with_data if host.clock}
     for series in run.series:
         measured.setdefault(series.name, []).extend(series.clocks)
     for name, points in measured.items():
-        off = [point for point in points if _least(point.clock) > bearable]
+        off = [point for point in points if _least(point.clock) > limit]
         if off:
             worst = max((point.clock for point in off), key=_least)
             side = "behind" if worst.offset_ns > 0 else "ahead of"
             when = span(off[0].at_ns, off[-1].at_ns) if run.ended_ns else {}
             yield Finding(
-                message=f"clock {abs(worst.offset_ns) / 1e9:.3f} s {side} the collector's, "
-                f"measured within {worst.bound_ns / 1e6:.1f} ms ({name})",
+                message=f"clock is {abs(worst.offset_ns) / 1e9:.3f} s {side} the collector, "
+                f"measured to {worst.bound_ns / 1e6:.1f} ms ({name})",
                 hosts=[name],
-                evidence={"offset_ns": worst.offset_ns, "bound_ns": worst.bound_ns, "bearable_ns": bearable, **when},
+                evidence={"offset_ns": worst.offset_ns, "bound_ns": worst.bound_ns, "limit_ns": limit, **when},
             )
-    silent = [host.name for host in run.telling if not measured.get(host.name)]
-    if silent:
-        raise CannotTell(f"no clock measured of {fold(silent)}")
+    missing = [host.name for host in run.hosts_with_data if not measured.get(host.name)]
+    if missing:
+        raise CannotTell(f"no clock offset measured on {fold(missing)}")
 
 
 def _least(clock: Clock) -> int:
-    """What a clock is off by at least."""
+    """The smallest possible offset of a clock."""
     return abs(clock.offset_ns) - clock.bound_ns

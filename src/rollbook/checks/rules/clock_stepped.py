@@ -1,9 +1,9 @@
-"""Somebody set the clock of a host during the run.
+"""The clock of a host was stepped during the run.
 
-Why: Times that programs took before and after do not belong together: durations come out wrong, or less than nothing.
-Rollbook's own series are laid right by the monotonic clock.
-Example: clock set by +3.200 s at one moment of the run (node17)
-Fix: Let chronyd slew from boot on (makestep only in its first updates), end other programs that set clocks, run again.
+Why: Durations that programs measured across the step are wrong, even negative. Rollbook's own samples are aligned by
+the monotonic clock.
+Example: clock stepped by +3.200 s (node17)
+Fix: Configure chronyd to step only at boot (makestep), stop other programs that set the clock, and repeat the run.
 Reference: chrony.conf(5), makestep
 """
 
@@ -11,22 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Sampled, Subject
+from rollbook.checks.run_data import RunData, Samples
 from rollbook.checks.times import span
 from rollbook.records.findings import Finding
 from rollbook.records.record import SeriesHost
 
-ID, SEVERITY, NEEDS = "clock-stepped", "warn", (SeriesHost, Sampled)
+ID, SEVERITY, NEEDS = "clock-stepped", "warn", (SeriesHost, Samples)
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """The steps that the samples of each host show."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Clock steps in the samples of each host."""
     for host in run.series:
         if steps := host.clock_steps:
             largest = max((step.by_ns for step in steps), key=abs)
-            moments = "at one moment" if len(steps) == 1 else f"at the most, at {len(steps)} moments"
+            times = "" if len(steps) == 1 else f" at most, {len(steps)} times"
             yield Finding(
-                message=f"clock set by {largest / 1e9:+.3f} s {moments} of the run ({host.name})",
+                message=f"clock stepped by {largest / 1e9:+.3f} s{times} ({host.name})",
                 hosts=[host.name],
                 evidence={"by_ns": [step.by_ns for step in steps], **span(steps[0].at_ns, steps[-1].at_ns)},
             )

@@ -1,8 +1,8 @@
-"""A host's clock is kept in step by nobody.
+"""The clock of a host is not synchronised.
 
-Why: It drifts by seconds a day; times in logs and results stop being comparable.
-Example: not synchronised (node17)
-Fix: systemctl enable --now chronyd, then chronyc sources to see whether it reaches its servers.
+Why: It drifts by seconds per day, and times in logs and results of different hosts cannot be compared.
+Example: clock is not synchronised (node17)
+Fix: Run `systemctl enable --now chronyd`; `chronyc sources` shows whether it reaches its servers.
 Reference: chronyc(1), systemd-timesyncd.service(8)
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
@@ -19,12 +19,12 @@ from rollbook.sources.time_sync import TimeSync
 ID, SEVERITY, NEEDS = "clock-unsynchronised", "warn", (TimeSync,)
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Hosts whose time service says that it has no time."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Hosts whose time daemon reports that it is not synchronised."""
     state = {host.name: sync.synchronised for host, sync in run.each(TimeSync)}
     names = [name for name, synchronised in state.items() if synchronised is False]
     if names:
-        yield Finding(message=f"not synchronised ({fold(names)})", hosts=names)
-    silent = [name for name, synchronised in state.items() if synchronised is None]
-    if silent:
-        raise CannotTell(f"neither chrony nor systemd-timesyncd answers on {fold(silent)}")
+        yield Finding(message=f"clock is not synchronised ({fold(names)})", hosts=names)
+    unknown = [name for name, synchronised in state.items() if synchronised is None]
+    if unknown:
+        raise CannotTell(f"neither chrony nor systemd-timesyncd responds on {fold(unknown)}")

@@ -1,8 +1,8 @@
-"""A host counts time by a slow hardware clock although it has a fast one.
+"""A host uses a slow hardware clock.
 
-Why: Reading hpet or acpi_pm takes a microsecond or more and locks the bus; programs ask for the time on every request.
-Example: hpet (node17)
-Fix: Look for `clocksource: timekeeping watchdog` in the kernel log; update firmware; boot.
+Why: Reading hpet or acpi_pm takes a microsecond or more, and programs read the time with every request.
+Example: clocksource: current hpet (node17)
+Fix: Look for `clocksource: timekeeping watchdog` in the kernel log, update the firmware and reboot.
 Reference: timers/timekeeping
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
 from rollbook.sources.clocksource import Clocksource
@@ -19,11 +19,13 @@ ID, SEVERITY, NEEDS = "clocksource-slow", "warn", (Clocksource,)
 SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Hosts on a slow clock, those with one clock together."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Hosts with a slow clock source; one finding per clock source."""
     found: dict[str, list[str]] = {}
     for host, clock in run.each(Clocksource):
         if clock.current in SLOW:
             found.setdefault(clock.current, []).append(host.name)
     for current, names in found.items():
-        yield Finding(message=f"{current} ({fold(names)})", hosts=names, evidence={"clocksource": current})
+        yield Finding(
+            message=f"clocksource: current {current} ({fold(names)})", hosts=names, evidence={"clocksource": current}
+        )

@@ -1,8 +1,8 @@
-"""CPUs of one host are set differently.
+"""CPUs of one host have different frequency settings.
 
-Why: Ranks on the slow cores hold up the others. The mean over the host looks fine.
-Example: scaling_governor: 94 × performance 2 × powersave (node17)
-Fix: Set governor and limits for all CPUs (cpupower -c all); microcode of one version needs a boot.
+Why: Ranks on the slow cores delay all others, while the average of the host looks normal.
+Example: cpufreq: scaling_governor 94 × performance 2 × powersave (node17)
+Fix: Set the same governor and energy preference for all CPUs (cpupower -c all).
 Reference: admin-guide/pm/cpufreq
 """
 
@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.checks.text import value_text
 from rollbook.records.findings import Finding
 from rollbook.sources.cpufreq import Frequency
 
 ID, SEVERITY, NEEDS = "cpus-mixed", "warn", (Frequency,)
-# Not the frequencies: cores of one processor may differ by design (Intel's E-cores, preferred cores).
+# Without frequencies, which may differ by design (E-cores, preferred cores).
 FIELDS = ("scaling_governor", "scaling_driver", "energy_performance_preference")
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Settings with more than one value over the CPUs of a host."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Settings with several values on one host."""
     for host, frequency in run.each(Frequency):
         for field in FIELDS:
             tally = getattr(frequency, field)
             if tally and len(tally) > 1:
                 yield Finding(
-                    message=f"{field}: {value_text(tally)} ({host.name})",
+                    message=f"cpufreq: {field} {value_text(tally)} ({host.name})",
                     hosts=[host.name],
                     evidence={"field": field, "cpus": tally},
                 )

@@ -1,8 +1,8 @@
-"""A GPU was in use before the run began.
+"""A GPU was in use before the run started.
 
-Why: A process that was left over holds memory and takes time slices.
+Why: Another process occupies GPU memory and compute time.
 Example: GPU 3: 40536 MiB in use, 98 % busy before the start (node17)
-Fix: nvidia-smi names the process; end it, or reset the GPU.
+Fix: Find the process with nvidia-smi and stop it, or reset the GPU.
 Reference: nvidia-smi --help-query-gpu
 """
 
@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.records.findings import Finding
 from rollbook.sources.nvidia_smi import Gpu
 
 ID, SEVERITY, NEEDS = "gpu-in-use", "warn", (Gpu,)
-DRIVERS_OWN = 1024  # MiB; what driver and firmware hold for themselves is below
+DRIVER_MEMORY = 1024  # MiB; driver and firmware use less
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """GPUs with more memory in use than the driver needs for itself."""
+def check(run: RunData) -> Iterator[Finding]:
+    """GPUs with more used memory than the driver needs."""
     for host, gpu in run.each(Gpu):
-        if gpu.memory_used_mib is not None and gpu.memory_used_mib > DRIVERS_OWN:
+        if gpu.memory_used_mib is not None and gpu.memory_used_mib > DRIVER_MEMORY:
             busy = "" if gpu.utilization_percent is None else f", {gpu.utilization_percent} % busy"
             yield Finding(
                 message=f"GPU {gpu.index}: {gpu.memory_used_mib} MiB in use{busy} before the start ({host.name})",

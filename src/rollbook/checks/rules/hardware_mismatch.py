@@ -1,9 +1,9 @@
-"""One host alone is of other hardware than a whole group of others.
+"""A single host has other hardware than a group of hosts.
 
-Why: Groups are formed by machine and processor; a host that is alone in its group is compared with nobody. It may be
-a wrong delivery, or a login node among workers.
-Example: 31 of 32: Dell PowerEdge R7625, AMD EPYC 9654; node17: Dell PowerEdge R7615, AMD EPYC 9654
-Fix: If it is meant, name the groups: --group login=node17. Else leave the host out.
+Why: Hosts are grouped by machine and processor, so this host is not compared with any other. It may be a wrong
+delivery, or a login node among compute nodes.
+Example: hardware: Dell PowerEdge R7625, AMD EPYC 9654 on 31 of 32 hosts; Dell PowerEdge R7615, AMD EPYC 9654 on node17
+Fix: If this is intended, name the groups: --group login=node17. Otherwise remove the host from the run.
 Reference: rollbook check --group
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.checks.text import difference_text
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
@@ -19,20 +19,20 @@ from rollbook.records.findings import Difference, Finding, Value
 from rollbook.sources.cpuinfo import CpuInfo
 
 ID, SEVERITY, NEEDS = "hardware-mismatch", "warn", (CpuInfo,)
-CROWD = 3  # with fewer, nobody is the odd one
+MIN_GROUP = 3  # with fewer hosts there is no majority
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Automatic groups of one host, beside a larger group."""
-    formed = sorted((group for group in run.groups if not group.chosen), key=lambda group: -len(group.hosts))
-    if not formed or len(formed[0].hosts) < CROWD:
-        raise NotApplicable(f"no group of {CROWD} hosts to stand out from")
-    # A host of which either was not read is in a group of its own for that alone.
-    silent = {name for source in ("dmi", "cpuinfo") for name in run.states(source).unknown}
+def check(run: RunData) -> Iterator[Finding]:
+    """Automatic groups of one host, if there is a larger group."""
+    formed = sorted((group for group in run.groups if not group.is_named), key=lambda group: -len(group.hosts))
+    if not formed or len(formed[0].hosts) < MIN_GROUP:
+        raise NotApplicable(f"no group has {MIN_GROUP} hosts")
+    # A host on which one of these was not read has an incomplete profile, and therefore its own group.
+    unread = {name for source in ("dmi", "cpuinfo") for name in run.state(source).unread}
     values = [Value(group.profile, [host.name for host in group.hosts]) for group in formed]
-    alone = [value.hosts[0] for value in values if len(value.hosts) == 1 and value.hosts[0] not in silent]
+    alone = [value.hosts[0] for value in values if len(value.hosts) == 1 and value.hosts[0] not in unread]
     if alone:
-        told = Difference("hardware", values)
-        yield Finding(message=difference_text(told), hosts=alone, differences=[told])
-    if silent:
-        raise CannotTell(f"dmi or cpuinfo not read on {fold(silent)}")
+        difference = Difference("hardware", values)
+        yield Finding(message=difference_text(difference), hosts=alone, differences=[difference])
+    if unread:
+        raise CannotTell(f"dmi or cpuinfo not read on {fold(unread)}")

@@ -1,8 +1,8 @@
-"""A host that was asked for gave nothing at the start.
+"""A host gave no data at the start.
 
-Why: Sums, minimums and comparisons leave it out, so they speak for fewer hosts than the run used.
+Why: Sums, minimums and comparisons do not include it, although the run may have used it.
 Example: refused: key rejected (node17)
-Fix: Repair what the reason says, or leave the host out of the list and of the run.
+Fix: Correct the cause that the finding names, or remove the host from the list and from the run.
 Reference: rollbook hosts --check
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "host-missing", "fail", ()
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Hosts without data, those with one reason together."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Hosts without data; one finding per reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for host in run.start:
         if not host.gave_data:

@@ -1,8 +1,8 @@
 """Some sources of a host could not be read at the start.
 
-Why: What was not read was not compared: the host may differ there without anybody seeing it.
+Why: Values that were not read were not compared, so differences may be undetected.
 Example: 1 of 66 sources missing: nvidia_smi timed-out (node17)
-Fix: Look at the source's status in hosts.json. A program that hangs on one host is a finding of its own.
+Fix: See the status of the source in hosts.json, and run its program on the host if it has one.
 Reference: rollbook snapshot --json
 """
 
@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject, Told
+from rollbook.checks.run_data import HostData, RunData
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
 
-ID, SEVERITY, NEEDS = "host-partial", "warn", (Told,)
+ID, SEVERITY, NEEDS = "host-partial", "warn", (HostData,)
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Partial hosts, those with one reason together."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Partial hosts; one finding per reason."""
     reasons: dict[str, list[str]] = {}
-    for host in run.telling:
+    for host in run.hosts_with_data:
         if host.status == "partial":
             reasons.setdefault(host.reason, []).append(host.name)
     for reason, names in reasons.items():

@@ -1,8 +1,8 @@
-"""A Lustre client is not connected to a target, or says that it is not healthy.
+"""A Lustre client is not connected to a target, or reports that it is not healthy.
 
-Why: Files with stripes on that target hang until it comes back.
-Example: scratch-OST0003 is DISCONN (node17)
-Fix: lctl ping the server from the host; check its network, and the server's log for evictions.
+Why: Access to files with stripes on that target blocks until the target is back.
+Example: lustre: target scratch-OST0003 is DISCONN (node17)
+Fix: Run `lctl ping` to the server on the host; check the network, and the server's log for evictions.
 Reference: lctl-get_param(8)
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
@@ -20,17 +20,17 @@ ID, SEVERITY, NEEDS = "lustre-target-down", "fail", (Lustre,)
 CONNECTED = ("FULL", "IDLE")
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Targets that are not connected, and clients that are not healthy, like ones together."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Targets that are not connected and clients that are not healthy; one finding per state."""
     found: dict[str, list[str]] = {}
     for host, lustre in run.each(Lustre):
         for target, state in lustre.imports.items():
             if state not in CONNECTED:
-                found.setdefault(f"{target} is {state}", []).append(host.name)
+                found.setdefault(f"lustre: target {target} is {state}", []).append(host.name)
         if lustre.health is not None and lustre.health != "healthy":
-            found.setdefault(f"health: {lustre.health}", []).append(host.name)
+            found.setdefault(f"lustre: health {lustre.health}", []).append(host.name)
     for text, names in found.items():
         yield Finding(message=f"{text} ({fold(names)})", hosts=names)
-    silent = [host.name for host, lustre in run.each(Lustre) if not lustre.imports]
-    if silent:
-        raise CannotTell(f"no connection seen on {fold(silent)}: only root may read them")
+    hidden = [host.name for host, lustre in run.each(Lustre) if not lustre.imports]
+    if hidden:
+        raise CannotTell(f"connections readable only by root on {fold(hidden)}")

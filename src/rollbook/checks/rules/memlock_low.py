@@ -1,8 +1,8 @@
-"""Jobs may lock too little memory for RDMA.
+"""The locked memory limit is too low for RDMA.
 
-Why: RDMA registers its buffers as locked memory: below 16 GiB large transfers fail, or fall back to TCP.
-Example: memlock 8192 KiB (node17)
-Fix: memlock unlimited in /etc/security/limits.d, and LimitMEMLOCK=infinity for sshd's or slurmd's service.
+Why: RDMA buffers are locked memory; below 16 GiB large transfers fail or fall back to TCP.
+Example: limits memlock: soft 8192 KiB (node17)
+Fix: Set memlock to unlimited in /etc/security/limits.d, and LimitMEMLOCK=infinity for the sshd or slurmd service.
 Reference: getrlimit(2), limits.conf(5)
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
 from rollbook.sources.infiniband import Port
@@ -20,10 +20,10 @@ ID, SEVERITY, NEEDS = "memlock-low", "fail", (Port, Limit)
 ENOUGH = 16 << 30
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Hosts with an RDMA port in use and a limit below 16 GiB; no limit is null.
+def check(run: RunData) -> Iterator[Finding]:
+    """Hosts with an active RDMA port and a limit below 16 GiB; null means unlimited.
 
-    An Ethernet card that could do RDMA is no proof that anybody uses it so.
+    Only a warning for Ethernet: cards that support RDMA are often used without it.
     """
     layers: dict[str, set[str | None]] = {}
     for host, port in run.each(Port):
@@ -36,7 +36,7 @@ def check(run: Subject) -> Iterator[Finding]:
             found.setdefault((limit.soft, used == {"Ethernet"}), []).append(host.name)
     for (soft, ethernet), names in found.items():
         yield Finding(
-            message=f"memlock {soft // 1024} KiB ({fold(names)})",
+            message=f"limits memlock: soft {soft // 1024} KiB ({fold(names)})",
             hosts=names,
             severity="warn" if ethernet else None,
             evidence={"soft": soft},

@@ -10,35 +10,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding, memory_of, need_all_memory, sized
-from rollbook.checks.subject import Benchmark, Subject
+from rollbook.checks.mlperf import (
+    GIB,
+    Issue,
+    Validation,
+    finding_for,
+    is_size,
+    memory_of,
+    needs_type,
+    require_all_memory,
+    round_of,
+)
+from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
-from rollbook.records.findings import Finding
+from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark,)
-TIMES_MEMORY = 3
 
 
-def check(run: Subject) -> Iterator[Finding]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """The checkpoint's part of each host against the memory of a host."""
-    if run.metadata.get("benchmark_type") != "checkpointing":
-        raise NotApplicable("not a checkpointing run")
+    if why := needs_type(run, "checkpointing"):
+        raise NotApplicable(why)
+    times = round_of(run).checkpointing.times_memory
     size, memory = checkpoint_gb(run), memory_of(run)
-    if memory.judged is None or not memory.hosts:
-        raise CannotTell("nobody says how much memory the clients have")
-    each, needed = size / memory.hosts, TIMES_MEMORY * memory.judged[1] / memory.hosts / GIB
+    if memory.effective is None or not memory.hosts:
+        raise CannotTell("the memory of the clients is not recorded")
+    each, needed = size / memory.hosts, times * memory.effective[1] / memory.hosts / GIB
+    yield Compared("checkpoint a host, GB", f">= {needed:.1f}", round(each, 1))
     if each < needed:
-        text = f"{each:.1f} GB of checkpoint a host, {TIMES_MEMORY} × {needed / TIMES_MEMORY:.1f} GiB of memory"
+        text = f"{each:.1f} GB of checkpoint a host, {times} × {needed / times:.1f} GiB of memory"
         issue = Issue(Validation.CLOSED, text, "checkpoint_size_GB", f">= {needed:.1f}", round(each, 1), "warning")
-        yield finding(issue)
-    elif memory.judged[0] == "measured":
-        need_all_memory(run)
+        yield finding_for(issue)
+    elif memory.effective[0] == "measured":
+        require_all_memory(run)
 
 
-def checkpoint_gb(run: Subject) -> float:
-    """The size of one checkpoint that DLIO reports; of a summary that lies elsewhere the record has the metrics."""
+def checkpoint_gb(run: RunData) -> float:
+    """Return the size of one checkpoint as DLIO reports it; raises `CannotTell` if it does not."""
     for place in (run.summary.get("metric"), run.summary, run.metadata.get("metrics")):
         size = place.get("checkpoint_size_GB") if isinstance(place, dict) else None
-        if sized(size):
+        if is_size(size):
             return float(size)
-    raise CannotTell("DLIO does not say checkpoint_size_GB")
+    raise CannotTell("checkpoint_size_GB is not in DLIO's summary")

@@ -10,23 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding, whole
-from rollbook.checks.subject import Benchmark, Subject
-from rollbook.errors import CannotTell, NotApplicable
-from rollbook.records.findings import Finding
+from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, needs_type, positive_integer, round_of
+from rollbook.checks.run_data import Benchmark, RunData
+from rollbook.errors import NotApplicable
+from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-processes", "warn", (Benchmark,)
-MORE_THAN = 4
 
 
-def check(run: Subject) -> Iterator[Finding]:
+def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes over hosts."""
-    if run.metadata.get("benchmark_type") != "checkpointing":
-        raise NotApplicable("not a checkpointing run")
-    hosts = len(run.start)
-    if not hosts:
-        raise CannotTell("no host was asked for")
-    processes = whole(run.metadata.get("num_processes"), "num_processes")
-    if processes / hosts <= MORE_THAN:
+    if why := needs_type(run, "checkpointing"):
+        raise NotApplicable(why)
+    limit, hosts = round_of(run).checkpointing.more_processes_per_host, clients(run).count
+    processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
+    yield Compared("processes a host", f"> {limit}", declared=processes / hosts)
+    if processes / hosts <= limit:
         text = f"{processes / hosts:g} processes on each of {hosts} hosts"
-        yield finding(Issue(Validation.OPEN, text, "num_processes", f"> {MORE_THAN * hosts}", processes, "warning"))
+        yield finding_for(Issue(Validation.OPEN, text, "num_processes", f"> {limit * hosts}", processes, "warning"))

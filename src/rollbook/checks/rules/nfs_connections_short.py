@@ -1,8 +1,8 @@
-"""An NFS mount has fewer connections than it asked for.
+"""An NFS mount has fewer connections than its nconnect option.
 
-Why: nconnect takes effect only with the first mount from a server; a later one shares the connections there are.
-Example: /data: 1 connection, nconnect=16 (node[01-32])
-Fix: Unmount everything from that server, then mount with nconnect first.
+Why: nconnect takes effect only for the first mount from a server; later mounts share its connections.
+Example: nfs /data: 1 connection, nconnect=16 (node[01-32])
+Fix: Unmount all file systems of that server, then mount the one with nconnect first.
 Reference: nfs(5), nconnect
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
 from rollbook.sources.nfs import NfsMount
@@ -18,12 +18,12 @@ from rollbook.sources.nfs import NfsMount
 ID, SEVERITY, NEEDS = "nfs-connections-short", "warn", (NfsMount,)
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Mounts with fewer connections than `nconnect`, like ones together."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Mounts with fewer connections than `nconnect`; one finding per mount."""
     found: dict[str, list[str]] = {}
     for host, mount in run.each(NfsMount):
         if mount.nconnect is not None and mount.connections < mount.nconnect:
             connections = "1 connection" if mount.connections == 1 else f"{mount.connections} connections"
-            found.setdefault(f"{mount.mount_point}: {connections}, nconnect={mount.nconnect}", []).append(host.name)
+            found.setdefault(f"nfs {mount.mount_point}: {connections}, nconnect={mount.nconnect}", []).append(host.name)
     for text, names in found.items():
         yield Finding(message=f"{text} ({fold(names)})", hosts=names)

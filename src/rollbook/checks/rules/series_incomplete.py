@@ -1,8 +1,8 @@
-"""Samples of a host are missing from the series.
+"""Samples of a host are missing.
 
-Why: What happened in the gap cannot be told, and averages over the run are wrong for that host.
-Example: 512 of 600 samples, 1 gap: connection lost for 88 s (node17)
-Fix: Look at the gap's reason. Lost connections point to the network, missed beats to an overloaded host.
+Why: Activity during a gap is unknown, and averages of that host are inaccurate.
+Example: 512 of 600 samples, 1 gap, the longest 88 s: connection lost (node17)
+Fix: See the reason of the gap: lost connections point to the network, missed beats to an overloaded host.
 Reference: hosts.json, series
 """
 
@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.subject import Subject
+from rollbook.checks.run_data import RunData
 from rollbook.checks.times import span
 from rollbook.records.findings import Finding
 from rollbook.records.record import SeriesHost
 
 ID, SEVERITY, NEEDS = "series-incomplete", "warn", (SeriesHost,)
-MISSED = 0.05  # of the beats; a few late ones are normal on a busy host
+MISSED = 0.05  # of the beats; a few are normal on a busy host
 
 
-def check(run: Subject) -> Iterator[Finding]:
-    """Hosts with gaps, without an end, or with more than a twentieth of the beats missed."""
+def check(run: RunData) -> Iterator[Finding]:
+    """Hosts with gaps, without an end, or with more than 5 % of the beats missed."""
     for host in run.series:
-        asked = host.samples + host.missed
-        if host.status == "complete" and not host.gaps and host.missed <= MISSED * asked and host.samples:
+        expected = host.samples + host.missed
+        if host.status == "complete" and not host.gaps and host.missed <= MISSED * expected and host.samples:
             continue
-        parts = [f"{host.samples} of {asked} samples"]
+        parts = [f"{host.samples} of {expected} samples"]
         when: dict[str, int] = {}
         if host.gaps:
             longest = max(host.gaps, key=lambda gap: gap.end_ns - gap.start_ns)

@@ -1,7 +1,7 @@
-"""Where each value of a source's text lies in rows of plain numbers, and the rows themselves.
+"""The position of each value of a source's text in arrays of numbers, and the arrays themselves.
 
 As long as the text keeps its shape (same rows, same names, same kinds of value) every sample is one copy of the
-current values. Columns are taken out by their stride afterwards.
+current values. Columns are extracted by stride afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Layout", "NewShape", "Row", "State", "key_fields"]
 
 Key = tuple[Any, ...]
 Run = tuple[int, int, int]
-"""First field, last field + 1, and the place of the first."""
+"""First field, last field + 1, and the position of the first."""
 
 
 class NewShape(Exception):
@@ -29,20 +29,20 @@ class NewShape(Exception):
 
 @dataclasses.dataclass(slots=True)
 class State:
-    """The values of one sample: whole numbers, decimals, and everything else."""
+    """The values of one sample: integers, decimals, and everything else."""
 
     wholes: array[int]
     decimals: array[float]
     objects: list[Any]
 
     def copy(self) -> State:
-        """The same values, to try something on."""
+        """A copy of the values."""
         return State(self.wholes[:], self.decimals[:], self.objects[:])
 
 
 @dataclasses.dataclass(slots=True)
 class Row:
-    """Where the values of one row lie. Of a dict: its field, `q`, `d` or `o`, and the place of each name."""
+    """The positions of the values of one row. Of a dict: its field, `q`, `d` or `o`, and the position of each name."""
 
     key: Key
     wholes: list[Run] = dataclasses.field(default_factory=list)
@@ -63,12 +63,12 @@ class Layout:
         self._keys = key_fields(source)
         self.rows = [self._row(record) for record in records]
         self._by_key = {row.key: row for row in self.rows}
-        self.runs: list[list[tuple[int, Any]]] = [[] for _ in self.now.objects]  # from which sample on, and the value
+        self.runs: list[list[tuple[int, Any]]] = [[] for _ in self.now.objects]  # first sample with the value, value
         self._noted: list[Any] = [object()] * len(self.now.objects)
-        self._touched = True  # objects may differ from those noted
+        self._touched = True  # objects may differ from the latest runs
 
     def shape(self) -> Any:
-        """Equal for layouts in which every value has the same place."""
+        """Equal for layouts in which every value has the same position."""
         return tuple(
             (
                 row.key,
@@ -87,7 +87,7 @@ class Layout:
         return len(self.ts)
 
     def append(self, ts: int, mono: int) -> None:
-        """One more sample, of the current values."""
+        """Add a sample with the current values."""
         now = self.now
         if self._touched:
             self._touched = False
@@ -101,7 +101,7 @@ class Layout:
         self.decimals.extend(now.decimals)
 
     def replace(self, records: list[Any], state: State) -> None:
-        """Put the records of a full parse into the state; raises `NewShape` if they do not fit."""
+        """Store the records of a full parse in the state; raises `NewShape` if they do not fit."""
         self._touched = True
         if len(records) != len(self.rows):
             raise NewShape
@@ -112,7 +112,7 @@ class Layout:
             _put(row, values, state)
 
     def update(self, records: list[Any], state: State) -> set[Any]:
-        """Put the records of some lines into the state; gives what they touched: keys of rows, or names in dicts."""
+        """Store the records of some lines in the state; returns the keys of their rows, or the names in their dicts."""
         found: set[Any] = set()
         self._touched = True
         for record in records:
@@ -153,9 +153,9 @@ class Layout:
     def _names(self, values: dict[str, Any]) -> tuple[str, dict[str, int]]:
         kinds = {_kind(value) for value in values.values()}
         kind = kinds.pop() if len(kinds) == 1 else "o" if kinds else "q"
-        home: Any = {"q": self.now.wholes, "d": self.now.decimals, "o": self.now.objects}[kind]
-        places = dict(zip(values, itertools.count(len(home)), strict=False))
-        home.extend(values.values())
+        origin: Any = {"q": self.now.wholes, "d": self.now.decimals, "o": self.now.objects}[kind]
+        places = dict(zip(values, itertools.count(len(origin)), strict=False))
+        origin.extend(values.values())
         return kind, places
 
 
@@ -167,9 +167,9 @@ def _put(row: Row, values: tuple[Any, ...], state: State) -> None:
         for first, last, place in row.decimals:
             decimals[place : place + last - first] = array("d", values[first:last])
         for field, kind, places in row.dicts:
-            home: Any = wholes if kind == "q" else decimals if kind == "d" else state.objects
+            origin: Any = wholes if kind == "q" else decimals if kind == "d" else state.objects
             for name, value in values[field].items():
-                home[places[name]] = value
+                origin[places[name]] = value
     except (TypeError, OverflowError, KeyError):
         raise NewShape from None
     for field in row.nulls:
@@ -180,19 +180,19 @@ def _put(row: Row, values: tuple[Any, ...], state: State) -> None:
 
 
 def _grown(row: Row, values: tuple[Any, ...]) -> bool:
-    """Whether a dict has more or fewer names than the layout knows."""
+    """Whether a dict has more or fewer names than the layout."""
     return any(len(values[field]) != len(places) for field, _, places in row.dicts)
 
 
 def _kind(value: Any) -> str:
-    """`q` for a number of 64 bits, `d` for a decimal, `o` for anything else."""
+    """`q` for a 64-bit integer, `d` for a decimal, `o` for anything else."""
     if type(value) is int:
         return "q" if -(1 << 63) <= value < 1 << 63 else "o"
     return "d" if type(value) is float else "o"
 
 
 def _extend(runs: list[Run], field: int, place: int) -> None:
-    """Add a field to the last run if it follows it, else begin a run."""
+    """Add a field to the last run if it is adjacent, else start a run."""
     if runs and runs[-1][1] == field:
         first, _, start = runs[-1]
         runs[-1] = (first, field + 1, start)
@@ -202,6 +202,6 @@ def _extend(runs: list[Run], field: int, place: int) -> None:
 
 @functools.cache
 def key_fields(source: Source) -> tuple[int, ...]:
-    """Which fields of the record name the row."""
+    """The fields of the record that identify the row."""
     notes = compare_of(source.row_type)
     return tuple(index for index, name in enumerate(source.row_type.__struct_fields__) if notes[name].mode == "key")

@@ -1,8 +1,8 @@
-"""Finding out how lines are read, by trying.
+"""Learning from a source's parser how its lines are read.
 
-In a source that declares its numbers plain, lines that changed are parsed a few times with other numbers in them; where
-each of them turns up among the values is where the numbers of later lines belong, as long as the rest of the line
-stays the same. What does not turn out plainly is left to the source's parser.
+If a source declares its numbers plain, lines that changed are parsed a few times with other numbers. The positions at
+which those numbers appear among the values are the positions of the numbers of later lines, as long as the rest of the
+line stays the same. Lines without a clear result are left to the source's parser.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import re
 from collections.abc import Callable, Sequence
 
 from rollbook.tables.incremental.layout import State
-from rollbook.tables.incremental.template import PARTING, Places, Spans, Template
+from rollbook.tables.incremental.template import SEPARATORS, Places, Spans, Template
 
-__all__ = ["Read", "learnt"]
+__all__ = ["Read", "learn_templates"]
 
 NUMBER = re.compile(rb"\d+(\.\d+)?")
-MOST_SINGLE = 64  # numbers of a line that are tried one by one
+MOST_SINGLE = 64  # a line with more numbers is not tested number by number
 
 Read = Callable[[Sequence[bytes]], State | None]
-"""The values as they are when the lines read like that, or None where they then give something else."""
+"""The values for these lines, or None if the text then has another shape."""
 Number = Callable[[int], int]
 
 
-def learnt(texts: Sequence[bytes], read: Read) -> list[Template | None]:
-    """How each of these lines is read; None for those that are not read number by number.
+def learn_templates(texts: Sequence[bytes], read: Read) -> list[Template | None]:
+    """A template for each of these lines; None for lines that cannot be read number by number.
 
-    They are tried together, since a trial may have to parse all the text around them; where that fails, by halves.
+    Lines are tested together, because a test may have to parse the whole text; if that fails, by halves.
     """
     learning = _Learning(texts, read)
     groups = [[number for number, line in enumerate(learning.lines) if line.free]]
@@ -46,15 +46,15 @@ def learnt(texts: Sequence[bytes], read: Read) -> list[Template | None]:
 
 @dataclasses.dataclass
 class _Line:
-    """A line, its words, the numbers among them that may change, and how many words there are before it."""
+    """A line, its words, the numbers among them that may change, and the number of words in the lines before it."""
 
     text: bytes
     spans: Spans
     free: list[int]
     before: int
 
-    def reading(self, number: Number) -> bytes:
-        """The line with other numbers, decimals with a fraction."""
+    def with_numbers(self, number: Number) -> bytes:
+        """The line with other numbers; decimals get a fraction."""
         pieces, done = [], 0
         for index in self.free:
             first, last = self.spans[index]
@@ -69,14 +69,14 @@ class _Learning:
         self.lines: list[_Line] = []
         words = 0
         for text in texts:
-            spans = [found.span() for found in re.finditer(rb"\S+", text.translate(PARTING))]
+            spans = [found.span() for found in re.finditer(rb"\S+", text.translate(SEPARATORS))]
             free = [index for index, (a, b) in enumerate(spans) if NUMBER.fullmatch(text, a, b)]
             self.lines.append(_Line(text, spans, free, words))
             words += len(spans)
         self._texts, self._read, self._base = list(texts), read, read(texts)
 
     def templates(self, group: list[int]) -> dict[int, Template] | None:
-        """Templates for these lines, if they agree with the parser on small, large and no values."""
+        """Templates for these lines if they agree with the parser on small, large and missing values, else None."""
         places = self._places(group)
         if places is None:
             return None
@@ -85,14 +85,14 @@ class _Learning:
         shorter = list(self._texts)
         for number, line in lines.items():
             text = line.text[: line.spans[line.free[-1]][0]]
-            if found[number].fits(text):  # numbers that are passed over may become fewer
+            if found[number].fits(text):  # there may be fewer of the numbers that are ignored
                 shorter[number] = text
         numbers = [self._with(group, how) for how in (lambda _: 0, lambda _: 1, lambda i: 10**15 + i)]
         trials = [self._texts, *numbers, *([shorter] if shorter != self._texts else [])]
         return found if all(self._agrees(found, texts) for texts in trials) else None
 
     def without_names(self, number: int) -> dict[int, Template] | None:
-        """The same for one line some of whose numbers are part of a name, such as a device's: those stay."""
+        """The same for one line in which some numbers belong to a name, such as a device's, and stay fixed."""
         line = self.lines[number]
         numbers = line.free if len(line.free) <= MOST_SINGLE else []
         free = []
@@ -103,7 +103,7 @@ class _Learning:
         return self.templates([number]) if free else None
 
     def _places(self, group: list[int]) -> dict[int, Places] | None:
-        """Where the numbers of each line turn up among the values; None where they change anything else."""
+        """The positions of each line's numbers among the values; None if the numbers change anything else."""
         probe = self._with(group, lambda number: 7_000_003 + 11 * number)
         base, found = self._base, self._read(probe)
         if base is None or found is None or found.objects != base.objects:
@@ -111,7 +111,7 @@ class _Learning:
         whole: dict[int, tuple[int, int]] = {}
         decimal: dict[float, tuple[int, int]] = {}
         for number in group:
-            words = probe[number].translate(PARTING).split()
+            words = probe[number].translate(SEPARATORS).split()
             for index in self.lines[number].free:
                 decimal[float(words[index])] = number, index
                 if words[index].isdigit():
@@ -133,7 +133,7 @@ class _Learning:
     def _with(self, group: list[int], how: Number) -> list[bytes]:
         texts = list(self._texts)
         for number in group:
-            texts[number] = self.lines[number].reading(how)
+            texts[number] = self.lines[number].with_numbers(how)
         return texts
 
     def _agrees(self, templates: dict[int, Template], texts: Sequence[bytes]) -> bool:

@@ -1,9 +1,9 @@
 """Parsing only what changed.
 
 Between two beats only about one line in eight changes. Where a source declares that its numbers are plain, only the
-lines that changed are read, by templates learnt from the source's own parser; where its lines also stand for
-themselves, a line that a template cannot read is parsed without the others. What was learnt holds for every text of
-the same shape, whatever host it comes from.
+lines that changed are read, by templates learned from the source's own parser. Where each of its lines can also be
+parsed alone, a line that no template fits is parsed without the others. What was learned applies to every text of the
+same shape, whichever host it comes from.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ import msgspec
 from rollbook.errors import ParseError
 from rollbook.sources.base import Source
 from rollbook.tables.incremental.layout import Layout, NewShape, State, key_fields
-from rollbook.tables.incremental.learning import Read, learnt
+from rollbook.tables.incremental.learning import Read, learn_templates
 from rollbook.tables.incremental.template import Apply, Template, without_numbers
 
-__all__ = ["Lines", "records_of"]
+__all__ = ["Lines", "records_of", "without_rejected_lines"]
 
-TRIES = 2  # at learning how a line is read
-LEARNING = 16 << 20  # bytes of text that are parsed for it, of one shape
-MOST_STEADY = 64  # lines without which no other can be read
-MOST_KNOWN = 512  # shapes of text that are remembered
+TRIES = 2  # attempts to learn a template for a line
+LEARNING = 16 << 20  # bytes of text parsed to learn one shape
+MOST_STEADY = 64  # lines that every other line needs, such as headings
+MOST_SHAPES = 512  # learned shapes kept
+MOST_REJECTED = 64  # lines of one text; with more, the whole text is rejected
 
 Place = tuple[int, int]
 """Number of the page, number of the line."""
 
 
-class Known:
-    """What has been learnt about texts of one shape: templates by page and line, and what each line gives."""
+class LearnedShape:
+    """What was learned about texts of one shape: templates by page and line, and the rows or names of each line."""
 
     def __init__(self, lines: list[list[bytes]]) -> None:
         self.templates: list[list[Template | None]] = [[None] * len(page) for page in lines]
         self.tries = [[0] * len(page) for page in lines]
         self.alone: list[set[Any]] | None = None
-        self.parsed = 0  # bytes, to learn all this
+        self.parsed = 0  # bytes parsed to learn all this
 
 
-_known: dict[Any, Known] = {}
+_learned: dict[Any, LearnedShape] = {}
 
 
 class Lines:
-    """The lines of the text read last, and how each of them is read again when it has changed."""
+    """The lines of the latest text, and how each of them is read when it changes."""
 
     def __init__(self, source: Source, pages: dict[str, bytes], records: list[Any], layout: Layout) -> None:
         self._source, self._pages, self._layout = source, pages, layout
@@ -56,20 +57,20 @@ class Lines:
         self._steady = [index for index, line in enumerate(first) if prefixes and line.startswith(prefixes)]
         rest = tuple(tuple(map(without_numbers, page)) for page in self._lines)
         shape = (source.name, layout.shape(), tuple(pages), rest)
-        if shape not in _known:
-            if len(_known) >= MOST_KNOWN:
-                del _known[next(iter(_known))]
-            _known[shape] = Known(self._lines)
+        if shape not in _learned:
+            if len(_learned) >= MOST_SHAPES:
+                del _learned[next(iter(_learned))]
+            _learned[shape] = LearnedShape(self._lines)
             if source.lines is not None and layout.unique and len(pages) == 1 and len(self._steady) <= MOST_STEADY:
-                _known[shape].alone = self._add_up(records)
-        self._known = known = _known[shape]
-        self._templates, self._alone = known.templates, known.alone
-        # How each line is read if the one before was read so too: what a template leaves as it is comes from there.
+                _learned[shape].alone = self._add_up(records)
+        self._learned = learned = _learned[shape]
+        self._templates, self._alone = learned.templates, learned.alone
+        # The template that read each line last: it may be applied again without checking the values it does not set.
         self._again: list[list[Apply | None]] = [[None] * len(page) for page in self._lines]
         self.given_up = False
 
     def changed(self, pages: dict[str, bytes]) -> bool:
-        """Bring the layout up to date from the lines that changed; False where the whole must be parsed again."""
+        """Update the layout from the lines that changed; False if the whole text must be parsed again."""
         if list(pages) != list(self._pages):
             return False
         state, hard = self._layout.now, list[Place]()
@@ -88,18 +89,18 @@ class Lines:
                 if template is not None and template.fits(before[index]) and template.apply(lines[index], state):
                     again[index] = template.apply
                 elif without_numbers(lines[index]) != without_numbers(before[index]):
-                    return False  # a text of another shape
+                    return False  # the text has another shape
                 else:
                     hard.append((page, index))
         self._pages = pages
         return self._parsed(hard, state)
 
     def _parsed(self, hard: list[Place], state: State) -> bool:
-        """Have the source's parser read these lines, and learn from it; False if they do not fit the layout."""
+        """Have the source's parser read these lines and learn from it; False if they do not fit the layout."""
         if not hard:
             return True
         if self._alone is None and any(self._templates[page][index] for page, index in hard):
-            # A number that had to stay has changed: in a text that makes sense as a whole only, all may be different.
+            # A fixed number of a template has changed: without lines that can be parsed alone, anything may differ.
             self.given_up = True
             return False
         try:
@@ -107,19 +108,19 @@ class Lines:
                 return False
         except (ParseError, NewShape):
             return False
-        known, new = self._known, list[Place]()
+        learned, new = self._learned, list[Place]()
         for page, index in hard:
             self._again[page][index] = None
-            if known.tries[page][index] < TRIES:
-                known.tries[page][index] += 1
+            if learned.tries[page][index] < TRIES:
+                learned.tries[page][index] += 1
                 new.append((page, index))
-        found = learnt([self._lines[page][index] for page, index in new], self._trial(new)) if new else []
+        found = learn_templates([self._lines[page][index] for page, index in new], self._trial(new)) if new else []
         for (page, index), template in zip(new, found, strict=True):
             self._templates[page][index] = template
         return True
 
     def _parse(self, places: list[Place], state: State) -> bool:
-        """Parse these lines, with all the others if they do not stand for themselves."""
+        """Parse these lines; with all the others if lines cannot be parsed alone."""
         if self._alone is None:
             self._layout.replace(records_of(self._source, self._pages), state)
             return True
@@ -128,12 +129,12 @@ class Lines:
         return found == set().union(*(self._alone[index] for index in (*indices, *self._steady[:1])))
 
     def _trial(self, places: list[Place]) -> Read:
-        """How the values would be if those lines read otherwise; nobody knows any more when it has cost too much."""
+        """A function that gives the values for other content of those lines; None once learning has cost too much."""
         size = sum(map(len, self._pages.values())) if self._alone is None else 0
 
         def read(lines: Sequence[bytes]) -> State | None:
-            self._known.parsed += size or sum(map(len, lines))
-            if self._known.parsed > LEARNING:
+            self._learned.parsed += size or sum(map(len, lines))
+            if self._learned.parsed > LEARNING:
                 return None
             kept, pages, state = [list(page) for page in self._lines], self._pages, self._layout.now.copy()
             for (page, index), line in zip(places, lines, strict=True):
@@ -155,7 +156,7 @@ class Lines:
         return records_of(self._source, dict.fromkeys(self._pages, text))
 
     def _add_up(self, records: list[Any]) -> list[set[Any]] | None:
-        """Parse each line alone: which rows or names it gives. None if that is not the whole, or some come twice."""
+        """The rows or names of each line parsed alone; None if they do not add up to the whole text or overlap."""
         source = self._source
         try:
             common = self._some([])
@@ -170,14 +171,43 @@ class Lines:
 
 
 def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
-    """The rows of a table, or the one record; the text is decoded as readings do it.
+    """The rows of a table, or the one record; text is decoded as in readings.
 
-    Of rows with one key the last counts, as of file systems mounted over each other: two would make one series of two.
+    If several rows have the same key, the last one counts, as for file systems mounted over each other.
     """
     found = source.parse({path: data.decode("utf-8", "backslashreplace") for path, data in pages.items()})
-    if not source.table:
+    if not source.is_table:
         return [found]
     return list({_key(source, row): row for row in found}.values()) if key_fields(source) else found
+
+
+def without_rejected_lines(source: Source, pages: dict[str, bytes]) -> list[Any]:
+    """The records of the lines that the parser accepts, in a source whose lines can be parsed alone.
+
+    Raises `ParseError` if lines cannot be parsed alone, or if more of them are rejected than a damaged text has.
+    """
+    if source.lines is None or len(pages) != 1:
+        raise ParseError("its lines cannot be parsed alone")
+    ((path, data),) = pages.items()
+    lines, prefixes = data.split(b"\n"), tuple(prefix.encode() for prefix in source.lines)
+    steady = {index for index, line in enumerate(lines) if prefixes and line.startswith(prefixes)}
+
+    def parse(indices: set[int]) -> list[Any]:
+        return records_of(source, {path: b"\n".join([lines[index] for index in sorted(indices | steady)])})
+
+    groups, rejected = [[index for index in range(len(lines)) if index not in steady]], set[int]()
+    while groups:
+        group = groups.pop()
+        try:
+            parse(set(group))
+        except ParseError:
+            if len(group) > 1:
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+            else:
+                rejected.update(group)
+            if len(rejected) > MOST_REJECTED or not group:
+                raise
+    return parse({index for index in range(len(lines)) if index not in rejected})
 
 
 def _key(source: Source, record: Any) -> tuple[Any, ...]:
@@ -186,7 +216,7 @@ def _key(source: Source, record: Any) -> tuple[Any, ...]:
 
 
 def _touched(source: Source, records: list[Any]) -> set[Any]:
-    """What records speak of: the keys of rows, or the names in the dicts of the one record."""
+    """The keys of the rows, or the names in the dicts of the one record."""
     found: set[Any] = set()
     keys = key_fields(source)
     for record in records:
@@ -199,7 +229,7 @@ def _touched(source: Source, records: list[Any]) -> set[Any]:
 
 
 def _joined(source: Source, parses: list[list[Any]]) -> Any:
-    """Parses of parts put together: rows by key, or each field of the one record, its dicts filled up."""
+    """The results of parsing parts, merged: rows by key, or the fields of the one record with merged dicts."""
     keys = key_fields(source)
     if keys:
         return {_key(source, record): record for records in parses for record in records}

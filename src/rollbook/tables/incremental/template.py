@@ -1,6 +1,6 @@
-"""Reading a line by a pattern: what of it must stay as it is, and where each number that may change goes.
+"""Reading a line by a pattern: the parts that must not change, and the position of each number that may.
 
-Which numbers go where is found out by trying, see `learning`.
+`learning` finds the positions.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import msgspec
 
 from rollbook.tables.incremental.layout import State
 
-__all__ = ["PARTING", "Apply", "Places", "Spans", "Template", "without_numbers"]
+__all__ = ["SEPARATORS", "Apply", "Places", "Spans", "Template", "without_numbers"]
 
 ALONE = re.compile(rb"(?<!\S)\d+(\.\d+)?(?!\S)")
 NUMERIC = b"0123456789. \t"
-PARTING = bytes.maketrans(b"=/:", b"   ")
-"""What parts words besides blanks."""
-MANY = 8  # numbers at the end of a line that nobody looks at
-# What a number is read by where it becomes a whole number of 64 bits, a decimal, or nothing.
+SEPARATORS = bytes.maketrans(b"=/:", b"   ")
+"""Characters that separate words, besides blanks."""
+MANY = 8  # this many unused numbers at the end of a line are matched by one pattern
+# The pattern of a number that becomes a 64-bit integer, a decimal, or is not used.
 PATTERNS = {"q": rb"(\d{1,18}+)", "d": rb"(\d++(?:\.\d++)?+)", "": rb"\d++(?:\.\d++)?+"}
 
 Apply = Callable[[bytes, State], bool]
-"""Puts the numbers of a line where they belong; False, and nothing put, if the rest of it has changed."""
+"""Stores the numbers of a line at their positions; stores nothing and returns False if the rest of it has changed."""
 Match = Callable[[bytes], re.Match[bytes] | None]
 Spans = list[tuple[int, int]]
-"""Where each word of a line begins and ends."""
+"""Start and end of each word of a line."""
 Places = list[tuple[int, str, int]]
-"""The number of a word, `q` or `d`, and its place among the whole numbers or the decimals, of which it may have two."""
+"""Index of a word, `q` or `d`, and its position among the integers or the decimals; a word may have two positions."""
 
-# As int(), in a third of its time; raises `msgspec.DecodeError` for decimals and zeros before a number.
+# Takes a third of the time of int(); raises `msgspec.DecodeError` for decimals and leading zeros.
 _whole_number = msgspec.json.Decoder(int).decode
 _numbers = msgspec.json.Decoder(list[int | float]).decode
 
 
 class Template:
-    """How one line is read: of its words, the numbers that are `free` to change, and the places of those that count."""
+    """How one line is read: its words that are numbers and `free` to change, and the positions of those in use."""
 
     def __init__(self, line: bytes, spans: Spans, free: list[int], places: Places) -> None:
         kinds = {index: kind for index, kind, _ in reversed(places)}
@@ -50,7 +50,7 @@ class Template:
             first, last = spans[index]
             pattern += [_fixed(line[done:first]), PATTERNS[kinds.get(index, "")]]
             done = last
-        # `intr` goes on with a number for every interrupt: all of them are passed over together.
+        # `intr` has one number per interrupt: one pattern matches all of them.
         pattern += [_fixed(line[done : spans[free[-ignored]][0]]), rb"[ \d]*+"] if ignored else [_fixed(line[done:])]
         self._match = re.compile(b"".join(pattern)).fullmatch
         wholes = [(used.index(index), place) for index, kind, place in places if kind == "q"]
@@ -61,20 +61,20 @@ class Template:
         )
 
     def fits(self, line: bytes) -> bool:
-        """Whether the line is one that the template can read."""
+        """Whether the template can read the line."""
         return self._match(line) is not None
 
 
 def without_numbers(line: bytes) -> bytes:
-    """What is left of a line when its numbers are taken out: as long as it stays, the line speaks of the same."""
-    return b" ".join(ALONE.sub(b"#", line.translate(PARTING)).split()) + line.translate(None, NUMERIC)
+    """The line without its numbers; lines for which it is equal have the same meaning."""
+    return b" ".join(ALONE.sub(b"#", line.translate(SEPARATORS)).split()) + line.translate(None, NUMERIC)
 
 
 def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
-    """The line has this number and no other that may change, as most have."""
+    """For a line with only one number that may change, which is the common case."""
     begin, end = span
     before, after = line[:begin], line[end:]
-    before = before[: len(before.rstrip(b" \t")) + 1]  # one blank, where there are any
+    before = before[: len(before.rstrip(b" \t")) + 1]  # at most one blank
     first, last = len(before), -len(after) or None
 
     def apply(line: bytes, state: State) -> bool:
@@ -85,7 +85,7 @@ def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
             if number >= 0:
                 state.wholes[place] = number
                 return True
-        except (msgspec.DecodeError, OverflowError):  # zeros before a number, a fraction, more than 64 bits
+        except (msgspec.DecodeError, OverflowError):  # leading zeros, a fraction, more than 64 bits
             pass
         return False
 
@@ -93,7 +93,7 @@ def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
 
 
 def _several(match: Match, wholes: list[tuple[int, int]], decimals: list[tuple[int, int]]) -> Apply:
-    """Of groups of the match, the places of those that are whole numbers, and of decimals."""
+    """For several numbers: the positions of the groups of the match that are integers, and of decimals."""
     runs = []
     for _, run in itertools.groupby(wholes, key=lambda pair: pair[1] - pair[0]):
         (first, place), *others = run
@@ -118,5 +118,5 @@ def _several(match: Match, wholes: list[tuple[int, int]], decimals: list[tuple[i
 
 
 def _fixed(text: bytes) -> bytes:
-    """A pattern for what stands between numbers; there may be more blanks or less, where there are any."""
+    """A pattern for the text between numbers; the number of blanks in a row may vary."""
     return rb"[ \t]++".join(map(re.escape, re.split(rb"[ \t]+", text)))

@@ -17,12 +17,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import rollbook
 from rollbook.testing.lab import cover, syscalls
 
 __all__ = ["INSIDE", "Birth", "ip"]
 
 INSIDE = "/run/rollbook-lab"
 """Where a host sees its own directory of the lab."""
+SHARED = (sys.prefix, sys.base_prefix, str(Path(rollbook.__file__).parents[1]))
+"""This Python, its packages and Rollbook: hosts have them too, also where their own empty `/tmp` would hide them."""
 
 
 def ip(*commands: str) -> None:
@@ -96,19 +99,21 @@ class Birth:
         syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWNET)
         socket.sethostname(self.name)
         syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
-        # Opened before an empty /tmp may cover it, and in this mount namespace, as a bind mount wants it.
-        directory, python = os.open(self.directory, os.O_PATH), os.open(sys.prefix, os.O_PATH)
+        # Opened before an empty /tmp may cover them, and in this mount namespace, as a bind mount requires.
+        directory = os.open(self.directory, os.O_PATH)
+        shared = {path: os.open(path, os.O_PATH) for path in SHARED}
         for path, mode in cover.OWN.items():
             if Path(path).is_dir():
                 syscalls.mount("tmpfs", path, "tmpfs", data=f"mode={mode}")
         for path in (INSIDE, "/run/sshd", "/run/cgroup"):
             Path(path).mkdir()
         syscalls.mount(f"/proc/self/fd/{directory}", INSIDE, flags=syscalls.MS_BIND)
-        if not Path(sys.prefix).exists():  # programs that came from PyPI are the hosts' too
-            Path(sys.prefix).mkdir(parents=True)
-            syscalls.mount(f"/proc/self/fd/{python}", sys.prefix, flags=syscalls.MS_BIND)
         os.close(directory)
-        os.close(python)
+        for path, opened in shared.items():
+            if not Path(path).exists():
+                Path(path).mkdir(parents=True)
+                syscalls.mount(f"/proc/self/fd/{opened}", path, flags=syscalls.MS_BIND)
+            os.close(opened)
         _own_sys()
         syscalls.umount("/proc", syscalls.MNT_DETACH)
         syscalls.mount("proc", "/proc", "proc")

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook.errors import ParseError
+from rollbook.journal.gaps import FrameGaps, SamplingTime
 from rollbook.sources import catalogue
 from rollbook.sources.base import Pages, Source, compare_of
 from rollbook.tables.columns import block_of
-from rollbook.tables.incremental.sheet import Sheet
+from rollbook.tables.incremental.sample_parser import SampleParser
+from rollbook.tables.losses import Tally
 from rollbook.testing.journals import body_of
+from tests.tables.reference import parse_good_lines
 
 SAMPLED = [source for source in catalogue.load() if source.every]
 CASES = {
@@ -31,6 +34,11 @@ CASES = {
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
+def new_parser(source: Source) -> SampleParser:
+    """A parser for samples one second apart."""
+    return SampleParser(source, Tally(source.name, 1, FrameGaps(SamplingTime(0, 100, 1, connection_lost=False))))
+
+
 def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int, dict[str, Any]]]:
     """Rows by sample, each sample parsed in full; those that are refused or have no page give none."""
     found: list[tuple[int, dict[str, Any]]] = []
@@ -38,11 +46,11 @@ def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[
         if not pages:
             continue
         try:
-            parsed = source.parse(pages)
+            parsed = parse_good_lines(source, pages)
         except ParseError:
             continue
         keys = [name for name, how in compare_of(source.row_type).items() if how.mode == "key"]
-        rows = {tuple(getattr(r, key) for key in keys): r for r in parsed} if source.table else {(): parsed}
+        rows = {tuple(getattr(r, key) for key in keys): r for r in parsed} if source.is_table else {(): parsed}
         for record in rows.values():  # of equal keys the last
             row: dict[str, Any] = {}
             for name, value in msgspec.structs.asdict(record).items():
@@ -56,12 +64,12 @@ def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[
 
 
 def made(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int, dict[str, Any]]]:
-    """The same from a sheet; every fourth sample is told as unchanged where it is."""
-    sheet = Sheet(source)
+    """The same from a parser; every fourth sample is told as unchanged where it is."""
+    parser = new_parser(source)
     for ts, pages in enumerate(bodies):
         same = ts % 4 and ts > 0 and pages == bodies[ts - 1]
-        sheet.add(ts, ts, 1 + ts // 12, None if same else body_of(pages or {}))
-    block = block_of(source, "h", sheet.take(), None)
+        parser.add(ts, ts, 1 + ts // 12, None if same else body_of(pages or {}))
+    block = block_of(source, "h", parser.take(), None)
     if block is None:
         return []
     absent = {
@@ -139,23 +147,23 @@ def test_sheet_equals_parse(story: tuple[Source, list[dict[str, str] | None]]) -
 def test_lines_stand_for_themselves(source: Source) -> None:
     """A source that declares lines keeps its promise on every text of its cases."""
     for pages in CASES[source.name]:
-        sheet = Sheet(source)
-        sheet.add(0, 0, 1, body_of(pages))
-        assert sheet._lines is not None
-        assert sheet._lines._alone is not None
+        parser = new_parser(source)
+        parser.add(0, 0, 1, body_of(pages))
+        assert parser._lines is not None
+        assert parser._lines._alone is not None
 
 
 def test_only_what_changed_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few beats a changed counter costs no call of the parser at all."""
     source = catalogue.source("vmstat")
-    sheet, calls = Sheet(source), counting(monkeypatch)
+    parser, calls = new_parser(source), counting(monkeypatch)
     texts = [f"nr_free_pages {n}\npgfault {3 * n}\nnr_dirty 5\n" for n in range(50)]
     for ts, text in enumerate(texts):
         if ts == 10:
             calls.clear()
-        sheet.add(ts, ts, 1, body_of({"/proc/vmstat": text}))
+        parser.add(ts, ts, 1, body_of({"/proc/vmstat": text}))
     assert not calls
-    (layout,) = sheet.take()
+    (layout,) = parser.take()
     assert list(layout.wholes[1::3]) != list(layout.wholes[0::3])
     assert len(layout) == 50
 
@@ -173,7 +181,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_many_lines_are_learnt_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_lines_are_learned_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a trial parses the whole text, what a text with many lines costs does not grow with their square."""
     mounts = [
         f"device srv:/{name} mounted on /{name} with fstype nfs4 statvers=1.1\n\tper-op statistics\n"
@@ -191,7 +199,7 @@ def test_many_lines_are_learnt_together(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_learning_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text made so that nothing of it can be learnt is parsed a bounded number of times, and read all the same."""
+    """A text made to prevent learning is parsed a bounded number of times and still read."""
     monkeypatch.setattr("rollbook.tables.incremental.lines.LEARNING", 100_000)
     source, sizes = catalogue.source("stat_totals"), counting(monkeypatch)
     head = "ctxt {0}\nprocesses 1\nbtime 1\nprocs_running 1\nprocs_blocked 1\nintr 1\nsoftirq 1\n"

@@ -1,0 +1,1 @@
+"""SageMaker HyperPod and AWS Session Manager, spoken natively; needs the extra `aws`."""

@@ -1,0 +1,114 @@
+"""AWS calls, made in threads, with errors in Rollbook's terms: what happened, to what, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from typing import Any
+
+from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
+
+__all__ = ["Account", "AwsError", "explain"]
+
+CREDENTIALS = frozenset(
+    (
+        "AuthFailure",
+        "CredentialRetrievalError",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    )
+)
+CONNECTION = frozenset(
+    ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ProxyConnectionError")
+)
+DENIED = frozenset(("AccessDenied", "AccessDeniedException", "UnauthorizedOperation"))
+THROTTLED = frozenset(("Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded"))
+MISSING = frozenset(("ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey", "NotFoundException"))
+
+
+class AwsError(UsageError):
+    """An AWS call failed in a way that concerns the whole command: credentials, region, permissions, a name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """Where and as whom to call AWS: region, profile, and the endpoint of all services if it is not Amazon's own."""
+
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+
+    async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Call one operation; raises `AwsError` or a `TransportError` that says what to do."""
+        return await asyncio.to_thread(self._call, service, operation, parameters)
+
+    def client(self, service: str) -> Any:
+        """The client of one service, made once per account."""
+        with _lock:
+            known = _clients.get((self, service))
+            if known is None:
+                known = _clients[self, service] = self._make(service)
+            return known
+
+    def _call(self, service: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        client = self.client(service)
+        try:
+            answer: dict[str, Any] = getattr(client, operation)(**parameters)
+        except Exception as error:  # botocore's errors have no common root with those of its HTTP library
+            raise explain(error, operation) from error
+        return answer
+
+    def _make(self, service: str) -> Any:
+        try:
+            import boto3  # noqa: PLC0415 - takes a tenth of a second
+            from botocore.config import Config  # noqa: PLC0415
+        except ImportError as error:
+            raise AwsError("AWS needs more packages: pip install 'rollbook[aws]'") from error
+        try:
+            session = boto3.Session(profile_name=self.profile, region_name=self.region)
+            # Retries of starts are paced here; the SDK's own would hide the throttling.
+            retries = {"mode": "standard", "total_max_attempts": 1 if service == "ssm" else 4}
+            config = Config(connect_timeout=10, read_timeout=60, retries=retries, max_pool_connections=64)
+            return session.client(service, endpoint_url=self.endpoint_url, config=config)
+        except Exception as error:
+            raise explain(error, f"use {service}") from error
+
+
+_clients: dict[tuple[Account, str], Any] = {}
+_lock = threading.Lock()
+
+
+# The first row that matches the error's class or AWS's code: what to raise, and its message.
+MEANINGS: tuple[tuple[frozenset[str], type[AwsError | TransportError | NoHostReached], str], ...] = (
+    (CREDENTIALS, AwsError, "AWS does not accept the credentials ({code}): {text}; log in again or set --profile"),
+    (frozenset({"ProfileNotFound"}), AwsError, "{text}; set --profile to one of ~/.aws/config"),
+    (frozenset({"NoRegionError"}), AwsError, "no AWS region is set; use --region or AWS_REGION"),
+    (CONNECTION, NoHostReached, "cannot reach AWS to {operation}: {text}; check --region and the network"),
+    (frozenset({"ReadTimeoutError"}), TimedOut, "AWS did not answer {operation} in time"),
+    (THROTTLED, Busy, "AWS throttles {operation}: {text}"),
+    (DENIED, AwsError, "not allowed to call {operation}: {text}"),
+    (MISSING, AwsError, "{operation}: {text}; check the name and --region"),
+    (frozenset({"TargetNotConnected"}), Unreachable, "Session Manager has no connection to the node: {text}"),
+    (frozenset({"InvalidDocument"}), Refused, "the document cannot be used: {text}"),
+)
+
+
+def explain(error: Exception, operation: str) -> AwsError | TransportError | NoHostReached:
+    """The error of an AWS call in terms of what the user can do."""
+    answer = getattr(error, "response", None)
+    details = answer.get("Error", {}) if isinstance(answer, dict) else {}
+    code = str(details.get("Code") or type(error).__name__)
+    text = str(details.get("Message") or error)
+    if code == "ValidationException" and "not found" in text.lower():
+        code = "ResourceNotFound"
+    for codes, kind, meaning in MEANINGS:
+        if code in codes:
+            return kind(meaning.format(code=code, text=text, operation=operation))
+    return AwsError(f"{operation} failed ({code}): {text}")

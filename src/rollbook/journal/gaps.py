@@ -1,0 +1,109 @@
+"""Times without samples of a host, and why: from the times of its frames and the events of its connections."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from rollbook.journal.survey import HostJournal, Survey
+from rollbook.protocol.beats import LONGEST_STEP, shell_step
+from rollbook.records.record import Gap, LossKind
+
+__all__ = ["LATE", "FrameGap", "FrameGaps", "SamplingTime", "frame_gaps", "host_gaps", "interval_of", "sampling_time"]
+
+LATE = 1.5  # intervals between two frames from which on a beat counts as missed
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingTime:
+    """When samples of a host were due: from when until when, on the collector's clock, and at which interval.
+
+    `connection_lost` says that the host was not connected at the end.
+    """
+
+    first_ns: int
+    last_ns: int
+    interval_ns: int
+    connection_lost: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameGap:
+    """Two adjacent frames of a host between which beats are missing, or a frame and the start or end of sampling."""
+
+    start_ns: int
+    end_ns: int
+    kind: LossKind
+
+    @property
+    def length_ns(self) -> int:
+        """The time between both ends."""
+        return self.end_ns - self.start_ns
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameGaps:
+    """The gaps of a host's frames: before the first frame, between frames in order of time, and after the last."""
+
+    due: SamplingTime
+    before: FrameGap | None = None
+    between: list[FrameGap] = dataclasses.field(default_factory=list)
+    after: FrameGap | None = None
+
+
+def interval_of(survey: Survey, host: HostJournal) -> int:
+    """The nanoseconds between two samples of this host."""
+    is_shell = any(hello.get("kind") == "sh" for hello in host.hellos)
+    return round(shell_step(survey.interval_ns / 1e9) * 1e9) if is_shell else survey.interval_ns
+
+
+def sampling_time(survey: Survey, host: HostJournal) -> SamplingTime:
+    """When samples of a host with at least one sample were due."""
+    times = host.times()
+    first = max(survey.ready_ns, times[0] if survey.sampled_from is None else survey.sampled_from)
+    lost = any(loss["at_ns"] > times[-1] for loss in host.losses)
+    last = survey.ended_ns if lost else survey.sampled_until
+    return SamplingTime(min(first, times[0]), max(last, times[-1]), interval_of(survey, host), lost)
+
+
+def frame_gaps(host: HostJournal, due: SamplingTime) -> FrameGaps:
+    """The gaps between the frames of a host in which at least one beat is missing."""
+    times = host.times()
+    longest = round(LATE * due.interval_ns)
+    between = [
+        FrameGap(times[index - 1], times[index], "lost" if index in host.restarts else "missed")
+        for index in range(1, len(times))
+        if times[index] - times[index - 1] > longest
+    ]
+    before = FrameGap(due.first_ns, times[0], "missed")
+    after = FrameGap(times[-1], due.last_ns, "lost" if host.missing_at_end else "missed")
+    return FrameGaps(
+        due, before if before.length_ns > longest else None, between, after if after.length_ns > longest else None
+    )
+
+
+def host_gaps(survey: Survey, host: HostJournal) -> Iterator[Gap]:
+    """The gaps of a host that are long enough to be reported one by one."""
+    times, due = host.times(), sampling_time(survey, host)
+    longest = LONGEST_STEP * due.interval_ns
+    connections = set(host.connections)
+    for index in range(1, len(times)):
+        # One or two late beats are normal, but not where the connection was lost.
+        if times[index] - times[index - 1] <= (LATE * due.interval_ns if index in connections else longest):
+            continue
+        why = "no samples: the host was stopped or overloaded"
+        if index in connections:
+            boots = {host.boot_at(index - 1), host.boot_at(index)} - {""}
+            why = "rebooted" if len(boots) > 1 else "connection lost"
+        elif index in host.thinned:
+            why = "thinned out: the connection was too slow"
+        elif index in host.restarts:
+            why = "frames lost"
+        elif any(times[index - 1] <= at and at - by <= times[index] for at, by in host.timeline.suspends):
+            why = "the host was suspended"
+        yield Gap(times[index - 1], times[index], why)
+    if times[0] - due.first_ns > longest:
+        yield Gap(due.first_ns, times[0], "not connected yet")
+    if due.last_ns - times[-1] > longest:
+        reasons = [str(loss.get("reason", "")) for loss in host.losses if loss["at_ns"] > times[-1]]
+        yield Gap(times[-1], due.last_ns, f"connection lost: {reasons[0]}" if reasons else "no more samples")

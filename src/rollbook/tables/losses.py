@@ -1,0 +1,124 @@
+"""Counts, per host and source, the samples that were due, stored and lost while tables are made."""
+
+from __future__ import annotations
+
+import bisect
+
+from rollbook.journal.gaps import LATE, FrameGap, FrameGaps
+from rollbook.records.record import Gap, Loss, LossKind, SourceLoss
+
+__all__ = ["Tally"]
+
+MOST_GAPS = 20  # kept of a source; the counts include the others
+NEVER, ALWAYS = -1, 1 << 62
+
+
+class Tally:
+    """The samples of one source of one host, due every `beats` beats, added in order of time.
+
+    Adding one is on the critical path: for a sample that is stored completely before the `deadline`, incrementing
+    `stored` and calling `on_time` is the same as `add`.
+    """
+
+    def __init__(self, source: str, beats: int, frames: FrameGaps) -> None:
+        self._source, self._frames = source, frames
+        self._step = beats * frames.due.interval_ns or ALWAYS
+        self._longest = round(LATE * self._step)
+        self._starts = [gap.start_ns for gap in frames.between]
+        self._ends = [gap.end_ns for gap in frames.between]
+        self.stored, self.rows = 0, 0
+        self.latest, self.deadline = NEVER, ALWAYS
+        self._losses: dict[LossKind, list[int]] = {}  # samples, first, last, partly
+        self._gaps: list[Gap] = []
+        self._open: dict[str, None] = {}  # kinds of loss since the last sample that was stored
+        self._open_since = NEVER
+
+    def __bool__(self) -> bool:
+        return self.latest != NEVER
+
+    def on_time(self, ts: int) -> None:
+        """Set the deadline of the next sample after one that was stored completely at `ts`."""
+        self.latest, self.deadline = ts, ts + self._longest
+
+    def add(self, ts: int, kind: LossKind | None, *, stored: bool) -> None:
+        """Add a sample: stored, lost for a reason, or stored without some of its rows for a reason."""
+        if self.latest != NEVER and ts - self.latest > self._longest:
+            self._skip(self.latest, ts)
+        if kind is not None:
+            self._lose(kind, ts, ts, 1, partly=stored)
+        if stored:
+            self.stored += 1
+            if self._open:
+                self._close(ts)
+        elif kind is not None:
+            if not self._open:
+                self._open_since = ts if self.latest == NEVER else self.latest
+            self._open[kind] = None
+        self.on_time(ts)
+        if self._open:
+            self.deadline = NEVER  # so that the next stored sample closes the gap
+
+    def incomplete(self, kind: LossKind, first_ns: int, last_ns: int, samples: int) -> None:
+        """Count samples that were added as stored, but lack some of their values."""
+        self._lose(kind, first_ns, last_ns, samples, partly=True)
+
+    def result(self) -> SourceLoss | None:
+        """The counts after the last sample, with the beats due before the host's first frame and after its last."""
+        if self.latest == NEVER:
+            return None
+        before, after, due = self._frames.before, self._frames.after, self._frames.due
+        if before is not None:
+            self._miss(before, before.length_ns // self._step)
+        # A source that the host no longer had at its last frame is not due after it.
+        if after is not None and after.start_ns - self.latest <= self._longest:
+            whole = after.length_ns // self._step
+            self._miss(after, whole if due.connection_lost else round(after.length_ns / self._step) - 1)
+        if self._open:
+            self._close(due.last_ns)
+        lost = sum(samples - partly for samples, _, _, partly in self._losses.values())
+        return SourceLoss(
+            source=self._source,
+            due=self.stored + lost,
+            stored=self.stored,
+            rows=self.rows,
+            losses=[
+                Loss(kind, samples, first, last, partly)
+                for kind, (samples, first, last, partly) in self._losses.items()
+            ],
+            gaps=sorted(self._gaps, key=lambda gap: gap.start_ns),
+        )
+
+    def _skip(self, before: int, ts: int) -> None:
+        """Count the samples that are missing between two, by the frames that are missing between them."""
+        missing = round((ts - before) / self._step) - 1
+        between = self._frames.between
+        gaps = between[bisect.bisect_left(self._starts, before) : bisect.bisect_right(self._ends, ts)]
+        without_frames = sum(gap.length_ns - self._frames.due.interval_ns for gap in gaps)
+        skipped = max(0, round((ts - before - without_frames) / self._step) - 1)
+        if skipped:
+            self._lose("skipped", before, ts, skipped)
+            self._open["skipped"] = None
+        if missing > skipped:
+            kind: LossKind = "lost" if any(gap.kind == "lost" for gap in gaps) else "missed"
+            self._lose(kind, before, ts, missing - skipped)
+            if kind == "lost":
+                self._open[kind] = None
+        if self._open and self._open_since == NEVER:
+            self._open_since = before
+
+    def _miss(self, gap: FrameGap, samples: int) -> None:
+        if samples > 0:
+            self._lose(gap.kind, gap.start_ns, gap.end_ns, samples)
+
+    def _lose(self, kind: LossKind, first_ns: int, last_ns: int, samples: int, *, partly: bool = False) -> None:
+        count = self._losses.setdefault(kind, [0, first_ns, last_ns, 0])
+        count[0] += samples
+        count[1], count[2] = min(count[1], first_ns), max(count[2], last_ns)
+        count[3] += samples if partly else 0
+
+    def _close(self, ts: int) -> None:
+        gap = Gap(self._open_since, ts, ", ".join(self._open))
+        self._gaps.append(gap)
+        if len(self._gaps) > MOST_GAPS:
+            self._gaps.remove(min(self._gaps, key=lambda one: one.end_ns - one.start_ns))
+        self._open, self._open_since = {}, NEVER

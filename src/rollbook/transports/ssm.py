@@ -1,0 +1,170 @@
+"""The agent through AWS Session Manager: SageMaker HyperPod nodes and plain instances, without ssh or a plug-in.
+
+The agent runs under `AWS-StartInteractiveCommand`, the document whose command can be sent input. Its terminal is set to
+raw mode, and frames travel as lines with checksums, so banners and lost bytes are detected. Where `sudo` needs no
+password the agent runs as root, because most of what support asks for is readable by root only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shlex
+import weakref
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+
+from rollbook import agent
+from rollbook.aws.api import Account
+from rollbook.aws.clusters import Cluster, ClusterNode, discover, with_hostnames
+from rollbook.aws.rate import StartRate
+from rollbook.aws.session import Session
+from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
+from rollbook.hosts import Host
+from rollbook.transports.base import Channel, last_line
+from rollbook.transports.options import Option, Python
+from rollbook.transports.pipe import Ending
+
+__all__ = ["Ssm"]
+
+DOCUMENT = "AWS-StartInteractiveCommand"
+
+
+def _positive(rate: float) -> None:
+    if not rate > 0:
+        raise ValueError("it must be positive")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ssm:
+    """Start a Session Manager session for every node and run the agent in it."""
+
+    cluster: Annotated[
+        str | None, Option("SageMaker HyperPod cluster; without -w, all of its nodes.", metavar="NAME-or-ARN")
+    ] = None
+    instance_groups: Annotated[
+        tuple[str, ...],
+        Option("Only nodes of this instance group; repeatable.", metavar="NAME", flag="--instance-group"),
+    ] = ()
+    region: Annotated[str | None, Option("AWS region.", metavar="REGION")] = None
+    profile: Annotated[str | None, Option("Profile of ~/.aws/config.", metavar="NAME")] = None
+    endpoint_url: Annotated[str | None, Option("Endpoint of the AWS services.", metavar="URL")] = None
+    start_rate: Annotated[
+        float, Option("Sessions started per second; AWS allows 3 by default.", metavar="N", check=_positive)
+    ] = 3.0
+    document: Annotated[
+        str, Option("Session document that runs a command and takes input.", metavar="NAME", flag="--ssm-document")
+    ] = DOCUMENT
+    python: Python = None
+    name = "ssm"
+
+    def hosts(self) -> list[str]:
+        """The nodes of the cluster, by instance id, those that are not running included."""
+        if self.cluster is None:
+            raise UsageError("name the nodes with -w, or their cluster with --cluster")
+        found = asyncio.run(discover(self.account, self.cluster, groups=self.instance_groups))
+        if not found.nodes:
+            raise UsageError(f"cluster {found.name} has no nodes")
+        return [node.name for node in found.nodes]
+
+    async def open(self, host: Host) -> Channel:
+        """Start a session on the node; waits for the start rate."""
+        target = await self._target(host.name)
+        command = agent.remote_command(self.python, carrier="text")
+        as_root = f"if [ $(id -u) != 0 ] && sudo -n true; then exec sudo -n sh -c {shlex.quote(command)}; fi"
+        parameters = {"command": [f"stty raw -echo; {as_root}; {command}"]}
+        session = Session(self.account, target, self.document, parameters, rate=_State.of(self).rate)
+        await session.__aenter__()
+        return _SessionChannel(session)
+
+    def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
+        """The reason that the session or the node gave."""
+        del host
+        output = last_line(heard.decode("utf-8", "replace"))
+        return AgentFailed(f"the agent did not start: {ending.stderr or output or 'no output'}")
+
+    @property
+    def account(self) -> Account:
+        """Where and as whom AWS is called."""
+        return Account(self.region, self.profile, self.endpoint_url)
+
+    async def _target(self, name: str) -> str:
+        """The target of a session; raises `TransportError` for a node that cannot have one."""
+        if self.cluster is None:
+            return name
+        state = _State.of(self)
+        node = await state.node(self, name)
+        if node is None:
+            raise Unreachable(f"cluster {self.cluster} has no node called {name}")
+        if not node.is_reachable:
+            message = f": {node.message}" if node.message else ""
+            raise Unreachable(f"the node is {node.status or 'without an instance'}{message}")
+        if self.instance_groups and node.group.lower() not in {group.lower() for group in self.instance_groups}:
+            raise Refused(f"the node belongs to instance group {node.group}")
+        return node.target
+
+
+class _State:
+    """What the sessions of one event loop share: the start rate, and the list of nodes, which is fetched once."""
+
+    def __init__(self, transport: Ssm) -> None:
+        self.rate = StartRate(transport.start_rate)
+        self._turn = asyncio.Lock()
+        self._cluster: Cluster | None = None
+        self._named = False
+
+    @classmethod
+    def of(cls, transport: Ssm) -> _State:
+        """The state of a transport in the running event loop."""
+        states = _STATES.setdefault(asyncio.get_running_loop(), {})
+        return states.setdefault(transport, cls(transport))
+
+    async def node(self, transport: Ssm, name: str) -> ClusterNode | None:
+        """The node of any of its names; host names that the list lacks are fetched once, if a name is unknown."""
+        assert transport.cluster is not None
+        async with self._turn:
+            if self._cluster is None:
+                self._cluster = await discover(transport.account, transport.cluster)
+            found = _find(self._cluster.nodes, name)
+            if found is None and not self._named:
+                self._named = True
+                nodes = await with_hostnames(transport.account, transport.cluster, self._cluster.nodes)
+                self._cluster = msgspec.structs.replace(self._cluster, nodes=tuple(nodes))
+                found = _find(self._cluster.nodes, name)
+            return found
+
+
+_STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Ssm, _State]] = weakref.WeakKeyDictionary()
+
+
+def _find(nodes: Iterable[ClusterNode], name: str) -> ClusterNode | None:
+    return next((node for node in nodes if name in node.names), None)
+
+
+class _SessionChannel:
+    """A session as the channel to an agent."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def read(self) -> bytes:
+        """The next bytes; empty when the session has ended."""
+        return await self._session.read()
+
+    async def write(self, data: bytes) -> None:
+        """Send orders."""
+        await self._session.write(data)
+
+    async def close(self, grace: float = 0.0) -> Ending:
+        """Give the agent `grace` seconds to exit, then end the session on the node and at the service."""
+        if grace:
+            try:
+                async with asyncio.timeout(grace):
+                    while await self._session.read():
+                        pass
+            except TimeoutError:
+                pass
+        await self._session.close()
+        return Ending(self._session.exit_code or 0, self._session.error)

@@ -1,0 +1,83 @@
+"""Discovery of HyperPod nodes through botocore's own clients."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rollbook.aws.api import Account, AwsError
+from rollbook.aws.clusters import Cluster, discover
+from rollbook.errors import NoHostReached, UsageError
+from tests.support.fake_aws import FakeAws, Faults, Node, fake_aws
+
+NODES = [
+    Node("i-0000000000000001a", "controller", dns="ip-10-1-0-7.ec2.internal"),
+    *(Node(f"i-00000000000000b{number:02}", "worker") for number in range(20)),
+    Node("i-0000000000000001c", "worker", status="Pending"),
+]
+
+
+def found(service: FakeAws, cluster: str = "research", **options: list[str]) -> Cluster:
+    """The cluster as discovered."""
+    return asyncio.run(discover(Account(endpoint_url=service.endpoint), cluster, **options))
+
+
+def test_all_nodes() -> None:
+    """All pages are read; a node that is not up is listed with its status and not reachable."""
+    with fake_aws(NODES, Faults(page=7)) as service:
+        for name in ("research", service.arn):
+            cluster = found(service, name)
+            assert [node.instance_id for node in cluster.nodes] == [node.instance for node in NODES]
+            assert (cluster.orchestrator, cluster.id, cluster.status) == ("eks", "abcdef123456", "InService")
+        assert [node.status for node in cluster.nodes if not node.is_reachable] == ["Pending"]
+        assert cluster.nodes[0].target == "sagemaker-cluster:abcdef123456_controller-i-0000000000000001a"
+        assert service.described == 0
+
+
+def test_selected_nodes() -> None:
+    """By group, and by instance id, EKS name or Slurm name; nodes are described only if a name is still unknown."""
+    with fake_aws(NODES) as service:
+        assert len(found(service, groups=["WORKER"]).nodes) == 21
+        names = ["hyperpod-i-00000000000000b03", "ip-10-1-0-7", "i-00000000000000b01"]
+        chosen = found(service, nodes=names)
+        assert [node.instance_id[-3:] for node in chosen.nodes] == ["b03", "01a", "b01"]
+        assert service.described == 0
+        with pytest.raises(UsageError, match="no node called ip-10-9-9-9"):
+            found(service, nodes=["ip-10-9-9-9"])
+        assert service.described == 21
+        with pytest.raises(UsageError, match="there are: controller, worker"):
+            found(service, groups=["login"])
+
+
+def test_orchestrators() -> None:
+    """Without one, the cluster is neither EKS nor Slurm."""
+    with fake_aws(NODES) as service:
+        service.orchestrator = {"Slurm": {"SlurmConfigStrategy": "Managed"}}
+        assert found(service).orchestrator == "slurm"
+        service.orchestrator = None
+        assert found(service).orchestrator == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("faults", "cluster", "error", "text", "code"),
+    [
+        (Faults(page=3, repeated_token=True), "research", AwsError, "repeats a page token", 2),
+        (Faults(), "other", AwsError, "check the name and --region", 2),
+        (Faults(errors={"ListClusterNodes": ("AccessDeniedException", "no")}), "research", AwsError, "not allowed", 2),
+        (Faults(errors={"DescribeCluster": ("ExpiredTokenException", "x")}), "research", AwsError, "log in again", 2),
+    ],
+)
+def test_failures(faults: Faults, cluster: str, error: type[UsageError], text: str, code: int) -> None:
+    """An API failure is an error with its cause, never an empty list."""
+    with fake_aws(NODES, faults) as service:
+        with pytest.raises(error, match=text) as raised:
+            found(service, cluster)
+        assert raised.value.exit_code == code
+
+
+def test_no_endpoint() -> None:
+    """A service that cannot be reached means that no host was."""
+    with fake_aws(NODES), pytest.raises(NoHostReached) as raised:
+        asyncio.run(discover(Account("us-west-2", endpoint_url="http://127.0.0.1:1"), "research"))
+    assert raised.value.exit_code == 4

@@ -1,0 +1,167 @@
+"""Sessions against the fake service, with real commands: data is complete, or the session says that it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+
+from rollbook.aws.api import Account, AwsError
+from rollbook.aws.rate import StartRate
+from rollbook.aws.session import Session
+from rollbook.errors import NoHostReached, Refused, Unreachable
+from rollbook.testing.lab.processes import process
+from tests.support.fake_aws import INTERACTIVE, NON_INTERACTIVE, FakeAws, Faults, Node, fake_aws
+from tests.support.waits import until
+
+NODE = Node("i-0123456789abcdef0")
+TARGET = "sagemaker-cluster:abcdef123456_worker-i-0123456789abcdef0"
+
+
+async def run(
+    service: FakeAws, command: str, document: str = NON_INTERACTIVE, typed: bytes = b""
+) -> tuple[bytes, Session]:
+    """What a command printed, and its session."""
+    account = Account(endpoint_url=service.endpoint)
+    parameters = {"command": [command]}
+    if document == NON_INTERACTIVE:
+        parameters["separateOutputStream"] = ["true"]
+    async with Session(account, TARGET, document, parameters, rate=StartRate(50)) as session:
+        if typed:
+            await session.write(typed)
+        output = b""
+        async with asyncio.timeout(60):
+            while data := await session.read():
+                output += data
+    return output, session
+
+
+def test_a_command() -> None:
+    """Output, standard error and exit status come back separately; the session is closed at the service."""
+    with fake_aws([NODE]) as service:
+        output, session = asyncio.run(run(service, "sh -c 'echo out; echo err >&2; exit 7'"))
+        assert (output, session.stderr, session.exit_code, session.error) == (b"out\n", b"err\n", 7, "")
+        assert not service.sessions
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(loss=0.1, close_seconds=60),
+        Faults(duplication=0.3),
+        Faults(reordering=0.3),
+        Faults(loss=0.05, duplication=0.05, reordering=0.05, close_seconds=60),
+        Faults(dropped_sockets=2, drop_after=15),
+        Faults(late_exit=0.5),
+        Faults(encrypted=True),
+        Faults(encrypted=True, loss=0.05, dropped_sockets=1, close_seconds=60),
+    ],
+    ids=["loss", "duplication", "reordering", "all of these", "dropped sockets", "late exit", "KMS", "KMS and loss"],
+)
+def test_faults_change_nothing(faults: Faults) -> None:
+    """Lost, repeated, reordered and late messages and dropped sockets do not change what arrives."""
+    with fake_aws([NODE], faults) as service:
+        output, session = asyncio.run(run(service, "seq 1 20000"))
+        expected = b"".join(b"%d\n" % number for number in range(1, 20001))
+        assert hashlib.sha256(output).hexdigest() == hashlib.sha256(expected).hexdigest()
+        assert (session.exit_code, session.error) == (0, "")
+        assert not service.sessions
+
+
+def test_a_session_that_cannot_be_resumed() -> None:
+    """The data is short, and the session says so."""
+    with fake_aws([NODE], Faults(dropped_sockets=1, drop_after=5, empty_resume=True)) as service:
+        output, session = asyncio.run(run(service, "seq 1 20000"))
+        assert session.exit_code is None
+        assert "cannot be resumed" in session.error
+        assert len(output) < 100_000
+
+
+def test_a_node_that_closes_too_early() -> None:
+    """The real agent drops output that is not acknowledged in time: then there is no exit status, and a reason."""
+    with fake_aws([NODE], Faults(loss=0.3, close_seconds=0.1)) as service:
+        output, session = asyncio.run(run(service, "seq 1 20000"))
+        assert len(output) < 100_000
+        assert (session.exit_code, session.error) == (
+            None,
+            "the session ended before the command's exit status arrived",
+        )
+
+
+def test_throttled_starts() -> None:
+    """Throttling slows the rate down and is not an error."""
+    with fake_aws([NODE], Faults(throttled_starts=3)) as service:
+        output, session = asyncio.run(run(service, "echo x"))
+        assert (output, session.exit_code, service.starts) == (b"x\n", 0, 1)
+
+
+def test_an_interactive_command() -> None:
+    """Input reaches the command through its terminal."""
+    with fake_aws([NODE]) as service:
+        output, _ = asyncio.run(run(service, "stty raw -echo; head -c 4", INTERACTIVE, b"ping"))
+        assert output.endswith(b"ping")
+
+
+@pytest.mark.parametrize(
+    ("faults", "target", "error", "text"),
+    [
+        (Faults(refused_documents=(NON_INTERACTIVE,)), TARGET, Refused, "not available"),
+        (Faults(), "i-00000000000000000", Unreachable, "no connection to the node"),
+        (Faults(errors={"StartSession": ("AccessDeniedException", "no")}), TARGET, AwsError, "not allowed to call"),
+        (Faults(errors={"StartSession": ("ExpiredTokenException", "old")}), TARGET, AwsError, "log in again"),
+    ],
+)
+def test_starts_that_fail(faults: Faults, target: str, error: type[Exception], text: str) -> None:
+    """Each has a reason that says what to do, and leaves no session."""
+
+    async def start(service: FakeAws) -> None:
+        account = Account(endpoint_url=service.endpoint)
+        async with Session(account, target, NON_INTERACTIVE, {"command": ["true"]}, rate=StartRate(50)):
+            pass
+
+    with fake_aws([NODE], faults) as service:
+        with pytest.raises(error, match=text):
+            asyncio.run(start(service))
+        assert not service.sessions
+
+
+def test_a_blocked_socket() -> None:
+    """A WebSocket that cannot be opened is named, and the session is terminated."""
+
+    async def start(service: FakeAws) -> None:
+        service.socket_port = 1
+        account = Account(endpoint_url=service.endpoint)
+        async with Session(account, TARGET, NON_INTERACTIVE, {"command": ["true"]}, rate=StartRate(50)):
+            pass
+
+    with fake_aws([NODE]) as service:
+        with pytest.raises(Unreachable, match="WebSocket"):
+            asyncio.run(start(service))
+        assert not service.sessions
+
+
+def test_no_service() -> None:
+    """An endpoint that does not answer ends the command, not one host."""
+
+    async def start() -> None:
+        async with Session(Account("us-west-2", endpoint_url="http://127.0.0.1:1"), TARGET):
+            pass
+
+    with fake_aws([NODE]), pytest.raises(NoHostReached, match="cannot reach AWS"):
+        asyncio.run(start())
+
+
+def test_closing_ends_the_command() -> None:
+    """Leaving the block ends the command on the node and the session at the service."""
+
+    async def start(service: FakeAws) -> bytes:
+        account = Account(endpoint_url=service.endpoint)
+        parameters = {"command": ["sh -c 'echo $$; exec sleep 300'"], "separateOutputStream": ["true"]}
+        async with Session(account, TARGET, NON_INTERACTIVE, parameters, rate=StartRate(50)) as session:
+            return await session.read()
+
+    with fake_aws([NODE]) as service:
+        pid = int(asyncio.run(start(service)))
+        assert not service.sessions
+        until(lambda: (found := process(pid)) is None or found.state == "Z")

@@ -1,0 +1,215 @@
+"""Isolation between hosts: one that sends without end is disconnected with a reason, and delays no other."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollbook.agent.wire import binary
+from rollbook.collect.budget import MIB, Budget, Meter
+from rollbook.collect.recorder import Recorder
+from rollbook.collect.session import Session
+from rollbook.errors import AgentFailed, ProtocolError
+from rollbook.hosts import Host
+from rollbook.journal.reader import Reader
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.samples import FLUSH_END, Unpacker, inflated_size
+from rollbook.protocol.varint import put_varint
+from rollbook.sources import catalogue
+from rollbook.testing import Fake, FakeHost, linux
+from rollbook.transports.base import Ending
+
+PLAN = Plan.of([catalogue.source(name) for name in ("identity", "uptime", "meminfo", "loadavg")])
+EVERYTHING = Plan.of(catalogue.load())
+ABOUT = {"type": "record", "stamp": "", "argv": [], "args": {}}
+HELLO = binary(b"H", 0, 1, 1, b"agent=1\nkind=python\npython=3.11\nhostname=x\n")
+UNLIMITED = Budget(*[1e15] * 8)
+READING = Frame("R", 0, 1, 1, b"")
+
+
+def entry(source: int, flags: int, data: bytes) -> bytes:
+    """One source of a sample frame."""
+    head = bytearray()
+    for value in (source, flags, 0, 0, len(data)):
+        put_varint(head, value)
+    return bytes(head) + data
+
+
+def bomb(size: int) -> bytes:
+    """Zeros as the data of a sample."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return (stream.compress(bytes(size)) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
+
+
+class Flood(Fake):
+    """A transport on which one host always has more data; `reads` counts how often it was read."""
+
+    def __init__(self, frames: Iterator[bytes], reads: int) -> None:
+        super().__init__({"fine": FakeHost(pages=linux("fine"))})
+        self.frames, self.most, self.reads = frames, reads, 0
+
+    async def open(self, host: Host) -> FloodChannel:  # type: ignore[override]
+        """A channel to the flood or to the scripted host."""
+        return FloodChannel(self) if host.name == "flood" else await super().open(host)  # type: ignore[return-value]
+
+
+class FloodChannel:
+    """Answers every read at once, until the test would take too long."""
+
+    def __init__(self, flood: Flood) -> None:
+        self._flood = flood
+        self._greeted = self._closed = False
+
+    async def read(self) -> bytes:
+        """The next chunk."""
+        if not self._greeted:
+            self._greeted = True
+            return HELLO
+        self._flood.reads += 1
+        return b"" if self._closed or self._flood.reads > self._flood.most else next(self._flood.frames)
+
+    async def write(self, data: bytes) -> None:
+        """Ignore orders."""
+
+    async def close(self, grace: float = 0.0) -> Ending:
+        """End at once."""
+        del grace
+        self._closed = True
+        return Ending(0, "")
+
+
+def numbered(kind: bytes, payload: bytes, count: int) -> Iterator[bytes]:
+    """Chunks of that many valid frames each."""
+    seq = itertools.count(1)
+    while True:
+        yield b"".join(binary(kind, next(seq), 1, 1, payload) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        (numbered(b"B", b"", 2000), "frames per second"),
+        (numbered(b"B", bytes(MIB), 1), "MiB per second"),
+        (numbered(b"S", entry(2, 1, bomb(12 * MIB)), 1), "MiB of inflated data per second"),
+    ],
+    ids=["frames", "bytes", "bombs"],
+)
+def test_a_flood_is_disconnected(tmp_path: Path, frames: Iterator[bytes], reason: str) -> None:
+    """The other host is complete, the command can start, and the journal stays small."""
+    flood = Flood(frames, 1000)
+
+    async def main() -> None:
+        hosts = [Host("flood"), Host("fine")]
+        async with Recorder(tmp_path, hosts, lambda _: flood, PLAN, interval=0.1, about=ABOUT, timeout=5) as recorder:
+            await asyncio.wait_for(recorder.ready(), 5)
+            await asyncio.sleep(0.3)
+            await recorder.end(facts=True)
+
+    asyncio.run(main())
+    assert flood.reads < 200
+    entries = list(Reader(tmp_path))
+    lost = [each.event for each in entries if each.event and each.event["event"] == "lost"]
+    assert {reason in str(event["reason"]) for event in lost} == {True}
+    assert str(lost[0]["reason"]).startswith("disconnected: the host sends more than ")
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 64 * MIB
+    assert sum(each.host == 1 and each.frame is not None and each.frame.kind == "S" for each in entries) > 1
+
+
+def test_other_work_runs_between_reads() -> None:
+    """While a host always has data, the event loop serves everything else after each piece of it."""
+    flood, turns = Flood(numbered(b"B", bytes(1000), 200), 20), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def main() -> None:
+        counting = asyncio.create_task(count())
+        async with Session(Host("flood"), flood, PLAN, meter=Meter(UNLIMITED)) as session:
+            with pytest.raises(AgentFailed, match="the agent"):
+                await session.wait_for_loss()
+        counting.cancel()
+
+    asyncio.run(main())
+    assert turns > 20 * 3  # each read has more than three pieces
+
+
+def test_a_budget_is_kept_over_connections() -> None:
+    """Averages refill with time, the total does not."""
+    now = 0.0
+    budget = Budget(10, 100, 1e9, 1e9, 1e9, 1e9, 150, 1, beat_bytes=20)
+    meter = Meter(budget, lambda: now)
+    meter.receive(100)
+    with pytest.raises(AgentFailed, match="per second"):
+        meter.receive(1)
+    now = 4.0
+    meter.receive(40)
+    now = 6.0
+    with pytest.raises(AgentFailed, match="in total"):
+        meter.receive(17)
+    meter.mark()
+    meter.receive(10)
+
+
+def test_real_hosts_stay_far_below() -> None:
+    """Even a stand-in that sends a megabyte of text per beat, at any interval, with all facts at start and end."""
+    for interval in (0.1, 1.0, 10.0, 60.0):
+        now = 0.0
+        meter = Meter(Budget.of(EVERYTHING, interval), lambda: now)  # noqa: B023 - called in this iteration only
+        for _ in EVERYTHING.sources:
+            meter.frame(READING)
+            meter.receive(200_000)
+            meter.inflate(400_000)
+        for _ in range(3000):
+            now += max(1.0, interval)
+            for _ in range(22):
+                meter.frame(READING)
+            meter.receive(800_000 if interval >= 1 else 400_000)
+            meter.inflate(1_000_000)
+        for _ in EVERYTHING.sources:
+            meter.frame(READING)
+            meter.receive(200_000)
+
+
+def test_the_size_of_a_sample_in_mid_stream() -> None:
+    """The inflated size is exact without the frames before, for windows of both sizes."""
+    for window in (-13, -15):
+        stream = zlib.compressobj(4, zlib.DEFLATED, window, 8, zlib.Z_FIXED)
+        for beat in range(5):
+            text = b"".join(b"cpu%d %d %d\n" % (cpu, beat * cpu * 7919, beat) for cpu in range(300))
+            data = (stream.compress(text) + stream.flush(zlib.Z_SYNC_FLUSH))[: -len(FLUSH_END)]
+            frame = entry(0, 0, data) + entry(1, 2, b"")
+            assert inflated_size(frame, 1 << 20) == len(text)
+            assert inflated_size(frame, 100) == 101
+    with pytest.raises(ProtocolError):
+        inflated_size(entry(0, 0, b"\xff" * 40), 1 << 20)
+
+
+def test_measuring_bombs_is_cheap() -> None:
+    """A megabyte that inflates to a gigabyte is measured up to the limit only."""
+    meter = Meter(Budget.of(EVERYTHING, 1.0))
+    frame = Frame("S", 0, 1, 1, entry(2, 1, (bomb(MIB) + FLUSH_END) * 1000))
+    began = time.process_time()
+    with pytest.raises(AgentFailed, match="inflated"):
+        meter.frame(frame)
+    assert time.process_time() - began < 2
+
+
+def test_a_sample_has_each_source_once_and_within_its_limit() -> None:
+    """What the agent never sends is not decoded: the journal of a hostile host cannot fill the memory."""
+    unpacker, lost = Unpacker(PLAN), list[tuple[int, int]]()
+    unpacker.on_lost = lambda source, ts: lost.append((source, ts))
+    with pytest.raises(ProtocolError, match="repeated"):
+        list(unpacker.beat(entry(2, 1, bomb(100)) * 2, 0, 0))
+    assert not list(unpacker.beat(entry(2, 1, bomb(PLAN.size_limits[2] + 1)), 0, 0))
+    assert lost == [(2, 0)]
+    assert len(list(unpacker.beat(entry(2, 1, bomb(PLAN.size_limits[2])), 0, 0))) == 1

@@ -1,0 +1,44 @@
+"""Waiting for something to happen, instead of for a time in which it should have."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rollbook.journal.reader import Reader
+
+__all__ = ["SECONDS", "until", "until_sampled", "until_true"]
+
+SECONDS = 60.0  # a busy machine may need long; a test that passes never waits for all of it
+
+
+def until(there: Callable[[], object], seconds: float = SECONDS) -> None:
+    """Wait until a condition is true; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < end, f"not true within {seconds:g} s"
+        time.sleep(0.05)
+
+
+async def until_true(there: Callable[[], object], seconds: float = SECONDS) -> None:
+    """The same without blocking the loop."""
+    end = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < end, f"not true within {seconds:g} s"
+        await asyncio.sleep(0.2)
+
+
+def until_sampled(results: Path, hosts: int, samples: int) -> None:
+    """Wait until the one record below a directory holds so many samples of each of its hosts."""
+
+    def sampled() -> bool:
+        raw = next(results.glob("*/*/raw"), None)
+        found: dict[int, int] = {}
+        for entry in Reader(raw) if raw else ():
+            if entry.frame and entry.frame.kind == "S":
+                found[entry.host] = found.get(entry.host, 0) + 1
+        return len(found) == hosts and min(found.values()) >= samples
+
+    until(sampled)

@@ -1,0 +1,33 @@
+"""A child process as a channel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from rollbook.transports.pipe import Pipe
+
+
+def test_endless_stderr_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that always has more on stderr is read a few times per turn of the loop."""
+    reads = 0
+
+    def endless(fd: int, size: int) -> bytes:
+        nonlocal reads
+        del fd, size
+        reads += 1
+        if reads > 1000:
+            raise BlockingIOError
+        return b"y\n"
+
+    async def main() -> None:
+        pipe = Pipe(["sleep", "60"])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "read", endless)
+            pipe._read_stderr()
+        await pipe.close()
+
+    asyncio.run(main())
+    assert 1 <= reads < 10

@@ -1,0 +1,94 @@
+"""The agent through Session Manager: the same facts as without it, and a reason for every node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import rollbook
+from rollbook.api.options import TransportOptions
+from rollbook.errors import UsageError
+from rollbook.sources.meminfo import MemInfo
+from rollbook.transports.ssm import Ssm
+from tests.support.fake_aws import Faults, Node, fake_aws
+
+NODES = [
+    Node("i-0000000000000001a", dns="ip-10-1-0-7.ec2.internal"),
+    Node("i-0000000000000001b"),
+    Node("i-0000000000000001c", status="Pending"),
+]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [Faults(), Faults(banner=b"Welcome # to $ the node\r\n"), Faults(loss=0.05, duplication=0.05, reordering=0.05)],
+    ids=["clean", "banner", "faulty"],
+)
+def test_a_snapshot(faults: Faults) -> None:
+    """Facts are those that the local transport gives; a node that is not up is named with its status."""
+    sources = ["meminfo", "cpuinfo", "os_release", "version", "mounts"]
+    with fake_aws(NODES, faults) as service:
+        options: TransportOptions = {
+            "via": "ssm",
+            "timeout": 60.0,
+            "cluster": "research",
+            "endpoint_url": service.endpoint,
+            "start_rate": 50.0,
+        }
+        names = [node.instance for node in NODES]
+        found = rollbook.snapshot(names, sources=sources, **options)
+        assert not service.sessions
+    local = rollbook.snapshot(sources=sources).hosts[0]
+    first, second, third = found.hosts
+    for host in (first, second):
+        assert (host.status, host.reason, host.method) == ("complete", "", "ssm")
+        assert host.facts["cpuinfo"] == local.facts["cpuinfo"]
+        assert host.facts["os_release"] == local.facts["os_release"]
+        memory, here = host.fact(MemInfo), local.fact(MemInfo)
+        assert memory is not None
+        assert here is not None
+        assert memory.total_kib == here.total_kib
+    assert (third.status, third.reason) == ("unreachable", "the node is Pending")
+
+
+def test_names_of_nodes() -> None:
+    """A node answers to its EKS and Slurm names, too; an unknown one is unreachable."""
+    with fake_aws(NODES) as service:
+        options: TransportOptions = {
+            "via": "ssm",
+            "timeout": 60.0,
+            "cluster": "research",
+            "endpoint_url": service.endpoint,
+            "start_rate": 50.0,
+        }
+        names = ["hyperpod-i-0000000000000001b", "ip-10-1-0-7", "ip-10-9-9-9"]
+        found = rollbook.snapshot(names, sources=["version"], **options)
+        assert [host.status for host in found.hosts] == ["complete", "complete", "unreachable"]
+        assert "has no node called ip-10-9-9-9" in found.hosts[2].reason
+        assert Ssm(cluster="research", endpoint_url=service.endpoint).hosts() == [node.instance for node in NODES]
+    with pytest.raises(UsageError, match="--cluster"):
+        Ssm().hosts()
+
+
+def test_all_nodes_of_a_cluster() -> None:
+    """Without names the command takes every node; those that are not up make it exit with 3."""
+    with fake_aws(NODES) as service:
+        argv = [
+            sys.executable,
+            "-c",
+            "from rollbook.cli import main; main()",
+            "hosts",
+            "--check",
+            "--via",
+            "ssm",
+            "--cluster",
+            "research",
+        ]
+        argv += ["--endpoint-url", service.endpoint, "--start-rate", "50"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert not service.sessions
+    assert done.returncode == 3
+    assert "the node is Pending" in done.stderr
+    assert "2 of 3 hosts complete" in done.stderr
