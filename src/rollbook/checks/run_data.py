@@ -17,6 +17,7 @@ from rollbook.errors import RecordError, RollbookError
 from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
 from rollbook.records.hosts import Clock, HostResult
+from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts
@@ -121,8 +122,8 @@ class RunData:
         if self.path is None:
             return {}
         try:
-            found = json.loads((self.path / "summary.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
+            found = json.loads(read_regular(self.path / "summary.json"))
+        except (RecordError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

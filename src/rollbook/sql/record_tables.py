@@ -11,8 +11,10 @@ from typing import Any
 import duckdb
 import msgspec
 
+from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
+from rollbook.records.reading import read_regular
 from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
@@ -119,8 +121,8 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
             advice VARCHAR, silenced VARCHAR)"""
     )
     try:
-        found = msgspec.json.decode((path / "findings.json").read_bytes(), type=Findings)
-    except (OSError, msgspec.MsgspecError):
+        found = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
+    except (RecordError, msgspec.MsgspecError, RecursionError):
         return
     for rule in found.rules:
         for one in rule.findings:
