@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rollbook.metrics.units import amount, clock_span, number
 
 from rollbook.cli.report import command
 from rollbook.errors import UsageError
-from rollbook.metrics.units import amount, clock_span, number
 from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.records.hosts import ReadingStatus

@@ -87,6 +87,7 @@ class Subject:
         description: Mapping[str, Any] | None = None,
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
     ) -> None:
+        self.hosts = hosts
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
         self.interval = hosts.interval_seconds
         self.started_ns, self.ended_ns = hosts.started_ns, hosts.ended_ns

@@ -19,6 +19,7 @@ MODULES = (
     "baseline_drift",
     "expectation_missed",
     "series_incomplete",
+    "host_outlier",
     "clock_skew",
     "clock_stepped",
     "clock_unsynchronised",
