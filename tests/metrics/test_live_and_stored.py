@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import duckdb
 import msgspec
+import msgspec.structs
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -100,20 +102,26 @@ class Host:
 
 def compare_of_column(table: Table, column: str) -> Compare:
     """What a column is; of those by name, what the dict is that has them here."""
-    fields = dict(table.compare_of(column))
+    fields = dict(table.fields[column])
     return fields.get(column) or fields[DICTS[table.source.name]]
 
 
 def optional(table: Table, column: str) -> bool:
     """Whether a host may leave it out."""
-    field = next((f for f in msgspec.structs.fields(table.source.row_type) if f.name == column), None)
+    field = fields_of(table.source.row_type).get(column)
     return field is None or not field.required
+
+
+@functools.cache
+def fields_of(kind: type[Facts]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a row by name."""
+    return {field.name: field for field in msgspec.structs.fields(kind)}
 
 
 def facts(name: str, columns: dict[str, Any]) -> Facts:
     """The typed row of a source."""
     kind = TABLES[name].source.row_type
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = fields_of(kind)
     empty: dict[Any, Any] = {dict: {}, list: [], str: "", float: 0.0, int: 0}
     given_ = {field: value for field, value in columns.items() if field in fields}
     if name in DICTS:

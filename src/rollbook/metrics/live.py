@@ -159,7 +159,7 @@ def _device(table: Table, row: Facts) -> str:
 
 def _input(table: Table, column: str, row: Facts, before: Facts | None, seconds: float) -> float | None:
     """The value of a column for a formula: a counter's rate, or the value of a gauge."""
-    for field, compare in table.compare_of(column):
+    for field, compare in table.fields[column]:
         now = _value(row, field, column)
         if now is None:
             continue

@@ -89,7 +89,7 @@ class Table:
     def __post_init__(self) -> None:
         for metric in self.metrics:
             for name in metric.formulas[self.source.name].columns:
-                if not any(how.columns or how.mode in VALUES for _, how in self.compare_of(name)):
+                if not any(how.columns or how.mode in VALUES for _, how in self.fields[name]):
                     raise RollbookError(f"metric {metric.name}: {self.source.name} has no column {name}")
             if any(name not in self.keys for name in metric.where):
                 raise RollbookError(f"metric {metric.name}: {self.source.name} has the keys {', '.join(self.keys)}")
@@ -126,12 +126,12 @@ class Table:
         in_proc = all(ask.op == "read" and ask.args[0].startswith("/proc/") for ask in self.source.asks)
         return self.source.every > 1 or not in_proc
 
-    def compare_of(self, column: str) -> list[tuple[str, Compare]]:
-        """The fields of the record that may hold a column, and what each says about it."""
+    @functools.cached_property
+    def fields(self) -> dict[str, list[tuple[str, Compare]]]:
+        """For each column in the formulas, the fields of a row that may hold it, and what each says about it."""
         fields = compare_of(self.source.row_type)
-        if column in fields:
-            return [(column, fields[column])]
-        return [(name, how) for name, how in fields.items() if how.columns]
+        dicts = [(name, how) for name, how in fields.items() if how.columns]
+        return {name: [(name, fields[name])] if name in fields else dicts for name in self.columns}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
