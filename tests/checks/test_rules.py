@@ -60,9 +60,10 @@ RULES = (*written(), *declared.rules())
 def opened(case: RunCase, directory: Path) -> Subject:
     """The case's run; on disk where it has files beside its hosts."""
     run = case.subject()
-    if case.summary or case.beside:
+    if case.summary or case.beside or case.tables:
         run.path = directory / "20260801_120000"
         run.path.mkdir()
+        case.write_tables(run.path)
         (run.path / "summary.json").write_text(json.dumps(case.summary))
         for stamp, metadata in case.beside.items():
             (directory / stamp).mkdir()
