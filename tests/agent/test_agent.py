@@ -49,7 +49,7 @@ def test_packed_size() -> None:
 
 
 def test_sent_text_equals_the_modules() -> None:
-    """Joining the modules removes only docstrings and imports from each other."""
+    """Joining the modules removes only comments, docstrings and imports from each other."""
 
     class Sent(ast.NodeTransformer):
         def visit_Expr(self, node: ast.Expr) -> ast.AST:
