@@ -24,6 +24,7 @@ from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
 from rollbook.journal.state import is_unfinished
 from rollbook.journal.survey import Survey
+from rollbook.mlperf.result_directory import benchmark_args, copy_results, is_result_directory, name_logs
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
@@ -122,6 +123,11 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     each = int(float(memory) * 1024**3) if memory else None
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)
     document["system_info"] = document["cluster_information"] = cluster
+    if outcome.summary:
+        document["dlio_summary"] = outcome.summary
+    if is_result_directory(path, kind) and argv:
+        with _step("result directory", document["notes"]):
+            document |= _result_directory(path, outcome, args, document)
     directory.write("cluster_info.json", cluster)
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if found.end_facts is False:
@@ -210,8 +216,7 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
         argv,
         Path(str(found.begin.get("cwd", "."))),
         path,
-        path / "stdout.log",
-        path / "stderr.log",
+        *_logs(path),
         found.command.get("started_ns", found.started_ns),
         found.command.get("ended_ns", found.ended_ns),
         found.command.get("code", 0),
@@ -220,6 +225,23 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
     with _step(f"adapter {kind}", notes):
         return adapters.load(kind).outcome(ran)
     return Outcome(benchmark_type=kind, notes=notes)
+
+
+def _logs(path: Path) -> tuple[Path, Path]:
+    """The logs of the command, by our names or by those of MLPerf Storage's tool."""
+    found = [next(iter(sorted(path.glob(f"*_*.{name}"))), path / name) for name in ("stdout.log", "stderr.log")]
+    return found[0], found[1]
+
+
+def _result_directory(path: Path, outcome: Outcome, args: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """Make a record a complete result directory of MLPerf Storage; returns the metadata that differ."""
+    logs = name_logs(path, outcome)
+    copy_results(outcome.result_files, path)
+    return {
+        "command_output_files": [{"command": document["executed_command"], **logs}],
+        "args": benchmark_args(outcome, args),
+        "rollbook_args": args,
+    }
 
 
 def _checked(run: Record) -> dict[str, Any]:
