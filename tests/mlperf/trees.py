@@ -36,7 +36,7 @@ def write_run(root: Path, base: str, place: str, at: dt.datetime, **changes: Any
     metadata = {**run["metadata"], "run_datetime": stamp, "system_info": CLUSTER, **changes}
     del metadata["exit_code"]
     kind = metadata["benchmark_type"]
-    path = root / SYSTEM / kind / place / stamp
+    path: Path = root / SYSTEM / kind / place / stamp
     (path / "dlio_config").mkdir(parents=True)
     (path / f"{kind}_{stamp}_metadata.json").write_text(json.dumps(metadata))
     (path / f"{kind}_run.stdout.log").write_text("")

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,7 +137,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
-        document["timeseries_data"] = _small_series(run, directory)
+        document["timeseries_data"] = _small_series(run, directory, notes)
     with _step("checks", notes):
         document |= _checked(run)
     directory.write("metadata.json", document)
@@ -272,8 +273,11 @@ def _phase_statistics(run: Record) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _small_series(run: Record, directory: RecordDirectory) -> dict[str, Any] | None:
-    """Write MLPerf Storage's timeseries.json if it is small; returns its metadata entry, None without samples."""
+def _small_series(run: Record, directory: RecordDirectory, notes: list[str]) -> dict[str, Any] | None:
+    """Write MLPerf Storage's timeseries.json if it is small; returns its metadata entry, None without samples.
+
+    If it is not, a note names the command that writes it.
+    """
     sampled = [host for host in run.hosts.series if host.samples]
     if not sampled:
         return None
@@ -283,6 +287,9 @@ def _small_series(run: Record, directory: RecordDirectory) -> dict[str, Any] | N
     written = count <= MOST_SAMPLES
     if written:
         count = write_timeseries(run, path)
+    else:
+        command = f"rollbook export --format timeseries -o timeseries.json {shlex.quote(str(run.path))}"
+        notes.append(f"timeseries.json not written, {count} samples exceed the limit of {MOST_SAMPLES}: {command}")
     return {
         "file": path.name if written else None,
         "num_samples": count,

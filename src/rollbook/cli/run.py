@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import shutil
 from typing import Any
 
 import click
@@ -104,6 +105,9 @@ def command(
     """
     if argv[0].startswith("-"):
         raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
+    if reach.named[0] and shutil.which(argv[0]) is None:
+        hint = "if it is a host, write --hosts a,b or put -- before the command"
+        raise UsageError(f"cannot run {argv[0]}: no such program; {hint}")
     load(benchmark)
     timeout = cluster_collection_timeout or reach.options.timeout
     settings = dataclasses.replace(
