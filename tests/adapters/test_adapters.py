@@ -113,7 +113,8 @@ def test_adapters_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "line", "parts"),
     [
         ("training", "mlpstorage whatif training retinanet datasize -ma 8", ("training", "retinanet", "datasize")),
-        ("training", "dlio_benchmark workload=unet3d_h100", None),
+        ("training", "dlio_benchmark workload=unet3d_h100", ("training", "unet3d", "run")),
+        ("training", "dlio_benchmark ++workload.reader.batch_size=1", None),
         ("training", "mlpstorage training run", None),
         ("checkpointing", "mlpstorage checkpointing run -m llama3-70b", ("checkpointing", "llama3-70b")),
         ("checkpointing", "mlpstorage checkpointing run -m ../escape", None),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.checking import run_data_of
+from rollbook.api.checking import check_results, run_data_of
 from rollbook.api.finish import open_record
 from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
@@ -15,6 +15,7 @@ from rollbook.exports.files import export as export_tables
 from rollbook.exports.openmetrics import write_openmetrics
 from rollbook.exports.timeseries import write_timeseries
 from rollbook.files import BY_UMASK, PRIVATE
+from rollbook.mlperf.submission_page import write_submission_page
 from rollbook.records.layout import require_outside, update_manifest
 from rollbook.records.record import Record
 from rollbook.records.signing import signature_file
@@ -69,10 +70,16 @@ def export(
 def write_report(record: Record | Path | str, output: Path | str | None = None) -> Path:
     """Write the page of a record as one HTML file, by default `report.html` in the record; returns the file.
 
-    The page inside a signed record cannot be replaced, because it is part of what was signed: `UsageError`.
+    The page inside a signed record cannot be replaced, because it is part of what was signed: `UsageError`. For a
+    results directory of MLPerf Storage it is the page of its verdicts, and `output` must be given.
     """
     from rollbook.report import write_report as write  # noqa: PLC0415 - most readers do not need the page
 
+    if not isinstance(record, Record) and (found := check_results(record)):
+        if output is None:
+            raise UsageError(f"{record} is a results directory: name the file to write with -o")
+        write_submission_page(found, Path(output))
+        return Path(output)
     run = _run(record)
     own, manifest = run.path / "report.html", run.path / "manifest.json"
     path = own if output is None else Path(output)

@@ -22,6 +22,7 @@ from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
+from rollbook.mlperf.result_directory import Placement
 from rollbook.protocol.plan import Plan
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
@@ -42,8 +43,8 @@ class Settings:
     """The settings of a recording.
 
     `type` is the type of record, `interval` the seconds between samples (0: snapshots only), `parts` the directories
-    between results and record (default: the type), `sign` a key for the manifest, `share` whether others may read the
-    record, `args` the user's options, stored as they are.
+    between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
+    key for the manifest, `share` whether others may read the record, `args` the user's options, stored as they are.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
@@ -58,6 +59,7 @@ class Settings:
     sign: Path | None = None
     share: bool = False
     parts: tuple[str, ...] = ()
+    placement: Placement | None = None
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -216,6 +218,12 @@ class Recording:
                 self.finish_error = reason
             else:
                 self.signing_error = reason
+
+    def place(self) -> None:
+        """Move the record to its place, before it is finished."""
+        if self.settings.placement is not None and self._directory is not None:
+            path = self.settings.placement.place(self._directory.path)
+            self._directory = RecordDirectory(path, self._directory.kind, self._directory.stamp)
 
     def abandon(self) -> None:
         """Stop waiting for the record to be written, at the user's request: `rollbook recover` can finish it."""

@@ -81,6 +81,7 @@ def run_command(
         if recording.exit_code is None:
             recording.discard()
             raise KeyboardInterrupt
+        recording.place()
         _finish(recording, progress, active)
     return recording
 

@@ -14,7 +14,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
-from rollbook.records.locate import not_a_record
+from rollbook.records.locate import metadata_files, not_a_record
 from rollbook.records.reading import read_regular, require_directory, require_regular
 
 __all__ = [
@@ -205,7 +205,7 @@ class Record:
     @classmethod
     def open(cls, path: Path) -> Record:
         """Open a record directory; the `RecordError` names what is missing or unreadable."""
-        found = sorted(path.glob("*_metadata.json"))
+        found = metadata_files(path)
         if not found:
             raise not_a_record(path)
         if len(found) > 1:
