@@ -287,7 +287,7 @@ def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
 def test_the_time_of_a_host_is_what_was_said(tmp_path: Path) -> None:
     """By --timeout, or for the facts alone by the other option; neither cuts the other short."""
     code = "import sys; from rollbook.cli import run; from rollbook.cli import main\n"
-    code += "def told(settings, argv, start): print(settings.options.timeout); sys.exit(9)\n"
+    code += "def told(settings, *rest): print(settings.options.timeout); sys.exit(9)\n"
     code += "run.run_command = told; main()"
     for options, seconds in (
         ([], "60.0"),

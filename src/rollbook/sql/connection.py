@@ -29,6 +29,7 @@ from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import SELDOM, Source, compare_of
+from rollbook.sql.damage import damaged_tables, replace_damaged
 from rollbook.sql.record_tables import add_facts, add_findings, add_known, add_texts
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
@@ -46,6 +47,18 @@ def connect(
     `whole` is for who reads all hosts at once: rates are then made in one pass over each table. `facts` is for who
     reads that table, which takes long to make of many hosts; without, a query that reads it fails.
     """
+    try:
+        return _open(run, output, whole=whole, facts=facts)
+    except duckdb.Error as error:
+        damaged = damaged_tables(run)
+        if not damaged:
+            raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
+    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts)
+    replace_damaged(connection, damaged)
+    return connection
+
+
+def _open(run: Record, output: Path | None, *, whole: bool, facts: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a query prints
@@ -58,9 +71,9 @@ def connect(
             connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-    except duckdb.Error as error:
+    except duckdb.Error:
         connection.close()
-        raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
+        raise
     return connection
 
 
