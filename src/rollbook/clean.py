@@ -1,4 +1,4 @@
-"""Text of hosts made safe to show: everything that came from one is untrusted."""
+"""Makes text from hosts, which is untrusted, safe to print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["clean"]
 
 
 def clean(text: object) -> str:
-    """Text that is safe in a terminal: controls, invisible marks and direction overrides are shown as `?`."""
+    """Replace control characters, invisible characters and direction overrides with `?`."""
     return "".join(
         c if c.isprintable() and unicodedata.category(c) not in ("Cf", "Cc", "Co", "Cs", "Cn") else "?"
         for c in str(text)

@@ -1,23 +1,23 @@
 """Every error Rollbook raises, in one tree.
 
-    RollbookError                 exit code 2 unless a class says otherwise
-    ├── UsageError                what the user typed cannot be used
-    │   └── HostListError         a host list cannot be read; points at the character
-    ├── TransportError            a host could not be used; carries the status it earns
+    RollbookError                 exit code 2 unless a class overrides it
+    ├── UsageError                bad arguments or configuration
+    │   └── HostListError         a host list cannot be parsed; points at the character
+    ├── TransportError            a host could not be used; carries the resulting status
     │   ├── Unreachable           the name does not resolve, no route
-    │   ├── Refused               the host answered and said no: port closed, key rejected, host key changed
+    │   ├── Refused               the host refused: port closed, key rejected, host key changed
     │   │   └── Busy              sshd has too many logins in progress; worth a retry
     │   ├── TimedOut              no answer in time
-    │   └── AgentFailed           reached, but the agent did not start, died or spoke nonsense
-    ├── NoHostReached             none of the hosts gave anything, and nothing shall be done without them
-    ├── ProtocolError             bytes that are no valid frame content
-    ├── ParseError                a source's text is not what its parser knows
+    │   └── AgentFailed           reached, but the agent did not start, died or sent invalid data
+    ├── NoHostReached             no host returned data, and at least one is required
+    ├── ProtocolError             invalid frame content
+    ├── ParseError                the text of a source has an unknown format
     ├── RecordError               a record on disk cannot be read or written
-    ├── NotApplicable             a rule does not concern this record
-    └── CannotTell                a rule's input is missing
+    ├── NotApplicable             a rule does not apply to this record
+    └── CannotTell                the input of a rule is missing
 
-Failures of single hosts are not raised to the user: the collector turns a `TransportError` into that host's
-status and reason, and the others go on.
+Failures of single hosts are not raised to the user: the collector turns a `TransportError` into the status and reason
+of that host, and continues with the others.
 """
 
 from __future__ import annotations
@@ -46,39 +46,39 @@ __all__ = [
 
 
 EXIT_CODES = {
-    0: "all well",
+    0: "success",
     1: "findings",
-    2: "usage or configuration",
+    2: "usage or configuration error",
     3: "some hosts failed",
     4: "no host reached",
-    70: "a mistake in Rollbook itself",
+    70: "internal error",
     130: "interrupted",
 }
-"""What the command line returns. `run` returns the wrapped command's own code instead."""
+"""The exit codes of the command line. `run` returns the exit code of the wrapped command instead."""
 
 HostStatus = Literal["complete", "partial", "unreachable", "refused", "timed-out", "failed"]
-"""What became of a host that was asked for."""
+"""The status of a requested host."""
 
 
 class RollbookError(Exception):
-    """Root of all errors; `exit_code` is what the command line returns for it."""
+    """Root of all errors; `exit_code` is the exit code of the command line."""
 
     exit_code = 2
 
 
 class UsageError(RollbookError):
-    """What the user typed cannot be used."""
+    """Bad arguments or configuration."""
 
 
 class HostListError(UsageError):
-    """A host list cannot be read. The message shows the text with a caret under the character at `position`."""
+    """A host list cannot be parsed. The message shows the text with a caret under the character at `position`."""
 
     def __init__(self, text: str, position: int, why: str) -> None:
         self.text, self.position, self.why = text, position, why
         super().__init__(self._pointed())
 
     def _pointed(self) -> str:
-        # One column per character, whatever it is: control characters must not move the caret or the terminal.
+        # One column per character: control characters must not move the caret.
         start = max(0, self.position - 60)
         shown = "".join(c if c.isprintable() else "?" for c in self.text[start : start + 100])
         line = ("…" if start else "") + shown + ("…" if len(self.text) > start + 100 else "")
@@ -87,26 +87,26 @@ class HostListError(UsageError):
 
 
 class TransportError(RollbookError):
-    """A host could not be used. `status` is the host status it earns, the message is the reason a person reads."""
+    """A host could not be used. `status` is the resulting host status, the message is its reason."""
 
     exit_code = 3
     status: HostStatus = "failed"
 
 
 class Unreachable(TransportError):
-    """The name does not resolve, or there is no way to the host."""
+    """The name does not resolve, or there is no route to the host."""
 
     status: HostStatus = "unreachable"
 
 
 class Refused(TransportError):
-    """The host answered and said no."""
+    """The host refused the connection or the login."""
 
     status: HostStatus = "refused"
 
 
 class Busy(Refused):
-    """The host's sshd turned us away because too many logins were under way (`MaxStartups`); worth another try."""
+    """The host's sshd refused because too many logins were in progress (`MaxStartups`); worth a retry."""
 
 
 class TimedOut(TransportError):
@@ -116,21 +116,21 @@ class TimedOut(TransportError):
 
 
 class AgentFailed(TransportError):
-    """The host was reached, but the agent did not start, died, or spoke nonsense."""
+    """The host was reached, but the agent did not start, died, or sent invalid data."""
 
 
 class NoHostReached(RollbookError):
-    """None of the hosts asked for gave anything, and nothing shall be done without them."""
+    """No requested host returned data, and at least one is required."""
 
     exit_code = 4
 
 
 class ProtocolError(RollbookError):
-    """Bytes from a host that are no valid frame content."""
+    """Invalid frame content from a host."""
 
 
 class ParseError(RollbookError):
-    """A source's text is not what its parser knows. The raw text stays in the record."""
+    """The text of a source has an unknown format. The raw text stays in the record."""
 
 
 class RecordError(RollbookError):
@@ -138,8 +138,8 @@ class RecordError(RollbookError):
 
 
 class NotApplicable(RollbookError):
-    """Raised by a rule that has nothing to say about this run; the text says why."""
+    """Raised by a rule that does not apply to this record; the message has the reason."""
 
 
 class CannotTell(RollbookError):
-    """Raised by a rule whose input is missing or unreadable: it neither passed nor failed."""
+    """Raised by a rule whose input is missing or unreadable: it neither passes nor fails."""

@@ -1,8 +1,8 @@
 """A short file workload to record: `python -m rollbook.workload [--seconds N] [--directory D] [--size MB]`.
 
-Three phases of a third of the time each: one large file written and synced, the same file read back after the
-kernel was asked to forget it, and many small files made durable, read and removed. Prints a JSON summary, leaves
-nothing behind. Inside `rollbook run` each phase is marked. It shows a recording at work; it is no benchmark.
+Three phases of equal length: write and sync one large file, read it back after dropping it from the page cache, then
+sync, read and remove many small files. Prints a JSON summary and leaves no files. Inside `rollbook run` each phase is
+marked. It demonstrates a recording; it is not a benchmark.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SMALL, BATCH = 4096, 64
 
 
 def _write(path: Path, size: int, until: float) -> dict[str, Any]:
-    """Write the file from its start, over and over, synced as it goes; it never grows beyond its size."""
-    data = os.urandom(8 * BLOCK)  # random: no device can make it smaller
+    """Write the file from its start repeatedly, with regular syncs; it never grows beyond its size."""
+    data = os.urandom(8 * BLOCK)  # random: no device can compress it
     written = 0
     with path.open("wb", buffering=0) as file:
         while time.monotonic() < until or written < BLOCK:
@@ -48,9 +48,9 @@ def _write(path: Path, size: int, until: float) -> dict[str, Any]:
 
 
 def _read(path: Path, until: float) -> dict[str, Any]:
-    """Read the file over and over, each time after its pages were dropped.
+    """Read the file repeatedly, each time after dropping its pages from the cache.
 
-    `dropped` says whether that worked, as far as the kernel tells: some file systems keep everything in memory.
+    `dropped` is whether that worked, None if the kernel does not report it: some file systems keep all in memory.
     """
     read, dropped = 0, None
     with path.open("rb", buffering=0) as file:
@@ -64,7 +64,7 @@ def _read(path: Path, until: float) -> dict[str, Any]:
 
 
 def _absent(fd: int) -> bool | None:
-    """Whether the first page is not in memory; None where the file system cannot tell without reading it."""
+    """Whether the first page is not cached; None if the file system cannot tell without reading it."""
     try:
         os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
     except BlockingIOError:
@@ -75,7 +75,7 @@ def _absent(fd: int) -> bool | None:
 
 
 def _small_files(directory: Path, until: float) -> dict[str, Any]:
-    """Make a batch of small files durable, read them, remove them; over and over."""
+    """Write and sync a batch of small files, read them, remove them; repeatedly."""
     files, data = 0, os.urandom(SMALL)
     while time.monotonic() < until or not files:
         batch = [directory / f"small-{number}" for number in range(BATCH)]
@@ -92,7 +92,7 @@ def _small_files(directory: Path, until: float) -> dict[str, Any]:
 
 
 def work(directory: Path, seconds: float, size: int, mark: Callable[[str], None]) -> dict[str, Any]:
-    """All phases in a directory of their own, which is gone afterwards; what each did."""
+    """Run all phases in a temporary directory; returns what each did."""
     place = Path(tempfile.mkdtemp(prefix="rollbook-workload-", dir=directory))
     large, done = place / "large", []
     phases: dict[str, Callable[[float], dict[str, Any]]] = {
@@ -114,7 +114,7 @@ def work(directory: Path, seconds: float, size: int, mark: Callable[[str], None]
 
 
 def _mark(name: str) -> None:
-    """Start a phase where somebody records; the work goes on where the recorder does not answer."""
+    """Start a phase if this is recorded; continue if the recorder does not answer."""
     if os.environ.get(VARIABLE):
         try:
             send_mark(name)
@@ -133,17 +133,17 @@ def _bounded(low: int, high: int) -> Callable[[str], int]:
 
 
 def main() -> int:
-    """Parse, work, print. A signal to end counts as an end: what was written is removed."""
+    """Parse arguments, run the phases, print the summary. On a signal, the files are removed too."""
     parser = argparse.ArgumentParser(prog="rollbook.workload", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=_bounded(1, 3600), default=9, help="length in all (default 9)")
-    parser.add_argument("--directory", type=Path, default=Path(), help="where to work (default: here)")
-    parser.add_argument("--size", type=_bounded(1, 65536), default=128, metavar="MB", help="of the large file")
+    parser.add_argument("--seconds", type=_bounded(1, 3600), default=9, help="total length (default 9)")
+    parser.add_argument("--directory", type=Path, default=Path(), help="directory for the files (default: current)")
+    parser.add_argument("--size", type=_bounded(1, 65536), default=128, metavar="MB", help="size of the large file")
     args = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         if shutil.disk_usage(args.directory).free < 2 * args.size * MIB:
-            parser.error(f"{args.directory} has not twice {args.size} MB free")
+            parser.error(f"{args.directory} has less than {2 * args.size} MB free")
         summary = work(args.directory.absolute(), args.seconds, args.size * MIB, _mark)
     except OSError as error:
         parser.exit(1, f"workload: {error}\n")

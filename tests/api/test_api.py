@@ -40,33 +40,36 @@ def test_examples_run(tmp_path: Path) -> None:
 
 def test_an_exception_in_the_block(tmp_path: Path) -> None:
     """It goes on its way, and the record is there."""
-    with pytest.raises(ZeroDivisionError), rollbook.record(results=tmp_path, interval=0.2, report=False) as recording:
+    with (
+        pytest.raises(ZeroDivisionError),
+        rollbook.record(results_dir=tmp_path, interval=0.2, report=False) as recording,
+    ):
         raise ZeroDivisionError
-    assert recording.run.hosts.end[0].status == "complete"
+    assert recording.record.hosts.end[0].status == "complete"
 
 
 @pytest.mark.parametrize("interval", [0.05, -1.0, float("nan"), 1e9])
 def test_intervals(tmp_path: Path, interval: float) -> None:
     """Those that make no sense are refused before there is anything on the disk."""
-    with pytest.raises(UsageError, match="the time between samples"):
-        rollbook.record(results=tmp_path / "out", interval=interval)
+    with pytest.raises(UsageError, match="the interval must be"):
+        rollbook.record(results_dir=tmp_path / "out", interval=interval)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("kind", ["a/b", "../x", "", ".", "a b"])
 def test_kinds(tmp_path: Path, kind: str) -> None:
     """They become names of files and directories, and never lead elsewhere."""
-    with pytest.raises(UsageError, match="cannot be a type of record"):
-        rollbook.record(results=tmp_path / "out", kind=kind)
+    with pytest.raises(UsageError, match="is not a type of record"):
+        rollbook.record(results_dir=tmp_path / "out", type=kind)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rollbook.run([]), "a list of words"),
-        (lambda: rollbook.run("ls -l"), "a list of words"),
-        (lambda: rollbook.run(["echo", 3]), "a list of words, text or paths: .* not int"),  # type: ignore[list-item]
+        (lambda: rollbook.run([]), "a list of strings"),
+        (lambda: rollbook.run("ls -l"), "a list of strings"),
+        (lambda: rollbook.run(["echo", 3]), "a list of strings or paths: .* not int"),  # type: ignore[list-item]
         (lambda: rollbook.run(["echo", "a\0b"]), "a NUL character"),
         (lambda: rollbook.snapshot(timeout=float("nan")), "--timeout is a positive number"),
         (lambda: rollbook.snapshot(timeout=0), "--timeout is a positive number"),
@@ -98,9 +101,9 @@ def test_a_text_is_one_word(tmp_path: Path) -> None:
         == transport_options(ssh_options=["Port=1"])
         == Options(given={"ssh_options": ("Port=1",)})
     )
-    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+    with rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording:
         pass
-    assert rollbook.export(recording.run, tmp_path / "out", "csv", "hosts") == [tmp_path / "out" / "hosts.csv"]
+    assert rollbook.export(recording.record, tmp_path / "out", "csv", "hosts") == [tmp_path / "out" / "hosts.csv"]
 
 
 @pytest.mark.filterwarnings("error")
@@ -111,9 +114,9 @@ def test_inside_a_running_loop(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"await rollbook\.snapshot_async\("):
             rollbook.snapshot()
         with pytest.raises(UsageError, match=r"await asyncio\.to_thread\(rollbook\.run, "):
-            rollbook.run(["true"], results=tmp_path / "none")
-        ran = await asyncio.to_thread(rollbook.run, ["true"], results=tmp_path, interval=0, report=False)
-        assert ran[1] == 0
+            rollbook.run(["true"], results_dir=tmp_path / "none")
+        ran = await asyncio.to_thread(rollbook.run, ["true"], results_dir=tmp_path, interval=0, report=False)
+        assert ran.exit_code == 0
 
     asyncio.run(main())
     assert not (tmp_path / "none").exists()
@@ -121,10 +124,10 @@ def test_inside_a_running_loop(tmp_path: Path) -> None:
 
 def test_a_recording_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     """One that is not entered has no place yet; one that cannot be is put away."""
-    waiting = rollbook.record(results=tmp_path)
+    waiting = rollbook.record(results_dir=tmp_path)
     with pytest.raises(UsageError, match="when the `with` block is entered"):
         _ = waiting.path
-    with pytest.raises(UsageError, match="no transport"), rollbook.record(results=tmp_path, via="nope"):
+    with pytest.raises(UsageError, match="no transport"), rollbook.record(results_dir=tmp_path, via="nope"):
         pass
     assert not list(tmp_path.glob("*/*"))
 
@@ -138,7 +141,7 @@ def test_a_start_that_fails_by_a_mistake_of_ours_leaves_nothing(
         raise ZeroDivisionError
 
     monkeypatch.setattr(Recorder, "__aenter__", slip)
-    with pytest.raises(ZeroDivisionError), rollbook.record(results=tmp_path):
+    with pytest.raises(ZeroDivisionError), rollbook.record(results_dir=tmp_path):
         pass
     assert not list(tmp_path.glob("*/*"))
 
@@ -150,7 +153,7 @@ def test_a_recording_is_entered_once(tmp_path: Path) -> None:
         async with recording:
             pass
 
-    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+    with rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording:
         with pytest.raises(UsageError, match="entered once"), recording:
             pass
         with pytest.raises(UsageError, match="entered once"):
@@ -158,14 +161,14 @@ def test_a_recording_is_entered_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="entered once"), recording:
         pass
     assert list(tmp_path.glob("*/*")) == [recording.path]
-    assert recording.run.hosts.end[0].status == "complete"
+    assert recording.record.hosts.end[0].status == "complete"
 
 
 def test_paths_are_words_of_a_command(tmp_path: Path) -> None:
     """And stand in the record as text."""
     argv: list[str | bytes | Path] = [Path("/bin/sh"), "-c", 'test "$0" = here', b"here"]
-    recording, code = rollbook.run(argv, results=tmp_path, interval=0, report=False)
-    assert (code, recording.argv) == (0, ["/bin/sh", "-c", 'test "$0" = here', "here"])
+    recording = rollbook.run(argv, results_dir=tmp_path, interval=0, report=False)
+    assert (recording.exit_code, recording.argv) == (0, ["/bin/sh", "-c", 'test "$0" = here', "here"])
 
 
 def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,16 +181,16 @@ def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: p
             raise RecordError("the disk is gone")
 
     monkeypatch.setattr(Recorder, "end", fail)
-    recording, code = rollbook.run(["sh", "-c", "exit 4"], results=tmp_path, interval=0.2, report=False)
-    assert (code, recording.broken, recording.unfinished) == (4, "the disk is gone", "")
-    assert recording.run.metadata["exit_code"] == 4
+    recording = rollbook.run(["sh", "-c", "exit 4"], results_dir=tmp_path, interval=0.2, report=False)
+    assert (recording.exit_code, recording.recording_error, recording.finish_error) == (4, "the disk is gone", "")
+    assert recording.record.metadata["exit_code"] == 4
 
 
 def test_marks(tmp_path: Path) -> None:
     """From threads and from the loop; the time is that of the call. Outside of the block, and without a name, none."""
 
     async def main() -> rollbook.Record:
-        async with rollbook.record(results=tmp_path, interval=0.2, report=False) as recording:
+        async with rollbook.record(results_dir=tmp_path, interval=0.2, report=False) as recording:
             before = time.time_ns()
             recording.mark("from the loop")
             after = time.time_ns()
@@ -196,15 +199,15 @@ def test_marks(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="printable"):
                 recording.mark("a\nb")
             await asyncio.sleep(0.5)
-        marked = {phase.name: phase.start_ns for phase in recording.run.hosts.phases}
+        marked = {phase.name: phase.start_ns for phase in recording.record.hosts.phases}
         assert list(marked) == ["from the loop", "from a thread"]
         assert before <= marked["from the loop"] <= after
         with pytest.raises(UsageError, match="inside the `with` block"):
             recording.mark("too late")
-        return recording.run
+        return recording.record
 
     asyncio.run(main())
-    outside = rollbook.record(results=tmp_path, interval=0.2, report=False)
+    outside = rollbook.record(results_dir=tmp_path, interval=0.2, report=False)
     with pytest.raises(UsageError, match="inside the `with` block"):
         outside.mark("too early")
     with outside:
@@ -230,11 +233,11 @@ def test_a_mark_without_a_recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_a_command_outside_of_the_main_thread(tmp_path: Path) -> None:
     """There are no signals to handle there, and nothing else is different."""
-    got: list[int] = []
+    got: list[int | None] = []
 
     def work() -> None:
-        recording, code = rollbook.run(["sh", "-c", "exit 4"], results=tmp_path, interval=0.2, report=False)
-        got.extend([code, recording.run.metadata["exit_code"]])
+        recording = rollbook.run(["sh", "-c", "exit 4"], results_dir=tmp_path, interval=0.2, report=False)
+        got.extend([recording.exit_code, recording.record.metadata["exit_code"]])
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -244,10 +247,10 @@ def test_a_command_outside_of_the_main_thread(tmp_path: Path) -> None:
 
 def test_forms_that_are_not_there(tmp_path: Path) -> None:
     """They are said with those that are."""
-    with rollbook.record(results=tmp_path, interval=0.2, report=False) as recording:
+    with rollbook.record(results_dir=tmp_path, interval=0.2, report=False) as recording:
         time.sleep(0.5)
     with pytest.raises(UsageError, match="no form is called 'xlsx'"):
-        rollbook.export(recording.run, tmp_path / "out", "xlsx")
+        rollbook.export(recording.record, tmp_path / "out", "xlsx")
     with pytest.raises(UsageError, match="cannot be chosen for timeseries"):
         rollbook.export(recording.path, tmp_path / "out", "timeseries", ["rates"])
     (tmp_path / "file").touch()
@@ -268,10 +271,10 @@ def test_forms_that_are_not_there(tmp_path: Path) -> None:
 )
 def test_rows_that_cannot_be_given(tmp_path: Path, sql: str, message: str) -> None:
     """As on the command line, where JSON has the same rows."""
-    with rollbook.record(results=tmp_path, interval=0, report=False) as recording:
+    with rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording:
         pass
     with pytest.raises(UsageError, match=message):
-        rollbook.query(recording.run, sql)
+        rollbook.query(recording.record, sql)
     ran = CliRunner().invoke(cli, ["query", str(recording.path), sql, "--format", "json"])
     assert isinstance(ran.exception, UsageError)
     assert message in str(ran.exception)

@@ -22,7 +22,7 @@ from rollbook.journal.state import is_unfinished
 from rollbook.journal.writer import Journal
 from rollbook.protocol.plan import Plan
 from rollbook.records import signing
-from rollbook.records.layout import files_of
+from rollbook.records.layout import list_files
 from rollbook.records.metadata import snapshots
 from rollbook.records.record import Record
 from rollbook.tables.derive import derive
@@ -32,7 +32,8 @@ from tests.support.records import host_records
 KEYS = """benchmark_type model command run_datetime num_processes accelerator result_dir parameters override_parameters
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
     command_output_files args invocation_start_time invocation_end_time end_datetime provenance_file metrics"""
-OURS = "exit_code coverage result_files notes phases phase_statistics"
+OURS = """exit_code coverage result_files notes phases phase_statistics verification_text verification_missing
+    verification_round"""
 NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "net_dev", "vmstat", "stat", "identity")
 
 
@@ -84,7 +85,7 @@ def test_the_raw_log_goes_when_the_tables_are_proven(record: Path) -> None:
     assert not (record / "raw").exists()
     assert not (record / ".again").exists()
     assert open_record(record).metadata["notes"] == []
-    assert "raw" not in (record / "manifest.json").read_text()
+    assert '"raw/' not in (record / "manifest.json").read_text()
     assert table_rows(record / "series" / "loadavg.parquet") == 8
 
 
@@ -214,12 +215,12 @@ def test_a_signed_record_stays_signed(record: Path, tmp_path: Path) -> None:
     for path in (key, other):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
     finish(record, report=False, sign=key)
-    before = {path: path.read_bytes() for path in files_of(record).values()}
+    before = {path: path.read_bytes() for path in list_files(record).values()}
     with pytest.raises(UsageError, match="is signed"):
         CliRunner().invoke(cli, ["recover", str(record)], catch_exceptions=False)
     with pytest.raises(RecordError, match="cannot sign with"):
         finish(record, sign=tmp_path / "nokey")
-    assert {path: path.read_bytes() for path in files_of(record).values()} == before
+    assert {path: path.read_bytes() for path in list_files(record).values()} == before
     done = CliRunner().invoke(cli, ["recover", str(record), "--sign", str(other)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     signature = signing.check_signature(record / "manifest.json", None)

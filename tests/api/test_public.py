@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import subprocess
 import sys
 
 import pytest
 
+import rollbook
+from rollbook import errors
+from rollbook.api.keywords import RecordingOptions
+from rollbook.api.options import TransportOptions
+from rollbook.api.recording import Settings
+
 PUBLIC = {
     "rollbook": """
-        Record __version__ check describe diff export mark open_record query record recover run snapshot snapshot_async
-        verify write_report
+        AgentFailed Busy CannotTell Coverage Diff Finding Findings HostListError HostResult NoHostReached NotApplicable
+        ParseError Problem ProtocolError Record RecordError Recording Refused RollbookError Snapshot TimedOut
+        TransportError Unreachable UsageError Verified __version__ check describe diff export mark open_record query
+        record recover run snapshot snapshot_async verify write_report
     """,
     "rollbook.errors": """
         EXIT_CODES AgentFailed Busy CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError
@@ -31,9 +40,22 @@ def test_names(module: str) -> None:
         assert getattr(there, name) is not None
 
 
+def test_every_error_is_public() -> None:
+    """Each error of the tree can be caught as `rollbook.NAME`."""
+    tree = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)}
+    assert tree <= set(dir(rollbook))
+
+
+def test_keywords_are_those_of_the_settings() -> None:
+    """A keyword that is typed is a setting or an option of the transports, and every setting has its type."""
+    settings = {field.name for field in dataclasses.fields(Settings)} - {"hosts", "options", "parts", "args"}
+    assert settings == RecordingOptions.__annotations__.keys() - TransportOptions.__annotations__.keys()
+
+
 @pytest.mark.parametrize(
     ("module", "not_needed"),
     [
+        ("rollbook", "asyncio msgspec click rollbook.api"),
         ("rollbook.testing", "rollbook.testing.lab asyncio msgspec"),
         ("rollbook.cli", "asyncio rich msgspec rollbook.sources rollbook.hosts"),
         ("rollbook.errors", "asyncio msgspec click"),

@@ -27,7 +27,7 @@ from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.hosts import HostResult
-from rollbook.records.layout import Leaf, Manifest
+from rollbook.records.layout import Manifest, RecordDirectory
 from rollbook.records.record import Record
 from rollbook.testing import Fake, FakeHost, linux
 from tests.support.schemas import differs, validate
@@ -130,8 +130,11 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
         (["hosts", "--frobnicate"], "No such option"),
         (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),
-        (["hosts", "--fold", "--json"], "--fold cannot be combined with"),
-        (["record", "--max-timeseries-samples", "1", "--results-dir", "/nonexistent"], "ask for 2 at least"),
+        (["hosts", "--fold", "--json"], "--fold cannot be combined"),
+        (
+            ["record", "--max-timeseries-samples", "1", "--results-dir", "/nonexistent"],
+            "max_samples must be at least 2",
+        ),
         (["hosts", "--fanout", "0"], "--fanout"),
         (["hosts", "--timeout", "soon"], "--timeout"),
         (["hosts", "--timeout", "nan"], "--timeout"),
@@ -190,13 +193,16 @@ def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str
     snapshot = Snapshot.of("2026-08-01T00:00:00Z", [])
     document.write_bytes(encode(snapshot))
     other.write_text("{}")
-    leaves = [Leaf.make(results, "snapshot", dt.datetime(2026, 8, day, tzinfo=dt.UTC)).path for day in (1, 2, 3, 4)]
+    leaves = [
+        RecordDirectory.create(results, "snapshot", dt.datetime(2026, 8, day, tzinfo=dt.UTC)).path
+        for day in (1, 2, 3, 4)
+    ]
     for leaf in leaves:
-        Leaf(leaf, "snapshot", leaf.name).write_snapshot(snapshot, {})
+        RecordDirectory(leaf, "snapshot", leaf.name).write_snapshot(snapshot, {})
     for path, message in (
         (tmp_path / "nope", "nope does not exist"),
-        (document, "s.json is a snapshot document; only check, diff and describe read it"),
-        (other, "other.json is a file, and a record is a directory"),
+        (document, "s.json is a snapshot document, which only check, diff and describe read"),
+        (other, "other.json is a file; a record is a directory"),
         (results, f"results is not a record; the newest below it: {', '.join(map(str, leaves[:0:-1]))}\n"),
     ):
         result = rollbook(*(word.format(path) for word in command))
@@ -206,7 +212,7 @@ def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str
 
 def test_a_record_without_its_raw_log(rollbook: Rollbook, tmp_path: Path) -> None:
     """Recovery says the same, whoever asks for it."""
-    leaf = Leaf.make(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    leaf = RecordDirectory.create(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
     leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
     assert "has no raw log to recover from" in rollbook("recover", str(leaf.path)).err
     with pytest.raises(RecordError, match="has no raw log to recover from"):
@@ -217,14 +223,14 @@ def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:
     """What is said of a path can be copied, whatever is in its name."""
     for number, name in enumerate(("job[b]", "a[/x]", "j:100:k")):
         place = tmp_path / name
-        leaf = Leaf.make(place, "snapshot", dt.datetime(2026, 8, 1 + number, tzinfo=dt.UTC))
+        leaf = RecordDirectory.create(place, "snapshot", dt.datetime(2026, 8, 1 + number, tzinfo=dt.UTC))
         leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
         result = rollbook("report", str(leaf.path), "-o", str(place / "page.html"))
         assert result.code == 0
         assert f"written to {place / 'page.html'} (" in result.err
 
 
-@pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/" + "x" * 260])
+@pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/missing/x.yaml"])
 def test_output_that_cannot_be_written(rollbook: Rollbook, tmp_path: Path, output: str) -> None:
     """Said in a line."""
     path = tmp_path / "s.json"
@@ -309,7 +315,7 @@ def test_json_is_one_document_with_its_schema(rollbook: Rollbook) -> None:
     hosts = {"a": FakeHost(pages=linux("a")), "b": FakeHost(fails=Refused("no")), "c": FakeHost(python=None)}
     for argv, schema in [
         (["hosts"], "rollbook.hosts/1"),
-        (["hosts", "--check"], "rollbook.check/1"),
+        (["hosts", "--check"], "rollbook.host-check/1"),
         (["snapshot"], "rollbook.snapshot/1"),
     ]:
         document = json.loads(rollbook(*argv, "--json", hosts=hosts).out)

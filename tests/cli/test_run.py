@@ -66,7 +66,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert needed <= record.metadata.keys()
     assert record.metadata["cluster_snapshots"]["start"] != record.metadata["cluster_snapshots"]["end"]
     assert record.metadata["cluster_snapshots"]["collection_method"] == "local"
-    assert record.metadata["coverage"] == {"asked": 1, "by_status": {"complete": 1}}
+    assert record.metadata["coverage"] == {"requested": 1, "by_status": {"complete": 1}}
     assert {"meminfo", "diskstats", "net_dev", "vmstat", "loadavg", "stat"} <= record.series_files().keys()
     assert encode(hosts) == (record.path / "hosts.json").read_bytes()
 
@@ -363,10 +363,10 @@ def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
 
 def test_the_python_interface(tmp_path: Path) -> None:
     """`with rollbook.record(...)`: the same record, phases and all."""
-    with rollbook.record(results=tmp_path / "out", interval=0.2, report=False) as recording:
+    with rollbook.record(results_dir=tmp_path / "out", interval=0.2, report=False) as recording:
         recording.mark("mine")
         time.sleep(1)
-    assert "mine" in [phase.name for phase in recording.run.hosts.phases]
+    assert "mine" in [phase.name for phase in recording.record.hosts.phases]
     assert json.loads(next(recording.path.glob("*_metadata.json")).read_bytes())["benchmark_type"] == "record"
     assert rollbook.snapshot().coverage.complete
 

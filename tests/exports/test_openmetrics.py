@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from rollbook.cli import cli
 from rollbook.exports.families import families
-from rollbook.records.layout import Leaf
+from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record
 from rollbook.sql import connection as store
 from rollbook.tables.derive import derive
@@ -85,7 +85,7 @@ def record(tmp_path: Path) -> Path:
     script.close()
     derive(tmp_path / "record")
     (tmp_path / "record" / "test_20261115_000000_metadata.json").write_text("{}")
-    Leaf(tmp_path / "record", "test", "20261115_000000").write_manifest()
+    RecordDirectory(tmp_path / "record", "test", "20261115_000000").write_manifest()
     return tmp_path / "record"
 
 
@@ -215,7 +215,7 @@ def test_this_machine_is_taken_whole(tmp_path: Path) -> None:
     record_this_machine(record / "raw")
     derive(record)
     (record / "test_20261115_000000_metadata.json").write_text("{}")
-    Leaf(record, "test", "20261115_000000").write_manifest()
+    RecordDirectory(record, "test", "20261115_000000").write_manifest()
     metrics = written(record)
     made = subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(metrics), str(tmp_path / "blocks")],

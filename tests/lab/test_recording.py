@@ -50,7 +50,7 @@ def record(
     """Record all hosts of a lab while something happens to them; without end facts, the end comes at once."""
     options = Options.of(via="ssh", ssh_config=str(lab.ssh_config), ssh_options=tuple(ssh), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
-    settings = Settings(hosts=hosts, options=options, results=results, interval=interval, report=False)
+    settings = Settings(hosts=hosts, options=options, results_dir=results, interval=interval, report=False)
 
     async def main() -> Record:
         recording = Recording(settings)
@@ -60,7 +60,7 @@ def record(
         await recording.end(facts=facts)
         assert time.monotonic() - began < (60 if facts else 5)
         recording.finish()
-        return recording.run
+        return recording.record
 
     return asyncio.run(main())
 

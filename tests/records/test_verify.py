@@ -23,7 +23,7 @@ from rollbook.files import write_file
 from rollbook.records import layout
 from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.findings import Findings
-from rollbook.records.layout import Leaf, files_of
+from rollbook.records.layout import RecordDirectory, list_files
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import check_signature, sign
 from rollbook.testing.journals import Script
@@ -35,7 +35,7 @@ HOSTS = {"n[1-2]": {"thp": {"enabled": "always"}, "meminfo": {"total_kib": 9, "k
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
     """A finished record with findings."""
-    leaf = Leaf.make(tmp_path / "results", "training", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
+    leaf = RecordDirectory.create(tmp_path / "results", "training", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
     about = {"benchmark_type": "training", "run_datetime": leaf.stamp, "num_processes": 2, "parameters": {}}
     leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", host_records(HOSTS)), about)
     write_file(leaf.path / "findings.json", encode(engine.check(open_run_data(leaf.path))))
@@ -112,7 +112,7 @@ def test_missing_added_and_longer_files(record: Path) -> None:
         ("training_20260801_000000_metadata.json", '{"benchmark_type": "training"}', "lacks run_datetime"),
         ("training_20260801_000000_metadata.json", "{", "not JSON"),
         ("training_20260801_000000_metadata.json", "[" * 100_000, "not JSON"),
-        ("hosts.json", "[" * 100_000, "not the document"),
+        ("hosts.json", "[" * 100_000, "not a valid document"),
         ("training_20260801_000000_cluster_info.json", "{}", "total_memory_bytes"),
         ("training_20260801_000000_timeseries.json", '{"num_samples": 1}', "collection_interval_seconds"),
     ],
@@ -120,7 +120,7 @@ def test_missing_added_and_longer_files(record: Path) -> None:
 def test_documents_must_be_what_they_are_called(record: Path, name: str, text: str, why: str) -> None:
     """A file that fits its hash but not its schema was written wrongly."""
     (record / name).write_text(text)
-    Leaf(record, "training", "20260801_000000").write_manifest()
+    RecordDirectory(record, "training", "20260801_000000").write_manifest()
     (problem,) = verify(record).problems
     assert (problem.kind, problem.path) == ("unreadable", name)
     assert why in problem.why
@@ -143,7 +143,7 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
     (record / "ghosts.json").write_text("[]")
     (record / "build_manifest.json").write_text("[]")
     os.mkfifo(record / "pipe")
-    Leaf(record, "training", record.name).write_manifest()
+    RecordDirectory(record, "training", record.name).write_manifest()
     assert told(record) == []
     listed = {entry["path"]: entry["size"] for entry in json.loads((record / "manifest.json").read_bytes())["files"]}
     assert (listed["caf\\xe9"], listed["zero"], "pipe" in listed) == (1, len("/dev/zero"), False)
@@ -151,7 +151,15 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
     (record / "zero").symlink_to("/dev/null")
     (record / "ghosts.json").unlink()
     os.mkfifo(record / "ghosts.json")
-    assert told(record) == [("missing", "ghosts.json"), ("changed", "zero")]
+    (record / "new").mkdir()
+    os.mkfifo(record / "new pipe")
+    assert told(record) == [
+        ("missing", "ghosts.json"),
+        ("changed", "zero"),
+        ("added", "ghosts.json"),
+        ("added", "new"),
+        ("added", "new pipe"),
+    ]
     (record / "manifest.json").unlink()
     os.mkfifo(record / "manifest.json")
     with pytest.raises(RecordError, match=r"manifest\.json does not exist"):
@@ -160,8 +168,8 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
 
 def test_a_file_that_goes_while_it_is_listed(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command's child that outlives it costs the record nothing."""
-    monkeypatch.setattr(layout, "files_of", lambda path: {"gone": path / "gone", **files_of(path)})
-    Leaf(record, "training", record.name).write_manifest()
+    monkeypatch.setattr(layout, "list_files", lambda path: {"gone": path / "gone", **list_files(path)})
+    RecordDirectory(record, "training", record.name).write_manifest()
     assert told(record) == []
 
 
@@ -190,7 +198,7 @@ def test_signature(record: Path, key: Path) -> None:
     assert (found.signature.good, found.signature.signer) == (True, "ada@example.org")
     unknown = check_signature(record / "manifest.json", None)
     assert unknown.good
-    assert "anybody" in unknown.note
+    assert "anyone" in unknown.note
 
     other = key.with_name("other")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
@@ -227,7 +235,7 @@ def test_tables_of_the_series(record: Path, columns: str, problems: list[tuple[s
     table.write_bytes(b"PAR1")
     if columns:
         duckdb.sql(f"COPY (SELECT {columns}) TO '{table}' (FORMAT parquet)")
-    Leaf(record, "training", record.name).write_manifest()
+    RecordDirectory(record, "training", record.name).write_manifest()
     assert told(record) == problems
 
 
@@ -235,7 +243,7 @@ def test_a_new_manifest_lists_what_is_there_but_no_signature(record: Path, key: 
     """A record that is finished again can be signed again; a manifest of somebody else below is a file like others."""
     sign(record / "manifest.json", key)
     (record / "raw" / "manifest.json").write_text("{}")
-    Leaf(record, "training", record.name).write_manifest()
+    RecordDirectory(record, "training", record.name).write_manifest()
     assert told(record) == []
     assert told(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
     sign(record / "manifest.json", key)
@@ -277,7 +285,7 @@ def test_a_new_page_is_listed(record: Path, key: Path, tmp_path: Path) -> None:
         file.write(b" ")
     assert run(report, [str(record)]).exit_code == 0
     assert told(record) == [("changed", "findings.json")]
-    Leaf(record, "training", record.name).write_manifest()
+    RecordDirectory(record, "training", record.name).write_manifest()
     sign(record / "manifest.json", key)
     page = (record / "report.html").read_bytes()
     for output in ([], ["-o", str(record / "report.html")]):

@@ -22,7 +22,7 @@ from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import READABLE, split_pages
 from rollbook.records.document import read
-from rollbook.records.layout import Leaf
+from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record, RecordHosts
 from rollbook.sources import catalogue
 from rollbook.sql import connection as store
@@ -396,7 +396,7 @@ def test_derive(recorded: Path, tmp_path: Path) -> None:
     assert is_unfinished(tmp_path)
     _, sealed, hosts = derive(tmp_path)
     assert is_unfinished(tmp_path)
-    Leaf(tmp_path, "test", "20261115_000000").write_manifest()
+    RecordDirectory(tmp_path, "test", "20261115_000000").write_manifest()
     assert not is_unfinished(tmp_path)
     (start,), (end,), (series,) = hosts.start, hosts.end, hosts.series
     assert start.status == end.status == series.status == "complete"

@@ -1,1 +1,1 @@
-"""The verbs of the command line as functions: what the commands themselves are made of."""
+"""The verbs of the command line as functions; the commands are built on them."""

@@ -1,4 +1,4 @@
-"""Two sides compared, host by host and field by field."""
+"""Compares two records, host by host and field by field."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ __all__ = ["Diff", "diff"]
 
 
 class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.diff/1"):
-    """Differences by host, the hosts that gave data on one side only or on neither, and what was compared."""
+    """What was compared, the changes by host, and the hosts with data on one side only or on neither."""
 
     before: str
     after: str
     hosts: dict[str, list[Change]]
     only_before: list[str] = []
     only_after: list[str] = []
-    silent: list[str] = []
+    without_data: list[str] = []
 
     @property
     def differs(self) -> bool:
-        """Whether anything is not the same on both sides."""
+        """Whether anything differs between the two sides."""
         return bool(self.only_before or self.only_after or any(self.hosts.values()))
 
 
-def diff(before: Path | str, after: Path | str | None = None, *, volatile: bool = False) -> Diff:
-    """What differs between two records or snapshot files, or one host in each: `"RECORD:HOST"`.
+def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool = False) -> Diff:
+    """Compare two records or snapshot files, or one host in each: `"RECORD:HOST"`.
 
-    Without `after`, between start and end of the run. With `volatile` counters, levels and what comes and goes as well.
+    Without `other`, compare start and end of the run. `volatile` includes counters, gauges and other changing values.
+    Raises `UsageError` if there is nothing to compare.
     """
-    before, after = str(before), None if after is None else str(after)
+    before, after = str(record), None if other is None else str(other)
     old, one = _open(before)
     if after is None:
         if not old.end:
-            raise UsageError(f"{before} has no end to compare its start with; name two records")
+            raise UsageError(f"{before} has no end to compare its start with; give two records")
         sides, names = (_picked(old.start, one), _picked(old.end, one)), (f"start of {before}", f"end of {before}")
     else:
         new, two = _open(after)
@@ -54,21 +55,21 @@ def diff(before: Path | str, after: Path | str | None = None, *, volatile: bool 
         sides, names = (_picked(old.start, one), _picked(new.start, two)), (before, after)
     lefts, rights = ({host.name: host for host in side if host.gave_data} for side in sides)
     if not lefts and not rights:
-        raise UsageError(f"no host gave anything to compare, neither in {names[0]} nor in {names[1]}")
+        raise UsageError(f"no host returned data, neither in {names[0]} nor in {names[1]}")
     compare = changes_during_run if after is None else changes
-    asked = dict.fromkeys(host.name for side in sides for host in side)
+    requested = dict.fromkeys(host.name for side in sides for host in side)
     return Diff(
         before=names[0],
         after=names[1],
         hosts={name: list(compare(lefts[name], rights[name], volatile=volatile)) for name in lefts if name in rights},
         only_before=[name for name in lefts if name not in rights],
         only_after=[name for name in rights if name not in lefts],
-        silent=[name for name in asked if name not in lefts and name not in rights],
+        without_data=[name for name in requested if name not in lefts and name not in rights],
     )
 
 
 def _open(text: str) -> tuple[RunData, str | None]:
-    """A record, and the host in it if one is named; a directory's own name may hold a colon."""
+    """A record, and the host in it if one is given; the name of a directory may contain a colon."""
     if Path(text).exists():
         return run_data_of(Path(text)), None
     path, colon, host = text.rpartition(":")
@@ -82,7 +83,7 @@ def _picked(hosts: Sequence[HostResult], name: str | None) -> list[HostResult]:
         return list(hosts)
     found = [host for host in hosts if host.name == name]
     if not found:
-        raise UsageError(f"there is no host {name} among {fold(host.name for host in hosts)}")
+        raise UsageError(f"no host {name} among {fold(host.name for host in hosts)}")
     if not found[0].gave_data:
-        raise UsageError(f"{name} gave nothing to compare: {found[0].reason or found[0].status}")
+        raise UsageError(f"{name} returned no data to compare: {found[0].reason or found[0].status}")
     return found

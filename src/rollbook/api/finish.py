@@ -1,82 +1,141 @@
-"""The end of a recording, and the recovery of one: everything in a record that follows from what lies in it.
+"""Finishes a record, at the end of a recording or when it is recovered: writes all that follows from the journal.
 
 Only the journal and the files of the benchmark are needed, so a run that ended well and one whose collector was killed
-are finished by the same steps. Each step that fails leaves a note and costs the others nothing.
+are finished by the same steps. A step that fails leaves a note and does not affect the others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rollbook import adapters
+from rollbook import adapters, times
 from rollbook.adapters.argv import shown
 from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
-from rollbook.files import write_file
+from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
-from rollbook.journal.state import is_unfinished
+from rollbook.journal.state import FAILURE, failure_of, is_unfinished
 from rollbook.journal.survey import Survey
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
-from rollbook.records.layout import Leaf
+from rollbook.records.layout import RecordDirectory
+from rollbook.records.locate import locate_record, not_a_record
 from rollbook.records.metadata import metadata
 from rollbook.records.outcome import Outcome
+from rollbook.records.reading import require_directory
 from rollbook.records.record import Record
 from rollbook.tables.derive import derive
 from rollbook.tables.seal import Sealed
 
-__all__ = ["finish", "open_record"]
+__all__ = ["finish", "open_record", "recover"]
 
-MOST_SAMPLES = 20_000  # in all, that are still written as the seeds' JSON beside the tables
+MOST_SAMPLES = 20_000  # of all hosts, up to which MLPerf Storage's timeseries.json is written beside the tables
+STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 
 
 def open_record(path: Path | str) -> Record:
-    """A record for reading; one that nobody finished is finished first."""
-    return finish(path) if is_unfinished(Path(path)) else Record.open(Path(path))
+    """Open a record for reading, or the only record in a results directory.
+
+    An unfinished record is finished first if it belongs to the current user; otherwise `RecordError` is raised, because
+    reading the records of others never writes.
+    """
+    path = locate_record(Path(path))
+    if not is_unfinished(path):
+        return Record.open(path)
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        raise RecordError(
+            f"{path} is not finished; only its owner (uid {owner}) finishes it: `rollbook recover {path}`"
+        )
+    with _lock(path):
+        # Another process may have finished it while this one waited for the lock.
+        return _finish(path) if is_unfinished(path) else Record.open(path)
 
 
 def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Record:
-    """Make tables, hosts, metadata, findings, page and manifest of the record at `path`; sign it if a key is given.
+    """Write tables, hosts, metadata, findings, page and manifest of a record, and sign it if a key is given.
 
-    With `drop_raw` the journal is removed once the tables are proven to hold all of it (`series.proof`). A record that
-    is signed is made anew only with a key to sign it again.
+    With `drop_raw` the journal is removed once the tables are proven to hold all of it. A signed record is finished
+    again only with a key to sign it. Raises `RecordError` if there is no journal or the record cannot be written.
     """
-    path = Path(path)
+    path = locate_record(Path(path))
+    if not path.is_dir():
+        raise not_a_record(path)
+    with _lock(path):
+        return _finish(path, drop_raw=drop_raw, report=report, sign=sign)
+
+
+def recover(path: Path | str, *, sign: Path | str | None = None) -> Record:
+    """Finish a record whose collector died, or rebuild any record from its journal; see `finish`."""
+    return finish(path, sign=sign)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Wait until no other process finishes the record; file systems without locks are used without."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}") from error
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Record:
+    for name in ("raw", "series"):
+        require_directory(path / name)  # a symlink would lead the files elsewhere
     _keep_signed(path / "manifest.json", sign)
+    _remove_leftovers(path)
     found, sealed, hosts = derive(path)
     begin = found.begin
-    kind, stamp = str(begin.get("type", "record")), str(begin.get("stamp", path.name))
+    kind = str(begin.get("type", "record"))
     argv = [shown(str(word)) for word in begin.get("argv", [])]
     outcome = _outcome(path, kind, argv, found)
     if outcome.phases:
         hosts.phases = sorted([*hosts.phases, *outcome.phases], key=lambda phase: phase.start_ns)
         write_file(path / "hosts.json", encode(hosts))
-    leaf, args = Leaf(path, kind, stamp), _storable(begin.get("args", {}))
+    directory, args = _directory(path, kind), _storable(begin.get("args", {}))
+    stamp = str(begin.get("stamp"))
     document = metadata(
-        stamp=stamp, result_dir=str(path), argv=argv, args=args, hosts=hosts, outcome=outcome, command=found.command
+        stamp=stamp if STAMP.fullmatch(stamp) else times.stamp(times.from_ns(found.started_ns)),
+        result_dir=str(path),
+        argv=argv,
+        args=args,
+        hosts=hosts,
+        outcome=outcome,
+        command=found.command,
     )
     memory = args.get("client_host_memory_in_gb")
     each = int(float(memory) * 1024**3) if memory else None
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)
     document["system_info"] = document["cluster_information"] = cluster
-    leaf.write("cluster_info.json", cluster)
+    directory.write("cluster_info.json", cluster)
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
+    if reason := failure_of(path / "raw"):
+        notes.append(reason)
     if found.end_facts is False:
-        notes.append("the end facts were skipped: nobody wanted to wait for them")
+        notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
-        document["timeseries_data"] = _small_series(run, leaf)
+        document["timeseries_data"] = _small_series(run, directory)
     with _step("checks", notes):
-        document["verification"] = _checked(run)
-    leaf.write("metadata.json", document)
+        document |= _checked(run)
+    directory.write("metadata.json", document)
     run = Record(path, json.loads(encode(document)), hosts)
     if report:
         with _step("report.html", notes):
@@ -84,31 +143,56 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     if drop_raw:
         with _step("raw", notes):
             _drop(path, found, sealed)
-    leaf.write("metadata.json", document)
-    leaf.write_manifest()
+    directory.write("metadata.json", document)
+    directory.write_manifest()
     if sign is not None:
         signing.sign(path / "manifest.json", Path(sign))
     return Record(path, json.loads(encode(document)), hosts)
 
 
+def _directory(path: Path, kind: str) -> RecordDirectory:
+    """The names of the record's files, from the directory: a journal may come from anyone and must not choose them.
+
+    They stay as they are in a finished record. Otherwise the type is that of the journal only if a directory above has
+    that very name, and else the name of the directory above.
+    """
+    finished = sorted(path.glob("*_metadata.json"))
+    if len(finished) == 1 and (match := re.fullmatch(r"(.+)_(\d{8}_\d{6})_metadata\.json", finished[0].name, re.ASCII)):
+        return RecordDirectory(path, match[1], match[2])
+    above = path.resolve().parent.parts[1:]
+    return RecordDirectory(path, kind if kind in above else (above or ("record",))[-1], path.resolve().name)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a process left that was killed while it finished this record."""
+    remove_leftovers(path)
+    if not failure_of(path / "raw"):
+        (path / "raw" / FAILURE).unlink(missing_ok=True)
+    shutil.rmtree(path / ".again", ignore_errors=True)
+    for scratch in (path / "series").glob(".parts*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _keep_signed(manifest: Path, key: Path | str | None) -> None:
-    """Raise for a record that is signed: its signature may go only where a new one is sure to take its place."""
+    """Raise `UsageError` for a signed record without a key that can sign it again."""
     if not (manifest.exists() and signing.signature_file(manifest).exists()):
         return
     if key is None:
-        raise UsageError(f"{manifest.parent} is signed, and made anew it is not: give a key to sign it again (--sign)")
+        raise UsageError(
+            f"{manifest.parent} is signed; rebuilding it would invalidate the signature: give a key with --sign"
+        )
     signing.try_key(Path(key))
 
 
 def _storable(args: dict[str, Any]) -> dict[str, Any]:
-    """What the user said, as text that can be stored: a path may be no UTF-8."""
+    """The user's options as text that can be stored: a path need not be UTF-8."""
     storable: dict[str, Any] = json.loads(shown(json.dumps(args, ensure_ascii=False)))
     return storable
 
 
 @contextlib.contextmanager
 def _step(what: str, notes: list[str]) -> Iterator[None]:
-    """A part of the work that leaves a note where it fails, whatever it is: the others go on without it."""
+    """A step that leaves a note if it fails, whatever the reason; the other steps continue."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a record must not be lost to one of its parts
@@ -116,14 +200,14 @@ def _step(what: str, notes: list[str]) -> Iterator[None]:
 
 
 def _declared(args: dict[str, Any]) -> ClusterInformation:
-    """The cluster as the arguments say it is: nobody was asked."""
+    """The cluster as declared by the arguments, for a run that contacted no hosts."""
     count = int(args.get("num_client_hosts") or len(args.get("hosts", [])) or 1)
     memory = int(float(args.get("client_host_memory_in_gb") or 0) * 1024**3)
     return ClusterInformation(count * memory, 0, count, memory, memory, "args", None)
 
 
 def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
-    """What the benchmark's adapter makes of the files it left; a recording without a command has none."""
+    """What the adapter finds in the benchmark's files; a recording without a command has no results."""
     if not argv:
         return Outcome(benchmark_type=kind)
     ran = Ran(
@@ -142,18 +226,24 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
     return Outcome(benchmark_type=kind, notes=notes)
 
 
-def _checked(run: Record) -> str | None:
-    """Write what all rules find; gives MLPerf Storage's verdict on a benchmark of theirs."""
+def _checked(run: Record) -> dict[str, Any]:
+    """Write the findings of all rules; returns MLPerf Storage's verdict for its benchmarks, as metadata."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
     from rollbook.checks.run_data import RunData  # noqa: PLC0415
+    from rollbook.mlperf import rounds  # noqa: PLC0415
 
-    findings = check(RunData(run.hosts, metadata=run.metadata, path=run.path))
+    findings = check(RunData(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load()))
     write_file(run.path / "findings.json", encode(findings))
-    return findings.verdict
+    return {
+        "verification": findings.verdict,
+        "verification_text": findings.verdict_text,
+        "verification_missing": findings.not_judged,
+        "verification_round": findings.round,
+    }
 
 
 def _phase_statistics(run: Record) -> list[dict[str, Any]]:
-    """What every rate was in every phase, over time and over hosts; empty without phases or series."""
+    """Statistics of every rate in every phase, over time and hosts; empty without phases or series."""
     if not run.hosts.phases or not run.series_files():
         return []
     from rollbook.sql.connection import connect  # noqa: PLC0415 - needs DuckDB
@@ -164,19 +254,19 @@ def _phase_statistics(run: Record) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _small_series(run: Record, leaf: Leaf) -> dict[str, Any] | None:
-    """The seeds' timeseries.json, while it is small, and what the metadata say of it; None without samples."""
+def _small_series(run: Record, directory: RecordDirectory) -> dict[str, Any] | None:
+    """Write MLPerf Storage's timeseries.json if it is small; returns its metadata entry, None without samples."""
     sampled = [host for host in run.hosts.series if host.samples]
     if not sampled:
         return None
     from rollbook.exports.timeseries import write_timeseries  # noqa: PLC0415 - needs DuckDB
 
-    count, name = sum(host.samples for host in sampled) // run.hosts.merged, f"{leaf.kind}_{leaf.stamp}_timeseries.json"
+    count, path = sum(host.samples for host in sampled) // run.hosts.merged, directory.file("timeseries.json")
     written = count <= MOST_SAMPLES
     if written:
-        count = write_timeseries(run, leaf.path / name)
+        count = write_timeseries(run, path)
     return {
-        "file": name if written else None,
+        "file": path.name if written else None,
         "num_samples": count,
         "interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
         "hosts_collected": [host.name for host in sampled],
@@ -184,8 +274,8 @@ def _small_series(run: Record, leaf: Leaf) -> dict[str, Any] | None:
 
 
 def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
-    """Remove the journal, or raise why it stays."""
-    from rollbook.tables.proof import reasons_to_keep  # noqa: PLC0415 - few records are made without their journal
+    """Remove the journal; raises `RecordError` with the reason if it has to stay."""
+    from rollbook.tables.proof import reasons_to_keep  # noqa: PLC0415 - most records keep their journal
 
     if why := reasons_to_keep(found, sealed, path):
         raise RecordError(f"kept: {'; '.join(why)}")
@@ -193,6 +283,6 @@ def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
 
 
 def _page(run: Record) -> None:
-    from rollbook.report import write_report  # noqa: PLC0415 - see above
+    from rollbook.report import write_report  # noqa: PLC0415 - rich pages are built only when a run is over
 
     write_report(run, run.path / "report.html")

@@ -1,4 +1,4 @@
-"""A record read as a program reads it: rows of a query, other forms, the page, the description of its system."""
+"""Reads a record: rows of a query, exports, the page, the description of the system."""
 
 from __future__ import annotations
 
@@ -14,78 +14,87 @@ from rollbook.exports.files import FORMATS
 from rollbook.exports.files import export as export_tables
 from rollbook.exports.openmetrics import write_openmetrics
 from rollbook.exports.timeseries import write_timeseries
-from rollbook.records.layout import must_lie_outside, relist
+from rollbook.files import BY_UMASK, PRIVATE
+from rollbook.records.layout import require_outside, update_manifest
 from rollbook.records.record import Record
 from rollbook.records.signing import signature_file
 from rollbook.sql import connection as store
 
-__all__ = ["FORMS", "describe", "export", "query", "write_report"]
+__all__ = ["EXPORT_FORMATS", "describe", "export", "query", "write_report"]
 
-FORMS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
+EXPORT_FORMATS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
 
 
 def query(record: Record | Path | str, sql: str) -> list[dict[str, Any]]:
-    """The rows that one SELECT over a record gives; tables and views are those of `rollbook query`.
+    """The rows of one SELECT over a record, with the tables and views of `rollbook query`.
 
-    Columns must have different names.
+    Columns must have different names. Raises `UsageError` for SQL that cannot be run.
     """
     with store.connect(_run(record), facts=store.wants_facts(sql)) as connection:
         return list(store.dicts(store.query(connection, sql)))
 
 
 def export(
-    record: Record | Path | str, output: Path | str, form: str = "parquet", tables: str | Sequence[str] = ()
+    record: Record | Path | str,
+    output: Path | str,
+    format: str = "parquet",  # noqa: A002 - the name of the option
+    tables: str | Sequence[str] = (),
 ) -> list[Path]:
-    """Write a record in another form, one of `FORMS`; gives the files.
+    """Write a record in one of `EXPORT_FORMATS`; returns the files.
 
-    `output` is a directory, one file per table, and for timeseries and openmetrics the file. `tables` chooses a table
-    or view, or several, all of the series by default. Nothing is written into the record itself.
+    `output` is a directory with one file per table; for timeseries and openmetrics it is the file. `tables` selects
+    tables or views (default: all tables of the series). Nothing is written into the record itself.
     """
     run, path = _run(record), Path(output)
-    must_lie_outside(run.path, path)
-    if form in FORMATS:
-        return export_tables(run, form, path, as_list(tables))
-    if form not in FORMS:
-        raise UsageError(f"no form is called {form!r}; there are {', '.join(FORMS)}")
+    require_outside(run.path, path)
+    if format in FORMATS:
+        return export_tables(run, format, path, as_list(tables))
+    if format not in EXPORT_FORMATS:
+        raise UsageError(f"unknown format {format!r}; there are {', '.join(EXPORT_FORMATS)}")
     if tables:
-        raise UsageError(f"tables cannot be chosen for {form}")
-    if form == "mlpstorage":
+        raise UsageError(f"tables cannot be selected for {format}")
+    if format == "mlpstorage":
         from rollbook.mlperf.export import export_mlpstorage  # noqa: PLC0415 - few exports are for its readers
 
         return list(export_mlpstorage(run, path))
     if not any(host.samples for host in run.hosts.series):
         raise RecordError(f"{run.path} has no samples to write")
-    (write_timeseries if form == "timeseries" else write_openmetrics)(run, path)
+    if format == "timeseries":
+        write_timeseries(run, path, mode=BY_UMASK)
+    else:
+        write_openmetrics(run, path)
     return [path]
 
 
 def write_report(record: Record | Path | str, output: Path | str | None = None) -> Path:
-    """Write the page of a record, one HTML file; without `output` its own `report.html`. Gives the file.
+    """Write the page of a record as one HTML file, by default `report.html` in the record; returns the file.
 
-    The page of a record that is signed cannot be replaced, only written elsewhere.
+    The page inside a signed record cannot be replaced, because it is part of what was signed: `UsageError`.
     """
-    from rollbook.report import write_report as write  # noqa: PLC0415 - few who read a record want its page
+    from rollbook.report import write_report as write  # noqa: PLC0415 - most readers do not need the page
 
     run = _run(record)
     own, manifest = run.path / "report.html", run.path / "manifest.json"
     path = own if output is None else Path(output)
     in_place = path.resolve() == own.resolve()
     if not in_place:
-        must_lie_outside(run.path, path)
+        require_outside(run.path, path)
     elif manifest.exists() and signature_file(manifest).exists():
-        raise UsageError(f"{run.path} is signed, and a new page would be none of what was signed: write it elsewhere")
-    write(run, path)
+        raise UsageError(
+            f"{run.path} is signed; replacing its page would invalidate the signature: write the page elsewhere"
+        )
+    write(run, path, mode=PRIVATE if in_place else BY_UMASK)
     if in_place and manifest.exists():
-        relist(run.path, own.name)
+        update_manifest(run.path, own.name)
     return path
 
 
 def describe(record: Path | str, product: Path | str | None = None) -> str:
-    """The MLPerf Storage description of the system a record or snapshot file is of, as YAML.
+    """The MLPerf Storage description of the recorded system, as YAML, from a record or a snapshot file.
 
-    `product` is a record or snapshot of the storage's own nodes. What a person must fill in is null, and says so.
+    `product` is a record or snapshot of the storage nodes. Values that a person must fill in are null and marked.
     """
-    from rollbook.mlperf.describe import draft, text_of  # noqa: PLC0415 - few want it
+    from rollbook.mlperf.describe import draft, text_of  # noqa: PLC0415 - most readers do not need it
 
     return text_of(draft(run_data_of(Path(record)), run_data_of(Path(product)) if product else None), Path(record))
 

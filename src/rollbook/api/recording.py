@@ -1,4 +1,4 @@
-"""Recordings: a leaf on disk, the recorder that fills it, and its end. `run` and `record` are made of this."""
+"""Recordings: a record directory, the recorder that fills it, and its end. `run` and `record` are built on this."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import errno
 import os
 import re
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from rollbook.api.options import TransportOptions, check_fanout, hosts_of, transport_options
+from rollbook.api.keywords import RecordingOptions
+from rollbook.api.options import check_fanout, hosts_of, transport_options
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
@@ -22,80 +24,103 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
 from rollbook.protocol.plan import Plan
 from rollbook.records import signing
-from rollbook.records.layout import Leaf
+from rollbook.records.hosts import Coverage
+from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.transports.routing import Options, fallback_route, route
 
-__all__ = ["Recording", "Settings", "record"]
+__all__ = ["Recording", "Settings", "record", "settings_of"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
+INTERRUPTED = "interrupted"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a recording needs to know.
+    """The settings of a recording.
 
-    `kind` is the type of record, `interval` the seconds between samples (0: facts alone), `parts` the directories
-    between results and record (the type by default), `sign` a key for the manifest, `args` what the user said, kept as
-    it is.
+    `type` is the type of record, `interval` the seconds between samples (0: snapshots only), `parts` the directories
+    between results and record (default: the type), `sign` a key for the manifest, `share` whether others may read the
+    record, `args` the user's options, stored as they are.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
     options: Options = dataclasses.field(default_factory=Options)
     fanout: int = 64
-    results: Path = Path("results")
-    kind: str = "record"
+    results_dir: Path = Path("results")
+    type: str = "record"
     interval: float = 10.0
     max_samples: int = 3600
     drop_raw: bool = False
     report: bool = True
     sign: Path | None = None
+    share: bool = False
     parts: tuple[str, ...] = ()
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-class Recording:
-    """All hosts recorded from the start of a block to its end, with `with` or `async with`.
+OWN = frozenset(RecordingOptions.__annotations__) & {field.name for field in dataclasses.fields(Settings)}
 
-    Entering waits until every host has given its start facts or failed to. Leaving takes the end facts, then makes
-    tables, page and manifest; `run` is the finished record. `path` is where it lies, `broken` says why recording
-    ended early, if it did, `unfinished` why the record could not be made of what was recorded, `unsigned` why it could
-    not be signed.
+
+def settings_of(hosts: str | Sequence[str], **options: Unpack[RecordingOptions]) -> Settings:
+    """The settings for hosts and keyword options; raises `UsageError` for values that cannot be used."""
+    own: dict[str, Any] = {name: value for name, value in options.items() if name in OWN}
+    others: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
+    for name in ("results_dir", "sign"):
+        if own.get(name) is not None:
+            own[name] = Path(own[name])
+    return Settings(hosts=hosts_of(hosts), options=transport_options(**others), **own)
+
+
+class Recording:
+    """Records all hosts from the start of a block to its end, with `with` or `async with`.
+
+    Entering waits until every host has returned its start facts or failed. Leaving takes the end facts, then writes
+    tables, page and manifest; `record` is the finished record, `coverage` its hosts by status. `path` is its
+    directory. `recording_error` is why recording ended early, `finish_error` why the record could not be finished,
+    `signing_error` why it could not be signed; each is empty if all went well. `exit_code` is that of the command
+    that `rollbook.run` ran.
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
         self._route, self._fallback = route(settings.options), fallback_route(settings.options)
         _preflight(settings)
         self.settings, self.argv, self._progress = settings, argv or [], progress
-        self.socket = self.unfinished = self.unsigned = ""
-        self._leaf: Leaf | None = None
+        self.socket = self.finish_error = self.signing_error = ""
+        self.exit_code: int | None = None
+        self._directory: RecordDirectory | None = None
         self._recorder: Recorder | None = None
-        self._open, self._entered, self._broken = False, False, ""
+        self._open, self._entered, self._recording_error = False, False, ""
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._run: Record | None = None
+        self._record: Record | None = None
 
     @property
     def path(self) -> Path:
-        """Where the record lies; once the block is entered."""
-        if self._leaf is None:
-            raise UsageError("the record is begun when the `with` block is entered")
-        return self._leaf.path
+        """The record directory; raises `UsageError` before the block is entered."""
+        if self._directory is None:
+            raise UsageError("the record directory is created when the `with` block is entered")
+        return self._directory.path
 
     @property
-    def run(self) -> Record:
-        """The finished record; only after the block."""
-        if self._run is None:
+    def record(self) -> Record:
+        """The finished record; raises `UsageError` before the block is left."""
+        if self._record is None:
             raise UsageError("the record is finished when the `with` block is left")
-        return self._run
+        return self._record
 
     @property
-    def broken(self) -> str:
+    def coverage(self) -> Coverage:
+        """How many hosts were requested, and how many have each status; available with `record`."""
+        return self.record.coverage
+
+    @property
+    def recording_error(self) -> str:
         """Why recording ended early, empty if it did not."""
-        return self._broken or (self._recorder.broken if self._recorder else "")
+        return self._recording_error or (self._recorder.broken if self._recorder else "")
 
     async def __aenter__(self) -> Self:
         self._enter_once()
@@ -103,19 +128,21 @@ class Recording:
         return self
 
     def _enter_once(self) -> None:
-        """A second time would wait for the first to end, or make a record that nobody asked for."""
+        """A second entry would wait for the first to end, or create a record that no one requested."""
         if self._entered:
-            raise UsageError("a recording can be entered once; make another by `rollbook.record(...)`")
+            raise UsageError("a recording can be entered once; create another with `rollbook.record(...)`")
         self._entered = True
 
     async def _begin(self) -> None:
-        """Make the record's directory and start recording; returns when the start facts are in."""
+        """Create the record directory and start recording; returns when all hosts have returned their start facts."""
         settings, self._loop = self.settings, asyncio.get_running_loop()
-        leaf = Leaf.make(settings.results.absolute(), settings.kind, dt.datetime.now(dt.UTC), settings.parts)
-        self._leaf = leaf
+        now = dt.datetime.now(dt.UTC)
+        directory = self._directory = RecordDirectory.create(
+            settings.results_dir.absolute(), settings.type, now, settings.parts, share=settings.share
+        )
         about = {
-            "type": settings.kind,
-            "stamp": leaf.stamp,
+            "type": settings.type,
+            "stamp": directory.stamp,
             "argv": self.argv,
             "cwd": str(Path.cwd()),
             "args": settings.args,
@@ -124,7 +151,7 @@ class Recording:
         try:
             self._recorder = await self._stack.enter_async_context(
                 Recorder(
-                    leaf.path / "raw",
+                    directory.path / "raw",
                     settings.hosts,
                     self._route,
                     Plan.of(catalogue.load()),
@@ -140,7 +167,7 @@ class Recording:
             await self._recorder.ready()
         except BaseException as error:
             await self._stack.aclose()
-            if isinstance(error, Exception):  # it never began: failures of hosts are not raised
+            if isinstance(error, Exception):  # failures of hosts are not raised: the recording never began
                 self.discard()
             raise
         self._open = True
@@ -150,10 +177,10 @@ class Recording:
         await asyncio.to_thread(self.finish)
 
     async def end(self, *, facts: bool = True, seconds: float | None = None) -> None:
-        """Stop recording, with fresh end facts if wanted; the record is not finished yet.
+        """Stop recording, with end facts if wanted; the record is not finished yet.
 
-        Each host has `seconds`, or as long as it had for its start facts. A journal that fails meanwhile is no error:
-        `broken` says so, and what was written stays.
+        Each host has `seconds`, by default the time it had for its start facts. A journal that fails meanwhile is not
+        raised: `recording_error` has the reason, and what was written stays.
         """
         self._open = False
         try:
@@ -161,39 +188,43 @@ class Recording:
                 self._recorder.event("end facts", wanted=facts)
                 await self._recorder.end(facts=facts, seconds=seconds)
         except RecordError as error:
-            self._broken = str(error)
+            self._recording_error = str(error)
         with contextlib.suppress(RecordError):
             await self._stack.aclose()
 
     def discard(self) -> None:
-        """Remove what there is: nothing happened that would be worth a record."""
-        if self._leaf is not None:
-            shutil.rmtree(self._leaf.path, ignore_errors=True)
+        """Remove the record directory: nothing worth a record happened."""
+        if self._directory is not None:
+            shutil.rmtree(self._directory.path, ignore_errors=True)
 
     def finish(self) -> None:
-        """Make the record of what was recorded, and sign it."""
+        """Write the record from what was recorded, and sign it."""
         from rollbook.api.finish import finish  # noqa: PLC0415 - DuckDB is not needed while hosts are recorded
 
         settings = self.settings
-        self._run = finish(self.path, drop_raw=settings.drop_raw, report=settings.report)
+        self._record = finish(self.path, drop_raw=settings.drop_raw, report=settings.report)
         if settings.sign is not None:
             signing.sign(self.path / "manifest.json", settings.sign)
 
-    def finish_or_say(self) -> None:
-        """Make the record; where that fails `unfinished` or `unsigned` says why, and what was recorded stays."""
+    def finish_or_explain(self) -> None:
+        """Write the record; if that fails, `finish_error` or `signing_error` has the reason and the journal stays."""
         try:
             self.finish()
-        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the command's exit code is worth more
-            why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or repr(error)
-            if self._run is None:
-                self.unfinished = why
+        except Exception as error:  # noqa: BLE001 - the command's exit code must survive any of our errors
+            reason = str(error) or repr(error)
+            if self._record is None:
+                self.finish_error = reason
             else:
-                self.unsigned = why
+                self.signing_error = reason
+
+    def abandon(self) -> None:
+        """Stop waiting for the record to be written, at the user's request: `rollbook recover` can finish it."""
+        self._record, self.finish_error = None, INTERRUPTED
 
     def mark(self, name: str) -> None:
-        """Start a phase, from any thread: noted, and sampled at once on every host."""
+        """Start a phase, from any thread; every host is sampled immediately."""
         if not self._open:
-            raise UsageError("a phase can be marked inside the `with` block only")
+            raise UsageError("a phase can only be marked inside the `with` block")
         assert self._recorder is not None
         assert self._loop is not None
         marked = asyncio.run_coroutine_threadsafe(self._recorder.mark(mark_name(name)), self._loop)
@@ -201,7 +232,7 @@ class Recording:
             marked.result(10.0)
 
     def event(self, event: str, **more: object) -> None:
-        """Note something about the run in its journal."""
+        """Write an event of the run into its journal."""
         assert self._recorder is not None
         self._recorder.event(event, **more)
 
@@ -225,10 +256,10 @@ class Recording:
             asyncio.run_coroutine_threadsafe(self.end(), self._loop).result()
         finally:
             self._leave()
-        self.finish()
+        in_thread(self.finish)
 
     def _leave(self) -> None:
-        """End the thread, after what still runs in it has had the chance to end."""
+        """End the thread after its remaining tasks had time to end."""
         assert self._loop is not None
         assert self._thread is not None
         asyncio.run_coroutine_threadsafe(_others_done(), self._loop).result()
@@ -237,39 +268,34 @@ class Recording:
         self._loop.close()
 
 
-def record(
-    hosts: str | Sequence[str] = (),
-    *,
-    results: Path | str = "results",
-    kind: str = "record",
-    interval: float = 10.0,
-    max_samples: int = 3600,
-    drop_raw: bool = False,
-    report: bool = True,
-    sign: Path | str | None = None,
-    fanout: int = 64,
-    **options: Unpack[TransportOptions],
-) -> Recording:
+def record(hosts: str | Sequence[str] = (), **options: Unpack[RecordingOptions]) -> Recording:
     """Record hosts while a block runs, `with` or `async with`; without hosts, this machine.
 
-    `hosts` is a nodeset or several, `results` the directory for records and `kind` that of this one below it,
-    `interval` the seconds between samples (0.1 to 86400, or 0 for snapshots alone), `max_samples` the most that are
-    kept of a host (0: all), `drop_raw` whether the raw log goes once the tables are verified, `sign` an ssh key for the
-    manifest; `options` choose the transport (`rollbook.api.options.TransportOptions`).
+    `hosts` is a nodeset or a list of them; for the options see `RecordingOptions`. Raises `UsageError` for values that
+    cannot be used.
     """
-    settings = Settings(
-        hosts=hosts_of(hosts),
-        options=transport_options(**options),
-        fanout=fanout,
-        results=Path(results),
-        kind=kind,
-        interval=interval,
-        max_samples=max_samples,
-        drop_raw=drop_raw,
-        report=report,
-        sign=Path(sign) if sign else None,
-    )
-    return Recording(settings)
+    return Recording(settings_of(hosts, **options))
+
+
+def in_thread(function: Callable[[], None]) -> None:
+    """Call a function in another thread, and raise what it raises.
+
+    Python raises KeyboardInterrupt in the main thread only: the function is never interrupted in mid-write. It ends
+    with the process.
+    """
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="rollbook-finish", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
 
 
 async def _others_done() -> None:
@@ -279,27 +305,32 @@ async def _others_done() -> None:
 
 
 def _preflight(settings: Settings) -> None:
-    """Numbers and names make sense, the results directory has room, the key signs; said before anything starts."""
-    results, interval = settings.results, settings.interval
+    """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
+    results, interval = settings.results_dir, settings.interval
     check_fanout(settings.fanout)
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.kind):
-        raise UsageError(f"{settings.kind!r} cannot be a type of record: only letters, digits, '.', '_' and '-'")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.type):
+        raise UsageError(
+            f"{settings.type!r} is not a type of record: only letters, digits, '.', '_' and '-' are allowed"
+        )
     if interval and not SHORTEST <= interval <= LONGEST:
-        raise UsageError(f"the time between samples is {SHORTEST} s to {LONGEST:.0f} s, or 0 for facts alone")
+        raise UsageError(f"the interval must be {SHORTEST} to {LONGEST:.0f} seconds, or 0 for snapshots only")
     if settings.max_samples == 1 or settings.max_samples < 0:
-        raise UsageError("the first and the last sample of a run are always kept: ask for 2 at least, or 0 for all")
+        raise UsageError(
+            "max_samples must be at least 2, because the first and last sample are always kept, or 0 for all"
+        )
     try:
         str(results.absolute()).encode()
     except UnicodeEncodeError:
-        raise UsageError(f"cannot use {results!a} for results: its name is no UTF-8") from None
+        raise UsageError(f"cannot use {results!a} for results: its name is not UTF-8") from None
     try:
         results.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(results).free
     except OSError as error:
         raise UsageError(f"cannot use {results} for results: {error.strerror}") from error
     if not os.access(results, os.W_OK):
-        raise UsageError(f"cannot write to {results}")
+        reason = os.strerror(errno.EROFS if os.statvfs(results).f_flag & os.ST_RDONLY else errno.EACCES)
+        raise UsageError(f"cannot write to {results}: {reason}")
     if free < ROOM:
-        raise UsageError(f"{results} has only {free >> 20} MiB free; a recording needs at least {ROOM >> 20} MiB")
+        raise UsageError(f"{results} has only {free >> 20} MiB free; a recording needs {ROOM >> 20} MiB")
     if settings.sign is not None:
         signing.try_key(settings.sign)

@@ -1,4 +1,4 @@
-"""A command, or a stretch of time, with a recording around it, in the foreground: signals are handled here."""
+"""A command, or a period of time, with a recording around it, in the foreground: signals are handled here."""
 
 from __future__ import annotations
 
@@ -15,127 +15,153 @@ from types import TracebackType
 from typing import Protocol, Unpack
 
 from rollbook.adapters import load
-from rollbook.api.options import TransportOptions, hosts_of, require_no_event_loop, transport_options
-from rollbook.api.recording import Recording, Settings
+from rollbook.api.keywords import RecordingOptions
+from rollbook.api.options import require_no_event_loop
+from rollbook.api.recording import Recording, Settings, settings_of
+from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import VARIABLE
 from rollbook.errors import RollbookError, UsageError
 
-__all__ = ["Start", "record_for", "run", "run_command"]
+__all__ = ["RunProgress", "record_for", "run", "run_command"]
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-OTHERS = (signal.SIGUSR1, signal.SIGUSR2)  # they mean something to the command alone
-HURRIED = 2.0  # seconds for agents to say goodbye when the user does not want to wait
+HURRIED = 2.0  # seconds for agents to end when the user does not want to wait
 
-Word = str | bytes | os.PathLike[str]
-"""What a command is made of."""
+Argument = str | bytes | os.PathLike[str]
+"""One argument of a command."""
 
 
-class Start(Progress, Protocol):
-    """Who looks on while hosts give their start facts; entered once it is sure that they will be asked."""
+class RunProgress(Progress, Protocol):
+    """Receives the progress of a run; its block lasts while hosts return their start facts."""
 
     def __enter__(self) -> object: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None: ...
 
-    def over(self) -> None:
-        """Every host gave them or failed to. A `RollbookError` raised here ends it all: nothing is run or recorded."""
+    def started(self) -> None:
+        """Every host returned its start facts or failed. A `RollbookError` raised here cancels run and recording."""
+
+    def writing(self) -> None:
+        """Recording is over; the record is being written."""
+
+    def still_writing(self) -> None:
+        """A signal asked to stop while the record is being written; the next one abandons it."""
 
 
-def run(
-    argv: Sequence[Word],
-    hosts: str | Sequence[str] = (),
-    *,
-    results: Path | str = "results",
-    kind: str = "generic",
-    interval: float = 10.0,
-    max_samples: int = 3600,
-    drop_raw: bool = False,
-    report: bool = True,
-    sign: Path | str | None = None,
-    fanout: int = 64,
-    **options: Unpack[TransportOptions],
-) -> tuple[Recording, int]:
-    """Run a command with a record of hosts around it, as `rollbook run` does; without hosts, of this machine.
+class _Abandoned(BaseException):
+    """The user does not want to wait until the record is written."""
 
-    Gives the recording, whose `run` is the finished record, and the command's own exit code; what else can be said is
-    as for `rollbook.record`. `kind` names the benchmark: its adapter finds parameters and metrics.
+
+def run(argv: Sequence[Argument], hosts: str | Sequence[str] = (), **options: Unpack[RecordingOptions]) -> Recording:
+    """Run a command with a recording of hosts around it, as `rollbook run` does; without hosts, of this machine.
+
+    Returns the recording: `record` is the finished record, `exit_code` the exit code of the command. `type` names the
+    benchmark (default: `generic`), whose adapter finds parameters and metrics; for the other options see
+    `RecordingOptions`. Raises `UsageError` for values that cannot be used.
     """
     require_no_event_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
-    load(kind)
-    settings = Settings(
-        hosts=hosts_of(hosts),
-        options=transport_options(**options),
-        fanout=fanout,
-        results=Path(results),
-        kind=kind,
-        interval=interval,
-        max_samples=max_samples,
-        drop_raw=drop_raw,
-        report=report,
-        sign=Path(sign) if sign else None,
-    )
-    return run_command(settings, argv)
+    options.setdefault("type", "generic")
+    load(options["type"])
+    return run_command(settings_of(hosts, **options), argv)
 
 
-def run_command(settings: Settings, argv: Sequence[Word], start: Start | None = None) -> tuple[Recording, int]:
-    """Run a command with a record around it. Gives the recording and the command's own exit code.
+def run_command(
+    settings: Settings, argv: Sequence[Argument], progress: RunProgress | None = None, signals: Signals | None = None
+) -> Recording:
+    """Run a command with a recording around it; returns the recording, with the command's own exit code.
 
-    Once the command has started nothing of ours changes that code: where the record cannot be finished,
-    `Recording.unfinished` says why.
+    Once the command has started, no error of Rollbook changes that code: if the record cannot be finished,
+    `Recording.finish_error` has the reason. Handlers of `signals` that are already in place stay in place.
     """
-    recording = Recording(settings, _words(argv), start)
-    code = asyncio.run(_around(recording, start))
-    if code is None:
-        recording.discard()
-        raise KeyboardInterrupt
-    recording.finish_or_say()
-    return recording, code
-
-
-def _words(argv: Sequence[Word]) -> list[str]:
-    """The command as text; raises `UsageError` where it is none, or cannot be run."""
-    try:
-        words = [] if isinstance(argv, (str, bytes)) else [os.fsdecode(word) for word in argv]
-    except TypeError as error:
-        raise UsageError(f"a command is a list of words, text or paths: {error}") from error
-    if not words:
-        raise UsageError("a command is a list of words, its program first")
-    if any("\0" in word for word in words):
-        raise UsageError("a word of a command cannot have a NUL character in it")
-    program = words[0]
-    if shutil.which(program) is None:
-        found = "/" in program and Path(program).exists()
-        why = "no such option" if program.startswith("-") else "it may not be executed" if found else "no such program"
-        raise UsageError(f"cannot run {program}: {why}")
-    return words
-
-
-def record_for(settings: Settings, seconds: float | None, start: Start | None = None) -> Recording:
-    """Record without a command, for so long or until SIGINT or SIGTERM."""
-    recording = Recording(settings, progress=start)
-    asyncio.run(_alone(recording, seconds, start))
-    recording.finish_or_say()
+    with signals or Signals(command=True) as active:
+        recording = Recording(settings, _arguments(argv), progress)
+        recording.exit_code = asyncio.run(_around(recording, progress, active))
+        if recording.exit_code is None:
+            recording.discard()
+            raise KeyboardInterrupt
+        _finish(recording, progress, active)
     return recording
 
 
-async def _around(recording: Recording, start: Start | None) -> int | None:
-    """The command's exit code; None where the user asked to stop before it was started."""
+def _arguments(argv: Sequence[Argument]) -> list[str]:
+    """The command as strings; raises `UsageError` if it is not a command or cannot be run."""
+    try:
+        arguments = [] if isinstance(argv, (str, bytes)) else [os.fsdecode(word) for word in argv]
+    except TypeError as error:
+        raise UsageError(f"a command is a list of strings or paths: {error}") from error
+    if not arguments:
+        raise UsageError("a command is a list of strings or paths, its program first")
+    if any("\0" in argument for argument in arguments):
+        raise UsageError("an argument of a command cannot contain a NUL character")
+    program = arguments[0]
+    if shutil.which(program) is None:
+        found = "/" in program and Path(program).exists()
+        reason = "it is not executable" if found else "no such program"
+        raise UsageError(f"cannot run {program}: {reason}")
+    return arguments
+
+
+def record_for(
+    settings: Settings,
+    seconds: float | None,
+    progress: RunProgress | None = None,
+    signals: Signals | None = None,
+) -> Recording:
+    """Record without a command for this many seconds, or until a signal asks to stop."""
+    with signals or Signals() as active:
+        recording = Recording(settings, progress=progress)
+        asyncio.run(_alone(recording, seconds, progress, active))
+        _finish(recording, progress, active)
+    return recording
+
+
+def _finish(recording: Recording, progress: RunProgress | None, signals: Signals) -> None:
+    """Write the record. The first signal that asks to stop is reported, the second abandons the record.
+
+    The work is done in another thread: handlers run in this one, and must not interrupt a write.
+    """
+    if progress is not None:
+        progress.writing()
+    if threading.current_thread() is not threading.main_thread():
+        recording.finish_or_explain()
+        return
+    received = 0
+
+    def stop(number: int) -> None:
+        nonlocal received
+        if number not in STOPS:
+            return
+        received += 1
+        if received > 1:
+            raise _Abandoned
+        if progress is not None:
+            progress.still_writing()
+
+    thread = threading.Thread(target=recording.finish_or_explain, name="rollbook-finish", daemon=True)
+    thread.start()
+    try:
+        signals.receive(stop)
+        thread.join()
+        signals.receive(None)
+    except _Abandoned:
+        signals.receive(None)
+        if thread.is_alive():
+            recording.abandon()
+
+
+async def _around(recording: Recording, progress: RunProgress | None, signals: Signals) -> int | None:
+    """The command's exit code; None if the user asked to stop before it was started."""
     argv = recording.argv
     commands: list[Command] = []
 
     def interrupt(number: int) -> None:
         for command in commands:
-            command.interrupt(number)
+            command.resize() if number == signal.SIGWINCH else command.interrupt(number)
 
-    def resized() -> None:
-        for command in commands:
-            command.resize()
-
-    with _signals(interrupt, resized) as (stop, hurry):
-        if not await _entered(recording, stop, start):
+    with _stop_events(signals, interrupt) as (stop, hurry):
+        if not await _entered(recording, stop, progress):
             return None
         recording.event("command", state="started", at_ns=time.time_ns())
         recording.mark("command")
@@ -143,28 +169,28 @@ async def _around(recording: Recording, start: Start | None) -> int | None:
         try:
             command = Command(argv, logs, {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)})
         except UsageError:
-            await _undone(recording)
+            await _cancel(recording)
             raise
         commands.append(command)
         code = await command.wait()
         recording.event("command", state="ended", code=code, at_ns=time.time_ns())
         recording.mark("after")
-        await _ended(recording, hurry)
+        await _end(recording, hurry)
         await command.drain()
     return code
 
 
-async def _alone(recording: Recording, seconds: float | None, start: Start | None) -> None:
-    with _signals(lambda _: None) as (stop, hurry):
-        if await _entered(recording, stop, start):
+async def _alone(recording: Recording, seconds: float | None, progress: RunProgress | None, signals: Signals) -> None:
+    with _stop_events(signals, lambda _: None) as (stop, hurry):
+        if await _entered(recording, stop, progress):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), seconds)
-            await _ended(recording, hurry)
+            await _end(recording, hurry)
 
 
-async def _entered(recording: Recording, stop: asyncio.Event, start: Start | None) -> bool:
-    """Start recording; False where the user asked to stop before all hosts had given their start facts."""
-    with start or contextlib.nullcontext():
+async def _entered(recording: Recording, stop: asyncio.Event, progress: RunProgress | None) -> bool:
+    """Start recording; False if the user asked to stop before all hosts had returned their start facts."""
+    with progress or contextlib.nullcontext():
         entering, stopped = asyncio.ensure_future(recording.__aenter__()), asyncio.ensure_future(stop.wait())
         await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -174,22 +200,22 @@ async def _entered(recording: Recording, stop: asyncio.Event, start: Start | Non
             return False
     entering.result()
     try:
-        if start is not None:
-            start.over()
+        if progress is not None:
+            progress.started()
     except RollbookError:
-        await _undone(recording)
+        await _cancel(recording)
         raise
     return True
 
 
-async def _undone(recording: Recording) -> None:
-    """Let the hosts go, and leave nothing of a recording whose command was not started."""
+async def _cancel(recording: Recording) -> None:
+    """End a recording whose command was not started, and remove its directory."""
     await recording.end(facts=False, seconds=HURRIED)
     recording.discard()
 
 
-async def _ended(recording: Recording, hurry: asyncio.Event) -> None:
-    """Stop with fresh end facts, unless the user is in a hurry."""
+async def _end(recording: Recording, hurry: asyncio.Event) -> None:
+    """Stop with end facts, or without them as soon as the user is in a hurry."""
     if not hurry.is_set():
         ending, hurried = asyncio.ensure_future(recording.end()), asyncio.ensure_future(hurry.wait())
         await asyncio.wait([ending, hurried], return_when=asyncio.FIRST_COMPLETED)
@@ -202,31 +228,23 @@ async def _ended(recording: Recording, hurry: asyncio.Event) -> None:
 
 
 @contextlib.contextmanager
-def _signals(
-    interrupt: Callable[[int], None], resized: Callable[[], None] | None = None
-) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """Events for the first and the second request to stop; each is passed on to `interrupt`.
-
-    Outside of the main thread there are no signals, and nobody asks.
-    """
+def _stop_events(signals: Signals, interrupt: Callable[[int], None]) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Events for the first and the second request to stop; every signal is passed on to `interrupt`."""
     stop, hurry = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
 
-    def asked(number: int) -> None:
-        (hurry if stop.is_set() else stop).set()
+    def handle(number: int) -> None:
+        if number in STOPS:
+            (hurry if stop.is_set() else stop).set()
         interrupt(number)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield stop, hurry
-        return
-    loop = asyncio.get_running_loop()
-    for number in STOPS:
-        loop.add_signal_handler(number, asked, number)
-    if resized is not None:
-        for number in OTHERS:
-            loop.add_signal_handler(number, interrupt, number)
-        loop.add_signal_handler(signal.SIGWINCH, resized)
+    signals.receive(lambda number: _call_soon(loop, handle, number))
     try:
         yield stop, hurry
     finally:
-        for number in (*STOPS, *OTHERS, signal.SIGWINCH):
-            loop.remove_signal_handler(number)
+        signals.receive(None)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, handle: Callable[[int], None], number: int) -> None:
+    """A handler runs between any two instructions of the loop: the loop takes the signal when it is ready."""
+    loop.call_soon_threadsafe(handle, number)

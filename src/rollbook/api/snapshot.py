@@ -1,19 +1,13 @@
-"""Snapshots as a function: the facts of every host, now."""
+"""Snapshots: the facts of every host, now."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
-from rollbook.api.options import (
-    TransportOptions,
-    as_list,
-    check_fanout,
-    hosts_of,
-    require_no_event_loop,
-    transport_options,
-)
+from rollbook.api.keywords import SnapshotOptions
+from rollbook.api.options import as_list, check_fanout, hosts_of, require_no_event_loop, transport_options
 from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import Snapshot
@@ -24,40 +18,25 @@ from rollbook.transports.routing import fallback_route, route
 __all__ = ["snapshot", "snapshot_async"]
 
 
-async def snapshot_async(
-    hosts: str | Sequence[str] = (),
-    *,
-    sources: str | Sequence[str] = (),
-    fanout: int = 64,
-    **options: Unpack[TransportOptions],
-) -> Snapshot:
-    """The facts of every host, now; without hosts, of this machine.
+async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
+    """Read the facts of every host now; without hosts, of this machine.
 
-    `hosts` is a nodeset or several, `sources` names one to read, or several (all by default), `options` choose the
-    transport (`rollbook.api.options.TransportOptions`).
+    `hosts` is a nodeset or a list of them; for the options see `SnapshotOptions`. A host that fails is in the result
+    with its reason; `UsageError` is raised for values that cannot be used.
     """
-    asked = hosts_of(hosts)
-    plan = Plan.of([catalogue.source(name) for name in as_list(sources)] or catalogue.load())
-    chosen = transport_options(**options)
+    transport: dict[str, Any] = {name: value for name, value in options.items() if name not in ("sources", "fanout")}
+    requested, reach = hosts_of(hosts), transport_options(**transport)
+    names = as_list(options.get("sources", ()))
+    plan = Plan.of([catalogue.source(name) for name in names] or catalogue.load())
     created = iso_now()
-    records = await gather(
-        asked,
-        route(chosen),
-        plan,
-        timeout=chosen.timeout,
-        fanout=check_fanout(fanout),
-        fallback=fallback_route(chosen),
+    fanout = check_fanout(options.get("fanout", 64))
+    results = await gather(
+        requested, route(reach), plan, timeout=reach.timeout, fanout=fanout, fallback=fallback_route(reach)
     )
-    return Snapshot.of(created, records)
+    return Snapshot.of(created, results)
 
 
-def snapshot(
-    hosts: str | Sequence[str] = (),
-    *,
-    sources: str | Sequence[str] = (),
-    fanout: int = 64,
-    **options: Unpack[TransportOptions],
-) -> Snapshot:
+def snapshot(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
     """As `snapshot_async`, for code without an event loop."""
     require_no_event_loop("rollbook.snapshot", "await rollbook.snapshot_async(...)")
-    return asyncio.run(snapshot_async(hosts, sources=sources, fanout=fanout, **options))
+    return asyncio.run(snapshot_async(hosts, **options))

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from rollbook.checks import declared, silence
-from rollbook.checks.mlperf import verdict_of
+from rollbook.checks.mlperf import judge
 from rollbook.checks.rule import Rule, rule_from_module
 from rollbook.checks.rules import module_rules
 from rollbook.checks.run_data import Benchmark, Presence, RunData
 from rollbook.checks.silence import Silence
 from rollbook.errors import CannotTell, NotApplicable, RollbookError, UsageError
-from rollbook.records.document import no_collecting
-from rollbook.records.findings import Finding, Findings, Outcome, RuleResult, worst
+from rollbook.records.document import without_gc
+from rollbook.records.findings import Compared, Finding, Findings, Outcome, RuleResult, worst
 from rollbook.times import iso_time
 
 __all__ = ["check", "evaluate", "rule", "rules"]
@@ -63,7 +63,7 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
     """Evaluate every rule; findings that a silence covers are marked and do not count."""
     now = dt.datetime.now(dt.UTC)
     today = today or now.date()
-    with no_collecting():
+    with without_gc():
         results = [evaluate(one, run) for one in rules()]
     for result in results:
         for finding in result.findings:
@@ -74,10 +74,7 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
     found = Findings.of(iso_time(now), groups, results)
     found.notes = [*run.unmatched_group_hosts(), *silence.expired(silences, today)]
     if run.presence(Benchmark)[0] == "present":
-        found.verdict = verdict_of(found).name
-        incomplete = [one.id for one in results if one.id.startswith("mlperf-") and one.is_incomplete]
-        if incomplete:
-            found.notes.append(f"{found.verdict} is preliminary: could not check {', '.join(incomplete)}")
+        judge(found, run)
     return found
 
 
@@ -87,8 +84,11 @@ def evaluate(one: Rule, run: RunData) -> RuleResult:
     try:
         for need in one.needs:
             _require(*run.presence(need))
-        for finding in one.check(run):
-            result.findings.append(_with_defaults(finding, one))
+        for found in one.check(run):
+            if isinstance(found, Compared):
+                result.values.append(found)
+            else:
+                result.findings.append(_with_defaults(found, one))
         unread = run.describe_unread(one.needs)
         _require("unknown" if unread else "present", unread)
     except NotApplicable as reason:

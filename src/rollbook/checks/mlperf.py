@@ -1,6 +1,8 @@
-"""MLPerf Storage's verdict on a run: CLOSED, OPEN or INVALID, the worst of all issues.
+"""MLPerf Storage's way to judge a run: issues that leave it CLOSED, make it OPEN, or make it INVALID.
 
-Rules for MLPerf Storage put an `Issue` into the evidence of their findings.
+Rules of Rollbook that judge for MLPerf Storage put an `Issue` into the evidence of each finding. `judge` makes the
+verdict from them: INVALID if any issue says so; otherwise none while a rule that the round needs could not be
+evaluated; otherwise the worst of the issues.
 """
 
 from __future__ import annotations
@@ -12,37 +14,49 @@ from typing import Any, TypeGuard
 
 import msgspec
 
+from rollbook.checks.mlperf_round import Effect, Round
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
 from rollbook.records.findings import Finding, Findings, Severity
 from rollbook.sources.cgroup_limits import CgroupLimits
+from rollbook.sources.identity import Identity
 from rollbook.sources.meminfo import MemInfo
 
 __all__ = [
     "GIB",
+    "Clients",
     "Issue",
     "Memory",
     "Validation",
+    "clients",
+    "effect",
     "finding_for",
     "is_measured",
+    "is_measured_run",
     "is_size",
+    "judge",
     "memory_of",
+    "needs_type",
+    "number",
     "parameter",
     "positive_integer",
     "require_all_memory",
+    "round_of",
+    "stated",
+    "table",
     "verdict",
-    "verdict_of",
 ]
 
 GIB = 1024**3
-# Collection methods that did not measure every host: declared by the user or DLIO, or taken from the local machine.
+# Collection methods that did not look at every host: unknown, the user's arguments, DLIO, this machine for all.
 NOT_MEASURED = {"unknown", "args", "dlio_summary", "local_fallback"}
+RUN_COMMANDS = ("", "run")
 
 
 class Validation(enum.Enum):
-    """The effect of an issue on a submission."""
+    """What an issue means for a submission."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -50,7 +64,7 @@ class Validation(enum.Enum):
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """One issue with the fields that MLPerf Storage uses."""
+    """One issue, with MLPerf Storage's own fields."""
 
     validation: Validation
     message: str
@@ -61,54 +75,154 @@ class Issue(msgspec.Struct, frozen=True):
 
 
 def verdict(issues: Iterable[Issue]) -> Validation:
-    """INVALID if any issue is INVALID, else OPEN if any is OPEN, else CLOSED."""
+    """Return the worst: INVALID before OPEN before CLOSED."""
     found = {issue.validation for issue in issues}
     return next((worst for worst in (Validation.INVALID, Validation.OPEN) if worst in found), Validation.CLOSED)
 
 
 def finding_for(issue: Issue, hosts: Iterable[str] = (), **evidence: Any) -> Finding:
-    """The finding for an issue: a failure if it makes the run INVALID, else a warning."""
+    """Return the finding for an issue: a failure if it makes the run INVALID, else a warning."""
     severity: Severity = "fail" if issue.validation is Validation.INVALID else "warn"
     evidence = {"issue": msgspec.to_builtins(issue), **evidence}
     return Finding(message=issue.message, hosts=list(hosts), severity=severity, evidence=evidence)
 
 
-def verdict_of(findings: Findings) -> Validation:
-    """The verdict of a record, from the issues in its findings; silenced findings count too."""
-    issues = (one.evidence.get("issue") for result in findings.rules for one in result.findings)
-    return verdict(msgspec.convert(issue, Issue) for issue in issues if issue)
+def effect(name: Effect) -> Validation:
+    """Return the validation that a round's data names."""
+    return Validation(name)
+
+
+def judge(found: Findings, run: RunData) -> None:
+    """Set verdict, round and missing inputs of a benchmark's findings. Silenced findings count.
+
+    A command that only prepares (datasize, datagen) is not judged, which a note states.
+    """
+    rules = run.mlperf_round
+    if rules is None:
+        found.not_judged = ["a round of MLPerf Storage's rules"]
+        return
+    found.round = rules.name
+    command = str(run.metadata.get("command") or "")
+    if not is_measured_run(run.metadata):
+        found.notes.append(f"MLPerf Storage: {command} is not a measured run and is not judged")
+        return
+    evidence = (one.evidence.get("issue") for result in found.rules for one in result.findings)
+    worst = verdict(msgspec.convert(issue, Issue) for issue in evidence if issue)
+    results = {result.id: result for result in found.rules}
+    kind = str(run.metadata["benchmark_type"])
+    needed = rules.needs[kind]
+    missing = [f"{name}: {results[name].note}" for name in needed if name in results and results[name].is_incomplete]
+    missing += [f"{name}: the rule was not run" for name in needed if name not in results]
+    missing += [f"rules for {kind}: round {rules.name} has none"] * (kind in rules.without_rules)
+    if missing and worst is not Validation.INVALID:
+        found.not_judged = missing
+    else:
+        found.verdict = worst.name
+
+
+def is_measured_run(metadata: Mapping[str, Any]) -> bool:
+    """Whether the command of a run is one whose result counts."""
+    return str(metadata.get("command") or "") in RUN_COMMANDS
+
+
+def round_of(run: RunData) -> Round:
+    """Return the round to judge by; raises `CannotTell` without one."""
+    if run.mlperf_round is None:
+        raise CannotTell("no round of MLPerf Storage's rules was chosen")
+    return run.mlperf_round
+
+
+def needs_type(run: RunData, *types: str) -> str | None:
+    """Return why a rule for these benchmark types does not apply; None if it does."""
+    if run.metadata.get("benchmark_type") not in types:
+        return f"not a {' or '.join(types)} run"
+    if not is_measured_run(run.metadata):
+        return f"{run.metadata.get('command')} is not a measured run"
+    return None
 
 
 def parameter(metadata: Mapping[str, Any], *names: str) -> Any:
-    """The value of the first of these dotted parameters that the run has, overrides first; None if it has none."""
-    overrides = _table(metadata.get("override_parameters"))
+    """Return the first of these dotted parameters that the run has, overrides first; None if it has none."""
+    overrides = table(metadata.get("override_parameters"))
     for name in names:
         if name in overrides:
             return overrides[name]
         at: Any = metadata.get("parameters")
         for part in name.split("."):
-            at = _table(at).get(part)
+            at = table(at).get(part)
         if at is not None:
             return at
     return None
 
 
+def stated(metadata: Mapping[str, Any], *names: str) -> Any:
+    """Return the first of these parameters, or else of the benchmark's arguments; None if it has neither."""
+    value = parameter(metadata, *names)
+    args = table(metadata.get("args"))
+    return next((args[name] for name in names if args.get(name) is not None), None) if value is None else value
+
+
 def positive_integer(value: Any, name: str) -> int:
-    """A positive integer, also from a string; raises `CannotTell` if it is not one."""
+    """Return a positive whole number, also from text; raises `CannotTell` for anything else."""
     try:
-        number = int(value)
+        count = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise CannotTell(f"the record has no {name}") from None
-    if number <= 0:
-        raise CannotTell(f"{name} is {number}")
-    return number
+        raise CannotTell(f"{name} is not recorded") from None
+    if count <= 0:
+        raise CannotTell(f"{name} is {count}")
+    return count
+
+
+def number(value: Any, name: str) -> float:
+    """Return a finite number, also from text; raises `CannotTell` for anything else."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise CannotTell(f"{name} is not recorded") from None
+    if not math.isfinite(found) or isinstance(value, bool):
+        raise CannotTell(f"{name} is {value}")
+    return found
+
+
+def table(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+class Clients(msgspec.Struct, frozen=True):
+    """The client hosts of a run: how many, the slots that were given by name, and where the number comes from."""
+
+    count: int
+    slots: dict[str, int | None]
+    origin: str
+
+
+def clients(run: RunData) -> Clients:
+    """Return the clients: those recorded, else those of the arguments, the cluster information or DLIO's summary.
+
+    Raises `CannotTell` if none of them is there.
+    """
+    if run.start:
+        return Clients(len(run.start), {host.name: host.slots for host in run.start}, "recorded")
+    args = table(run.metadata.get("args"))
+    if isinstance(args.get("hosts"), list) and args["hosts"]:
+        named = {}
+        for word in args["hosts"]:
+            name, _, slots = str(word).partition(":")
+            named[name] = int(slots) if slots.isdecimal() else None
+        return Clients(len(named), named, "args.hosts")
+    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    for value, origin in ((cluster.get("num_hosts"), "system_info"), (run.summary.get("num_hosts"), "summary.json")):
+        if is_size(value) and value:
+            return Clients(int(value), {}, origin)
+    raise CannotTell("the client hosts are not recorded")
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The memory of all clients in bytes, from different origins; None if unknown.
+    """The memory of all clients in bytes, by origin; None where it is unknown.
 
-    `limited` is the limit of the cgroups, `declared` the user's argument times the number of hosts, `reported` the sum
-    in DLIO's summary.
+    `limited` is what control groups leave to the job; `declared` is what the user typed, per host and times hosts;
+    `reported` is the sum in DLIO's summary, which is right even where its positions are not.
     """
 
     hosts: int
@@ -119,12 +233,12 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def effective(self) -> tuple[str, int] | None:
-        """Origin and value that rules use: measured, else reported by DLIO, else declared by the user."""
+        """The one that rules use: measured, else reported by DLIO, else declared."""
         named = {"measured": self.measured, "reported": self.reported, "declared": self.declared}
         return next(((name, value) for name, value in named.items() if value is not None), None)
 
     def describe(self) -> str:
-        """All origins with their values."""
+        """All of them side by side."""
         named = {
             "measured": self.measured,
             "limited by cgroups": self.limited,
@@ -137,46 +251,56 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def memory_of(run: RunData) -> Memory:
-    """The memory of the clients, from every origin that the record has."""
-    measured = [HostMemoryInfo.of(memory, host.fact(CgroupLimits)) for host, memory in run.each(MemInfo)]
-    cluster = _table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
-    stated = (
-        cluster.get("total_memory_bytes") if is_measured(str(cluster.get("collection_method", "unknown"))) else None
-    )
-    args = _table(run.metadata.get("args"))
+    """Return every statement about the clients' memory in the record. One machine under two names counts once."""
+    sizes: dict[object, HostMemoryInfo] = {}
+    for host, memory in run.each(MemInfo):
+        identity = host.fact(Identity)
+        machine, boot = (identity.machine_id, identity.boot_id) if identity else (host.machine_id, host.boot_id)
+        name = host.hostname or host.name
+        sizes[(name, machine, boot) if machine and boot else host.name] = HostMemoryInfo.of(
+            memory, host.fact(CgroupLimits)
+        )
+    known = list(sizes.values())
+    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    total = cluster.get("total_memory_bytes") if is_measured(cluster) else None
+    args = table(run.metadata.get("args"))
     each, count, hosts = (args.get(name) for name in ("client_host_memory_in_gb", "num_client_hosts", "hosts"))
-    clients = count if is_size(count) and count else len(run.start) or (len(hosts) if isinstance(hosts, list) else 0)
-    number, sizes = cluster.get("num_hosts"), run.summary.get("host_memory_GB")
+    number_of_clients = count if is_size(count) and count else len(run.start) or _length(hosts)
+    counted, reported = cluster.get("num_hosts"), run.summary.get("host_memory_GB")
     return Memory(
-        hosts=len(measured) or len(run.start) or (int(number) if is_size(number) else 0),
-        measured=sum(one.total for one in measured)
-        if measured
-        else int(stated)
-        if is_size(stated) and stated
+        hosts=len(known) or len(run.start) or (int(counted) if is_size(counted) else 0) or _hosts_of(run.summary),
+        measured=sum(memory.total for memory in known) if known else int(total) if is_size(total) and total else None,
+        limited=sum(memory.usable for memory in known) if known else None,
+        declared=int(each * number_of_clients * GIB) if is_size(each) and number_of_clients else None,
+        reported=int(sum(reported) * GIB)
+        if isinstance(reported, list) and reported and all(map(is_size, reported))
         else None,
-        limited=sum(one.usable for one in measured) if measured else None,
-        declared=int(each * clients * GIB) if is_size(each) and clients else None,
-        reported=int(sum(sizes) * GIB) if isinstance(sizes, list) and sizes and all(map(is_size, sizes)) else None,
     )
 
 
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _length(hosts: Any) -> int:
+    return len(hosts) if isinstance(hosts, list) else 0
 
 
-def is_measured(method: str) -> bool:
-    """Whether `collection_method` of a cluster means that all its hosts were measured."""
-    return not set(method.split("+")) & NOT_MEASURED
+def _hosts_of(summary: Mapping[str, Any]) -> int:
+    count = summary.get("num_hosts")
+    return int(count) if is_size(count) else 0
+
+
+def is_measured(cluster: Mapping[str, Any]) -> bool:
+    """Whether cluster information comes from all its hosts, by its `collection_method`, and none is missing."""
+    method = str(cluster.get("collection_method", "unknown"))
+    return not set(method.split("+")) & NOT_MEASURED and not cluster.get("missing_hosts")
 
 
 def is_size(value: Any) -> TypeGuard[int | float]:
-    """Whether a value is a finite number of at least zero."""
-    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+    """Whether it is a size or a count to calculate with."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
 def require_all_memory(run: RunData) -> None:
-    """Raise `CannotTell` if the memory of a client is unknown: the result could differ with it."""
-    measured = {host.name for host, _ in run.each(MemInfo)}
-    missing = [host.name for host in run.start if host.name not in measured]
-    if missing:
-        raise CannotTell(f"memory not measured on {fold(missing)}")
+    """Raise `CannotTell` if a client's memory is unknown: with it, the run might no longer pass."""
+    known = {host.name for host, _ in run.each(MemInfo)}
+    silent = [host.name for host in run.start if host.name not in known]
+    if silent:
+        raise CannotTell(f"the memory of {fold(silent)} was not measured")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rollbook.records.findings import Finding, Severity
+from rollbook.records.findings import Compared, Finding, Severity
 
 if TYPE_CHECKING:
     from rollbook.checks.run_data import RunData
@@ -43,7 +43,7 @@ class Manual:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One rule. `check` is pure: the same run gives the same findings.
+    """One rule. `check` is pure: the same run gives the same findings, and values that were compared.
 
     `needs` lists `Facts` types and the other types that `RunData.presence` accepts. If one of them is missing, the rule
     is not evaluated: its outcome is not-applicable if no host has such a device or setting, else could-not-tell.
@@ -52,7 +52,7 @@ class Rule:
     id: str
     severity: Severity
     needs: tuple[type, ...]
-    check: Callable[[RunData], Iterator[Finding]]
+    check: Callable[[RunData], Iterator[Finding | Compared]]
     manual: Manual
 
 

@@ -10,12 +10,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, distinct_machines, form_groups
+from rollbook.checks.mlperf_round import Round
 from rollbook.checks.times import span
 from rollbook.checks.views import status_of
 from rollbook.errors import RecordError, RollbookError
 from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
 from rollbook.records.hosts import Clock, HostResult
+from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts
@@ -86,7 +88,9 @@ class RunData:
         expectations: Sequence[Expectation] = (),
         description: Mapping[str, Any] | None = None,
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
+        mlperf_round: Round | None = None,
     ) -> None:
+        self.hosts = hosts
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
         self.interval, self.clock_steps = hosts.interval_seconds, hosts.clock_steps
         self.started_ns, self.ended_ns = hosts.started_ns, hosts.ended_ns
@@ -94,6 +98,7 @@ class RunData:
         self.path = path
         self.baseline, self.expectations, self.description = baseline, expectations, description
         self.minimum_memory_gb = minimum_memory_gb
+        self.mlperf_round = mlperf_round
         self._named = named or {}
         self._states: dict[str, SourceState] = {}
 
@@ -118,8 +123,8 @@ class RunData:
         if self.path is None:
             return {}
         try:
-            found = json.loads((self.path / "summary.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
+            found = json.loads(read_regular(self.path / "summary.json"))
+        except (RecordError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollbook.hosts import fold
-from rollbook.records.findings import Change, Difference
+from rollbook.records.findings import Change, Difference, Findings
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of
 
-__all__ = ["change_text", "difference_text", "field_text", "name_list", "value_text"]
+__all__ = ["change_text", "difference_text", "field_text", "name_list", "value_lines", "value_text"]
 
 MAX_LENGTH = 160
 MAX_NAMES = 5
@@ -86,6 +86,17 @@ def name_list(names: Sequence[str]) -> str:
     """The first few names and the number of further ones."""
     more = len(names) - MAX_NAMES
     return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def value_lines(findings: Findings) -> list[str]:
+    """A line for each value that a rule compared: `pass  mlperf-fsync-off  checkpoint.fsync: required yes; …`."""
+    lines = []
+    for rule in findings.rules:
+        for value in rule.values:
+            parts = {"required": value.required, "measured": value.measured, "declared": value.declared}
+            known = "; ".join(f"{name} {value_text(one)}" for name, one in parts.items() if one is not None)
+            lines.append(f"{rule.outcome:<15} {rule.id}  {value.what}: {known}")
+    return lines
 
 
 def _truncate(text: str) -> str:

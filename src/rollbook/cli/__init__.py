@@ -17,28 +17,28 @@ from rollbook.version import __version__
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
 
 COMMANDS = {
-    "hosts": "Who would be asked, and can they be reached.",
-    "snapshot": "Facts of every host, now.",
-    "run": "A command, with a record of every host before, during and after it.",
-    "record": "A series without a command.",
-    "watch": "All hosts live in the terminal, or a record played again.",
-    "mark": "Start a phase, from inside a command that `run` wraps.",
-    "check": "Rules over a record or live hosts.",
-    "diff": "Two records, two hosts, or start against end.",
-    "report": "The offline HTML page of a record.",
-    "query": "SQL over a record.",
-    "export": "A record in other forms: parquet, csv, json, openmetrics, timeseries, mlpstorage.",
-    "describe": "The MLPerf Storage system description, as far as it can be measured.",
-    "verify": "Manifest, hashes, signature of a record.",
+    "hosts": "List the selected hosts, and check that they can be reached.",
+    "snapshot": "Read the facts of every host once.",
+    "run": "Run a command and record every host before, during and after it.",
+    "record": "Record every host without a command.",
+    "watch": "Show all hosts live in the terminal, or play back a record.",
+    "mark": "Start a phase, from inside a command started by `run`.",
+    "check": "Apply the rules to a record or to live hosts.",
+    "diff": "Compare two records, two hosts, or the start and end of a run.",
+    "report": "Write the offline HTML page of a record.",
+    "query": "Run SQL over a record.",
+    "export": "Write a record as parquet, csv, json, openmetrics, timeseries or mlpstorage.",
+    "describe": "Draft the MLPerf Storage system description from a record.",
+    "verify": "Check manifest, hashes and signature of a record.",
     "recover": "Finish a record whose collector died.",
 }
 
 
 class Commands(click.Group):
-    """Subcommands by name; only the one that runs is imported, so that help and completion stay quick."""
+    """Subcommands by name; only the one that runs is imported, so that help and completion stay fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order a person meets them."""
+        """The commands in the order of a typical workflow."""
         del ctx
         return list(COMMANDS)
 
@@ -51,7 +51,7 @@ class Commands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. That nobody reads on, as in `rollbook … | head`, is no error, and no finding either."""
+        """Run a command. A reader that stops early, as in `rollbook … | head`, is not an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -68,44 +68,44 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="rollbook", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Rollbook keeps the record of every host in a cluster.
+    """Rollbook records every host of a cluster.
 
-    Exit codes: 0 all well, 1 findings, 2 usage or configuration, 3 some hosts failed, 4 no host reached,
-    70 a mistake in Rollbook itself, 130 interrupted.
+    Exit codes: 0 success, 1 findings, 2 usage or configuration error, 3 some hosts failed, 4 no host reached,
+    70 internal error, 130 interrupted.
     """
 
 
 def main() -> None:
-    """Run the command line; every error of ours is a message and an exit code, never a traceback."""
+    """Run the command line; every `RollbookError` is a message and an exit code, never a traceback."""
     _open_closed()
     try:
         code = _run()
         sys.stdout.flush()
-    except OSError as error:  # most of all a full disk below stdout: what was to be read is not there
+    except OSError as error:  # mostly a full disk behind stdout: the output is incomplete
         _mute()
-        _say(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}")
+        _print_error(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}")
         code = RollbookError.exit_code
-    except Exception:  # noqa: BLE001 - a traceback alone would end with 1, which means findings
+    except Exception:  # noqa: BLE001 - without this, Python would exit with 1, which means findings
         traceback.print_exc()
         code = 70
     sys.exit(code)
 
 
 def _open_closed() -> None:
-    """Lead standard channels that were closed (`>&-`) to nowhere: the next file opened would get their numbers."""
+    """Open standard streams that were closed (`>&-`) as /dev/null: the next file opened would get their numbers."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the least that is free is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is this one
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - open to the end
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - stays open
 
 
 def _run() -> Any:
-    """The exit code of the command that was typed."""
+    """Run the command and return its exit code."""
     try:
-        return cli.main(prog_name="rollbook", standalone_mode=False)
+        return cli.main(prog_name="rollbook", standalone_mode=False, obj="process")
     except SystemExit as ended:
         return ended.code
     except click.exceptions.Abort:
@@ -114,18 +114,18 @@ def _run() -> Any:
         error.show()
         return error.exit_code
     except RollbookError as error:
-        _say(str(error))
+        _print_error(str(error))
         return error.exit_code
 
 
-def _say(message: str) -> None:
-    """A message on stderr; it may quote a host, and that nobody can read it changes no exit code."""
-    from rollbook.clean import clean  # noqa: PLC0415 - most commands end well
+def _print_error(message: str) -> None:
+    """Print a message on stderr. It may quote a host; a closed stderr does not change the exit code."""
+    from rollbook.clean import clean  # noqa: PLC0415 - most commands succeed
 
     with contextlib.suppress(OSError):
         click.echo("\n".join(map(clean, f"rollbook: {message}".split("\n"))), err=True)
 
 
 def _mute() -> None:
-    """Let nothing more be written to stdout: what waits to be would fail again when Python ends."""
+    """Discard further output to stdout: flushing it would fail again when Python exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

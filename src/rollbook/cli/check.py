@@ -17,16 +17,18 @@ from rollbook.checks.groups import named_groups
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
 from rollbook.checks.silence import read_silences
-from rollbook.checks.text import change_text, difference_text
+from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, Number, option
+from rollbook.cli.options import OUTPUT, Number, option, refuse_given
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.errors import UsageError
 from rollbook.hosts import fold
+from rollbook.mlperf import rounds
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import encode
-from rollbook.records.findings import Finding, Findings, Severity
+from rollbook.records.findings import Finding, Findings, RuleList, RuleManual, Severity
 from rollbook.records.hosts import Coverage
 from rollbook.records.record import RecordHosts
 from rollbook.records.yaml import read_yaml
@@ -35,12 +37,24 @@ from rollbook.sources import catalogue
 __all__ = ["command"]
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+CHECK_OPTIONS = (
+    "record",
+    "fail_on",
+    "baseline",
+    "expect",
+    "silence",
+    "description",
+    "minimum_memory",
+    "round_name",
+    "groups",
+    "hosts",
+)
 MARKS = {"fail": "red", "warn": "yellow"}
-MOST_LINES = 12  # fields shown of one finding; the document has all
+MOST_LINES = 12  # lines printed per finding; the JSON document has all
 
 
 @click.command("check", cls=ReachCommand)
-@click.argument("record", required=False, type=click.Path(exists=True, path_type=Path))
+@click.argument("record", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--fail-on",
     type=click.Choice(["warn", "fail"]),
@@ -48,9 +62,9 @@ MOST_LINES = 12  # fields shown of one finding; the document has all
     show_default=True,
     help="Exit with 1 for findings of this severity or worse.",
 )
-@click.option("--baseline", type=click.Path(exists=True, path_type=Path), metavar="RECORD", help="Compare with it.")
-@click.option("--expect", type=FILE, metavar="FILE", help="What the site expects (TOML).")
-@click.option("--silence", type=FILE, metavar="FILE", help="Findings to live with, each with reason and end (TOML).")
+@click.option("--baseline", type=click.Path(path_type=Path), metavar="RECORD", help="Record to compare with.")
+@click.option("--expect", type=FILE, metavar="FILE", help="Expected values of the site (TOML).")
+@click.option("--silence", type=FILE, metavar="FILE", help="Findings to silence, each with reason and end date (TOML).")
 @click.option("--description", type=FILE, metavar="FILE", help="System description to check the run against (YAML).")
 @click.option(
     "--minimum-memory",
@@ -58,12 +72,22 @@ MOST_LINES = 12  # fields shown of one finding; the document has all
     default=MINIMUM_HOST_MEMORY_GB,
     show_default=True,
     metavar="GB",
-    help="Least memory of a client of MLPerf Storage, in GiB.",
+    help="Minimum memory of an MLPerf Storage client, in GiB.",
 )
-@click.option("--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts with each other.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
+@click.option(
+    "--round",
+    "round_name",
+    type=click.Choice(rounds.NAMES),
+    default=rounds.NEWEST,
+    show_default=True,
+    help="Round of MLPerf Storage's rules to judge by.",
+)
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
+)
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 @click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
-@click.option("--list", "listed", is_flag=True, help="List all rules.")
+@click.option("--list", "list_rules", is_flag=True, help="List all rules.")
 @reach_options
 def command(
     reach: Reach,
@@ -75,17 +99,23 @@ def command(
     silence: Path | None,
     description: Path | None,
     minimum_memory: float,
+    round_name: str,
     groups: tuple[str, ...],
     as_json: bool,
     explain: str | None,
-    listed: bool,
+    list_rules: bool,
 ) -> None:
-    """Check a RECORD, a snapshot file, or without one live hosts: are they alike, is the run valid, would it count.
+    """Check a RECORD, a snapshot file or, without one, live hosts.
 
-    A rule that cannot see what it needs is counted as could-not-tell; it never passes.
+    The rules compare hosts with each other and validate the run. A rule whose input is missing is counted as
+    could-not-tell; it never passes.
     """
-    if explain or listed:
-        _explain([engine.rule(explain)] if explain else list(engine.rules()), full=explain is not None)
+    if explain or list_rules:
+        refuse_given(CHECK_OPTIONS, "no hosts are checked with --list or --explain")
+        if explain and list_rules:
+            raise UsageError("--list and --explain cannot be combined")
+        rules = [engine.rule(explain)] if explain else list(engine.rules())
+        _explain(rules, manual=explain is not None, as_json=as_json)
         return
     silences = read_silences(silence, [one.id for one in engine.rules()]) if silence else []
     options = {
@@ -94,6 +124,7 @@ def command(
         "expectations": read_expectations(expect) if expect else (),
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
+        "mlperf_round": rounds.load(round_name),
     }
     interrupted, coverage = False, None
     if record is not None:
@@ -119,14 +150,18 @@ def _live(reach: Reach, options: dict[str, Any]) -> tuple[RunData, bool]:
 
 
 def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:
-    """Nobody reached says more than what was found; findings say more than some hosts missing."""
+    """No host reached counts before findings; findings count before missing hosts and missing inputs."""
     reached = coverage.exit_code if coverage else 0
-    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached
+    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached or 3 * bool(findings.not_judged)
 
 
-def _explain(rules: list[Rule], *, full: bool) -> None:
+def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:
+    if as_json:
+        document = RuleList([RuleManual(rule.id, rule.severity, str(rule.manual)) for rule in rules])
+        click.echo(encode(document), nl=False)
+        return
     for rule in rules:
-        if full:
+        if manual:
             click.echo(f"{rule.id} ({rule.severity})\n\n{rule.manual}")
         else:
             click.echo(f"{rule.id:<32}{rule.severity:<6}{rule.manual.what}")
@@ -141,8 +176,10 @@ def _show(findings: Findings) -> None:
         console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
     for note in findings.notes:
         console.print(Text(clean(note), "dim"), soft_wrap=True)
-    if findings.verdict:
-        click.echo(f"MLPerf Storage: {findings.verdict}")
+    for line in value_lines(findings):
+        console.print(Text(clean(line), "dim"), soft_wrap=True)
+    if findings.verdict_text:
+        click.echo(clean(findings.verdict_text))
     for line in _summary(findings):
         console.print(line, soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""`rollbook describe`: the MLPerf Storage system description, as far as it can be measured."""
+"""`rollbook describe`: draft the MLPerf Storage system description from a record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from rollbook.api.checking import run_data_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
-from rollbook.files import write_file
+from rollbook.files import BY_UMASK, write_file
 from rollbook.mlperf.describe import completed, draft, text_of, to_do
 from rollbook.records.yaml import read_yaml
 
@@ -18,24 +18,25 @@ __all__ = ["command"]
 
 
 @click.command("describe")
-@click.argument("record", type=click.Path(exists=True, path_type=Path))
+@click.argument("record", type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write it there. A file that exists is not touched: completed, it is written beside it as FILE.new.",
+    help="File to write [default: stdout]. An existing FILE is kept; its completed copy is written to FILE.new.",
 )
 @click.option(
     "--product",
-    type=click.Path(exists=True, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="RECORD",
-    help="Record or snapshot of the storage's own nodes, where they can be looked at.",
+    help="Record or snapshot of the storage nodes.",
 )
 def command(record: Path, *, output: Path | None, product: Path | None) -> None:
-    """Draft the description of the system under test from RECORD: like clients together, with how each value came.
+    """Draft the description of the system under test from RECORD.
 
-    What a person must fill in is listed on stderr. Exits with 1 where an existing FILE disagrees with the record.
+    Clients are grouped by type, each value with its origin. Values that a person must fill in are listed on stderr.
+    Exits with 1 if an existing FILE disagrees with the record.
     """
     tree = draft(run_data_of(record), run_data_of(product) if product else None)
     lines: list[str] = []
@@ -46,7 +47,7 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
     else:
-        write_file(output, text.encode())
+        write_file(output, text.encode(), mode=BY_UMASK)
     console = stderr()
     for line in lines:
         console.print(f"differs  {clean(line)}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`rollbook diff`: two records, two hosts, or start against end of one run."""
+"""`rollbook diff`: compare two records, two hosts, or start and end of a run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["command"]
 
 
 @click.command("diff")
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="[B]", required=False)
-@click.option("--volatile", is_flag=True, help="Show counters, levels and what comes and goes too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(before: str, after: str | None, *, volatile: bool, as_json: bool) -> None:
-    """Show what differs between A and B, field by field; with A alone, between start and end of its run.
+@click.argument("record", metavar="RECORD[:HOST]")
+@click.argument("other", metavar="[OTHER[:HOST]]", required=False)
+@click.option("--volatile", is_flag=True, help="Include counters, gauges and other changing values.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(record: str, other: str | None, *, volatile: bool, as_json: bool) -> None:
+    """Compare RECORD with OTHER, field by field; without OTHER, the start and end of its run.
 
-    A and B are records, snapshot files, or one host in one: RECORD:HOST. Exits with 1 where anything differs.
+    Both are records, snapshot files, or one host in either. Exits with 1 if anything differs.
     """
-    found = diff(before, after, volatile=volatile)
+    found = diff(record, other, volatile=volatile)
     if as_json:
         click.echo(encode(found), nl=False)
     else:
@@ -35,7 +35,7 @@ def command(before: str, after: str | None, *, volatile: bool, as_json: bool) ->
 
 
 def _show(found: Diff) -> None:
-    """Hosts with the same differences together."""
+    """Print the differences, hosts with the same ones together."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, changes in found.hosts.items():
         alike.setdefault(tuple(map(change_text, changes)), []).append(name)
@@ -47,8 +47,8 @@ def _show(found: Diff) -> None:
     for side, names in ((found.before, found.only_before), (found.after, found.only_after)):
         if names:
             click.echo(clean(f"only in {side}: {fold(names)}"))
-    if found.silent:
-        stderr().print(clean(f"nothing to compare from {fold(found.silent)}"), soft_wrap=True)
+    if found.without_data:
+        stderr().print(clean(f"nothing to compare from {fold(found.without_data)}"), soft_wrap=True)
     if found.hosts:
         differing, total = sum(map(bool, found.hosts.values())), len(found.hosts)
         hosts = f"{total} host{'s' * (total != 1)}"

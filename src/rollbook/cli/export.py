@@ -1,4 +1,4 @@
-"""`rollbook export`: a record in other forms."""
+"""`rollbook export`: write a record in another format."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from rollbook.api.outputs import FORMS, export
+from rollbook.api.outputs import EXPORT_FORMATS, export
 from rollbook.cli.output import stderr
+from rollbook.errors import UsageError
 
 __all__ = ["command"]
 
@@ -16,12 +17,12 @@ __all__ = ["command"]
 @click.argument("record", type=click.Path(path_type=Path))
 @click.option(
     "--format",
-    "form",
-    type=click.Choice(FORMS),
+    "output_format",
+    type=click.Choice(EXPORT_FORMATS),
     default="parquet",
     show_default=True,
-    help="Tables as Parquet, CSV or JSON; OpenMetrics for Prometheus and its kin; MLPerf Storage's timeseries.json; or "
-    "mlpstorage: all files that its readers look for.",
+    help="parquet, csv, json: one file per table; openmetrics: for Prometheus and compatible databases; timeseries: "
+    "MLPerf Storage's timeseries.json; mlpstorage: all files that its tools read.",
 )
 @click.option(
     "-o",
@@ -29,10 +30,14 @@ __all__ = ["command"]
     type=click.Path(path_type=Path),
     required=True,
     metavar="PATH",
-    help="A directory, one file per table; for timeseries and openmetrics the file.",
+    help="Directory to write to; for timeseries and openmetrics, the file.",
 )
-@click.option("--table", "tables", multiple=True, metavar="NAME", help="Only these tables or views; may be repeated.")
-def command(record: Path, form: str, output: Path, tables: tuple[str, ...]) -> None:
-    """Write RECORD's series in another form. Cells of CSV files are never taken for formulas."""
-    for path in export(record, output, form, tables):
+@click.option(
+    "--table", "tables", multiple=True, metavar="NAME", help="Export this table or view only; may be repeated."
+)
+def command(record: Path, output_format: str, output: Path, tables: tuple[str, ...]) -> None:
+    """Write RECORD in another format. Cells of CSV files are escaped so that spreadsheets do not run formulas."""
+    if str(output) == "-":
+        raise UsageError("export cannot write to stdout; use `rollbook query` for that")
+    for path in export(record, output, output_format, tables):
         stderr().print(f"written to {path}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`rollbook hosts`: list hosts and check whether they can be reached."""
+"""`rollbook hosts`: list the selected hosts, and check that they can be reached."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["command"]
 
 
 @click.command("hosts", cls=ReachCommand)
-@click.option("--check", is_flag=True, help="Log in to every host, in parallel, and report whether it can be used.")
+@click.option("--check", is_flag=True, help="Log in to every host in parallel and check that it can be used.")
 @option("--fold", "folded", heading=OUTPUT, is_flag=True, help="Print the hosts as one folded nodeset.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 @reach_options
 def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
-    """List the hosts that the host options name, one a line; with --check, report whether each can be used.
+    """List the hosts that the host options select, one per line; with --check, whether each can be used.
 
-    A check logs in, starts the agent and measures round trip and clock offset; nothing else is read.
+    A check logs in, starts the agent and measures round trip and clock offset; it reads no facts.
     """
     if folded and (check or as_json):
         raise UsageError("--fold cannot be combined with --check or --json")
     if check:
         sys.exit(_check(reach, as_json=as_json))
     if as_json:
-        from rollbook.records.document import encode  # noqa: PLC0415 - a plain list needs neither
+        from rollbook.records.document import encode  # noqa: PLC0415 - a plain list does not need it
         from rollbook.records.host_lists import HostList  # noqa: PLC0415
 
         click.echo(encode(HostList(reach.hosts)), nl=False)
@@ -47,7 +47,7 @@ def _login(host: Host) -> str:
 
 
 def _check(reach: Reach, *, as_json: bool) -> int:
-    from rollbook.cli.live import gather_live  # noqa: PLC0415 - a plain list needs none of these
+    from rollbook.cli.live import gather_live  # noqa: PLC0415 - a plain list does not need it
     from rollbook.cli.output import coverage_line, failures, table  # noqa: PLC0415
     from rollbook.protocol.plan import Plan  # noqa: PLC0415
     from rollbook.records.document import encode  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Run a gathering in the foreground: progress while it runs, and Ctrl-C that ends it with what there is."""
+"""Reads all hosts in the foreground: shows progress, and on Ctrl-C returns the results so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["gather_live"]
 
 
 def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostResult], bool]:
-    """The records of all hosts, and whether the user cut it short. A second Ctrl-C does not wait for anything."""
+    """The results of all hosts, and whether the user interrupted. A second Ctrl-C raises `KeyboardInterrupt`."""
 
     async def main() -> bool:
         stop = asyncio.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rollbook.collect.marks import send_mark
+from rollbook.api.marks import mark
 from rollbook.errors import RecordError
 
 __all__ = ["command"]
@@ -13,12 +13,12 @@ __all__ = ["command"]
 @click.command("mark")
 @click.argument("name")
 def command(name: str) -> None:
-    """Start the phase NAME. To be called from inside a command that `rollbook run` wraps.
+    """Start the phase NAME, from inside a command started by `rollbook run`.
 
-    Every host is sampled at once, so that the phase has a sample at its edge. A recorder that is gone is said on
-    stderr and is no failure: a benchmark must not end because its recording did.
+    Every host is sampled immediately, so that the phase has a sample at its start. If the recorder is gone, warn on
+    stderr and exit 0: a benchmark must not fail because its recording did.
     """
     try:
-        send_mark(name)
+        mark(name)
     except RecordError as error:
         click.echo(f"rollbook: {error}", err=True)

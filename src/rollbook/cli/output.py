@@ -1,6 +1,6 @@
-"""What commands print: tables for people, one JSON document for programs, progress on stderr.
+"""Output of commands: tables, failures, progress on stderr.
 
-Whoever draws imports rich: it takes longer to load than hosts take to answer, and no host should wait for it.
+rich is imported inside the functions that draw: it takes longer to load than hosts take to answer.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressView", "coverage_line", "failures", "sheet", "size", "stderr", "table", "width_of"]
 
-FOLD_ABOVE = 24  # with more hosts than this, equal rows are shown once under a folded nodeset
+FOLD_ABOVE = 24  # with more hosts than this, equal rows are printed once with a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
 
 
 def size(count: float) -> str:
-    """Bytes in the unit a person would use."""
+    """Format bytes with a fitting unit."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -39,14 +39,14 @@ def size(count: float) -> str:
 
 
 def stderr() -> Console:
-    """Where people read along."""
+    """A console on stderr for messages and progress."""
     from rich.console import Console  # noqa: PLC0415
 
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def sheet(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table of texts as they are, each column as wide as it must be."""
+    """A table of plain strings, each column as wide as needed."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -59,12 +59,12 @@ def sheet(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def width_of(shown: Table, console: Console) -> int:
-    """How wide a table is where nothing in it is wrapped."""
+    """The width of a table without wrapping."""
     return console.measure(shown, options=console.options.update(max_width=10**9)).maximum
 
 
 def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
-    """Print a row per host or, when they are many, a row per distinct set of values with its hosts folded."""
+    """Print a row per host or, if there are many, a row per distinct set of values with its hosts folded."""
     from rich.console import Console  # noqa: PLC0415
 
     if len(rows) > FOLD_ABOVE:
@@ -75,18 +75,18 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
     shown = sheet(headings, [(name, *cells) for name, cells in rows])
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = width_of(shown, console)  # a file or a pipe has no edge to wrap at
+        console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
     console.print(shown)
 
 
 def failures(hosts: Sequence[HostResult]) -> None:
-    """Name every host that is not complete, those with one reason together, on stderr."""
+    """Print every host that is not complete on stderr, hosts with the same reason together."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for host in hosts:
         if host.status != "complete":
             reasons.setdefault((host.status, host.reason), []).append(host.name)
     for (status, reason), names in reasons.items():
-        from rich.text import Text  # noqa: PLC0415 - most often all is well
+        from rich.text import Text  # noqa: PLC0415 - usually no host failed
 
         line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
         stderr().print(line, soft_wrap=True)
@@ -94,19 +94,19 @@ def failures(hosts: Sequence[HostResult]) -> None:
 
 def coverage_line(coverage: Coverage) -> str:
     """`6 of 8 hosts complete, 1 partial, 1 refused`."""
-    if not coverage.asked:
+    if not coverage.requested:
         return "no hosts"
     others = [f"{count} {status}" for status, count in coverage.by_status.items() if status != "complete"]
-    hosts = "host" if coverage.asked == 1 else "hosts"
-    return ", ".join([f"{coverage.by_status.get('complete', 0)} of {coverage.asked} {hosts} complete", *others])
+    hosts = "host" if coverage.requested == 1 else "hosts"
+    return ", ".join([f"{coverage.by_status.get('complete', 0)} of {coverage.requested} {hosts} complete", *others])
 
 
 class ProgressView:
-    """Counts and folded nodesets while hosts are under way; silent where stderr is no terminal."""
+    """Shows counts and slow hosts while hosts are contacted; prints nothing if stderr is not a terminal."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
-        self._asked, self._done = len(hosts), Counter[str]()
-        self._under_way: dict[str, float] = {}
+        self._requested, self._done = len(hosts), Counter[str]()
+        self._active: dict[str, float] = {}
         self._live: Live | None = None
         if sys.stderr.isatty():
             from rich.live import Live  # noqa: PLC0415
@@ -120,30 +120,30 @@ class ProgressView:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._live:
-            with contextlib.suppress(OSError):  # the terminal may be gone by then
+            with contextlib.suppress(OSError):  # the terminal may be closed meanwhile
                 self._live.stop()
 
     def begun(self, host: Host) -> None:
-        """A connection to the host is being made."""
-        self._under_way[host.name] = time.monotonic()
+        """The connection to the host is started."""
+        self._active[host.name] = time.monotonic()
 
     def done(self, record: HostResult) -> None:
         """The host is finished."""
-        self._under_way.pop(record.name, None)
+        self._active.pop(record.name, None)
         self._done[record.status] += 1
 
     @property
     def coverage(self) -> Coverage:
-        """What became of the hosts so far."""
-        return Coverage(self._asked, dict(self._done))
+        """The hosts by status so far."""
+        return Coverage(self._requested, dict(self._done))
 
     def _view(self) -> Text:
         from rich.text import Text  # noqa: PLC0415
 
-        done, under_way = dict(self._done), dict(self._under_way)  # copied at once: this is drawn by another thread
+        done, active = dict(self._done), dict(self._active)  # copies: this runs in another thread
         counts = "  ".join(f"{count} {status}" for status, count in done.items())
-        text = Text(f"{sum(done.values())} of {self._asked} hosts  {counts}")
-        slow = [name for name, since in under_way.items() if time.monotonic() - since > 2]
+        text = Text(f"{sum(done.values())} of {self._requested} hosts  {counts}")
+        slow = [name for name, since in active.items() if time.monotonic() - since > 2]
         if slow:
             text.append(f"\nwaiting for {fold(slow)}", "dim")
         return text

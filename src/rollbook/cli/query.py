@@ -1,4 +1,4 @@
-"""`rollbook query`: SQL over a record."""
+"""`rollbook query`: run SQL over a record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rollbook.sql import connection as store
 
 __all__ = ["command"]
 
-SHOWN = 1000  # rows of a table for people
+SHOWN = 1000  # rows printed with --format table
 
 
 @click.command("query")
@@ -29,14 +29,14 @@ SHOWN = 1000  # rows of a table for people
 @click.argument("sql")
 @click.option(
     "--format",
-    "form",
+    "output_format",
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
-    help="For people, for spreadsheets, or one JSON object a line.",
+    help="A table, CSV, or one JSON object per line.",
 )
-def command(record: Path, sql: str, form: str) -> None:
-    """Run one SELECT over RECORD and print what it gives.
+def command(record: Path, sql: str, output_format: str) -> None:
+    """Run one SELECT over RECORD and print the result.
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
     second; samples and rates with one row per host and beat; disks, interfaces, ports, gpus, nfs_mounts, disk_total,
@@ -46,10 +46,10 @@ def command(record: Path, sql: str, form: str) -> None:
     with store.connect(open_record(record), facts=store.wants_facts(sql)) as connection:
         found = store.query(connection, sql)
         names = [column[0] for column in found.description or []]
-        if form == "json":
+        if output_format == "json":
             for row in store.dicts(found):
                 click.echo(msgspec.json.encode(row, enc_hook=str))
-        elif form == "csv":
+        elif output_format == "csv":
             writer = csv.writer(sys.stdout)
             writer.writerow([safe(name) for name in names])
             rows = store.rows(found)
@@ -59,7 +59,7 @@ def command(record: Path, sql: str, form: str) -> None:
 
 
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    """Print the first rows as a table; where that is wider than the terminal, each row as lines of name and value."""
+    """Print the first rows as a table or, if that is wider than the terminal, each row as lines of name and value."""
     cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, SHOWN)]
     more = sum(1 for _ in rows)
     shown, console = sheet(names, cells), Console(highlight=False)
@@ -67,7 +67,7 @@ def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     if console.is_terminal and width > console.width:
         _lines([clean(name) for name in names], cells)
     else:
-        console.width = max(width, 1)  # a file or a pipe has no edge to wrap at
+        console.width = max(width, 1)  # a file or a pipe has no width to wrap at
         console.print(shown)
     if more:
         stderr().print(f"{more} more rows; --format csv or json prints them all")

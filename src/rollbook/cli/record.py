@@ -1,33 +1,46 @@
-"""`rollbook record`: a series without a command."""
+"""`rollbook record`: record all hosts without a command."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 
 import click
 
-from rollbook.api.recording import Settings
+from rollbook.api.recording import INTERRUPTED, Settings
 from rollbook.api.running import record_for
+from rollbook.api.signals import Signals
 from rollbook.cli.options import RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.cli.recording import StartView, recording_options, said, show_end
+from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
 
 __all__ = ["command"]
 
 
 @click.command("record", cls=ReachCommand)
 @recording_options
-@option("--duration", heading=RECORDING, type=Number(0.1), metavar="SECONDS", help="Stop after this many seconds.")
+@option(
+    "--duration",
+    heading=RECORDING,
+    type=Number(0.1),
+    metavar="SECONDS",
+    help="Stop after this many seconds [default: at Ctrl-C].",
+)
 @reach_options
 def command(reach: Reach, *, settings: Settings, duration: float | None) -> None:
-    """Record all hosts until Ctrl-C or for --duration: start snapshot, series, end snapshot, tables."""
+    """Record all hosts until Ctrl-C or for --duration: start snapshot, samples, end snapshot, tables, page.
+
+    While the record is being written, the first Ctrl-C changes nothing; a second one leaves the record to
+    `rollbook recover`.
+    """
     settings = dataclasses.replace(
-        settings, hosts=reach.hosts, options=reach.options, fanout=reach.fanout, args=said(reach.hosts)
+        settings, hosts=reach.hosts, options=reach.options, fanout=reach.fanout, args=option_values(reach.hosts)
     )
-    start = StartView(reach, then="" if duration else "recording; Ctrl-C ends it")
-    ended = record_for(settings, duration, start)
-    show_end(ended)
-    if ended.unfinished == "interrupted":
-        sys.exit(130)
-    sys.exit(2 if ended.unfinished or ended.unsigned else ended.run.coverage.exit_code)
+    progress = RunView(reach, message="" if duration else "recording; Ctrl-C ends it")
+    with Signals() as signals:
+        recording = record_for(settings, duration, progress, signals)
+        show_end(recording)
+        if recording.finish_error == INTERRUPTED:
+            code = 130
+        else:
+            code = 2 if recording.finish_error or recording.signing_error else recording.coverage.exit_code
+        leave(code, recording, signals)

@@ -1,4 +1,4 @@
-"""The options and the closing words that `run` and `record` share."""
+"""Options, progress and closing messages that `run` and `record` share."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import functools
 import json
 import os
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import click
 from rich.console import Console
 
-from rollbook.api.recording import LONGEST, SHORTEST, Recording, Settings
+from rollbook.api.recording import INTERRUPTED, LONGEST, SHORTEST, Recording, Settings
+from rollbook.api.signals import Signals
 from rollbook.clean import clean
 from rollbook.cli.options import RECORDING, Number, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
@@ -25,43 +27,53 @@ from rollbook.records.document import read
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
 
-__all__ = ["StartView", "recording_options", "said", "show_end"]
+__all__ = ["RunView", "leave", "option_values", "recording_options", "share_option", "show_end"]
+
+share_option = option(
+    "--share",
+    heading=RECORDING,
+    is_flag=True,
+    help="Let others read the record, as far as the umask allows [default: owner only].",
+)
 
 OPTIONS = (
-    option("--results-dir", "results", heading=RECORDING, type=click.Path(path_type=Path), default=Path("results"),
-           show_default=True, metavar="DIR", help="Where records are made."),
-    option("--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST), default=10.0,
-           show_default=True, metavar="SECONDS", help="Time between samples."),
-    option("--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0), default=3600,
-           show_default=True, metavar="N",
-           help="Samples kept per host in the tables: of more, neighbours are merged. 0: all."),
-    option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the raw log once the tables are verified."),
+    option("--results-dir", heading=RECORDING, type=click.Path(path_type=Path), default=Path("results"),
+           show_default=True, metavar="DIR", help="Directory for records."),
+    option("--interval", "--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST),
+           default=10.0, show_default=True, metavar="SECONDS", help="Time between samples."),
+    option("--max-samples", "--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0),
+           default=3600, show_default=True, metavar="N",
+           help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
+    option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     sign_option,
+    share_option,
 )  # fmt: skip
 
 
 def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command; it gets them as `settings` that know no hosts yet."""
+    """Add the options to a command, which receives them as `settings` without hosts."""
 
     @functools.wraps(command)
     def with_settings(
         *,
-        results: Path,
+        results_dir: Path,
         interval: float,
         max_samples: int,
         drop_raw: bool,
         report: bool,
         sign: Path | None,
+        share: bool,
         **rest: Any,
     ) -> Any:
         settings = Settings(
-            results=results,
+            results_dir=results_dir,
             interval=interval,
             max_samples=max_samples,
             drop_raw=drop_raw,
             report=report,
             sign=sign,
+            share=share,
         )
         return command(settings=settings, **rest)
 
@@ -70,8 +82,8 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_settings
 
 
-def said(hosts: Sequence[Host]) -> dict[str, Any]:
-    """What the user asked for, by the names of the options, as it is kept in a record; the hosts as they were found."""
+def option_values(hosts: Sequence[Host]) -> dict[str, Any]:
+    """The user's options by name, as stored in a record; hosts as they were resolved."""
     context = click.get_current_context()
     named = {
         max(param.opts, key=len).lstrip("-").replace("-", "_"): context.params[param.name]
@@ -82,78 +94,102 @@ def said(hosts: Sequence[Host]) -> dict[str, Any]:
     return {**plain, "hosts": [host.name for host in hosts]}
 
 
-class StartView(ProgressView):
-    """Hosts while they log in; then who is missing, before the command runs: now the user can still choose not to wait.
+class RunView(ProgressView):
+    """Shows hosts while they log in, and the missing ones before the command runs, when it can still be cancelled.
 
-    With `strict` nothing is begun where no host gave anything; `then` is said when the start is over.
+    With `strict` nothing is started if no host returned data; `message` is printed once recording has started. Without
+    `contact` no host is contacted.
     """
 
-    def __init__(self, reach: Reach, *, strict: bool = False, then: str = "") -> None:
-        super().__init__(reach.hosts)
-        self._reach, self._strict, self._then = reach, strict, then
+    def __init__(self, reach: Reach, *, strict: bool = False, message: str = "", contact: bool = True) -> None:
+        super().__init__(reach.hosts if contact else [])
+        self._reach, self._strict, self._message, self._contact = reach, strict, message, contact
         self._missing: list[HostResult] = []
 
     def __enter__(self) -> Self:
+        if not self._contact:
+            return self
         self._reach.explain()
         return super().__enter__()
 
     def done(self, record: HostResult) -> None:
-        """The host gave its start facts, or failed to."""
+        """The host returned its start facts or failed."""
         super().done(record)
         if record.status != "complete":
             self._missing.append(record)
 
-    def over(self) -> None:
-        """Say what became of all hosts, unless all is well. That nobody can read it stops nothing."""
+    def started(self) -> None:
+        """Print the hosts that are not complete; raises `NoHostReached` with `strict` if there are no others."""
         coverage = self.coverage
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a closed terminal stops nothing
             if not coverage.complete:
                 failures(self._missing)
                 stderr().print(coverage_line(coverage))
-            if self._then:
-                stderr().print(self._then)
-        if self._strict and coverage.exit_code == NoHostReached.exit_code:
+            if self._message:
+                stderr().print(self._message)
+        if self._strict and self._contact and coverage.exit_code == NoHostReached.exit_code:
             raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 
+    def writing(self) -> None:
+        """Print that the record is being written."""
+        with contextlib.suppress(OSError):
+            stderr().print("writing the record")
 
-def show_end(ended: Recording) -> None:
-    """Who is missing, what our looking cost, and where the record is; on stderr, after the command's own output.
+    def still_writing(self) -> None:
+        """Print how to abandon the record. Runs in a signal handler: no other console may be in use."""
+        with contextlib.suppress(OSError):
+            os.write(2, b"still writing the record; Ctrl-C again leaves it to `rollbook recover`\n")
 
-    A terminal that is gone by then keeps nobody from ending well.
-    """
+
+def show_end(recording: Recording) -> None:
+    """Print missing hosts, overhead, findings and the place of the record on stderr, after the command's own output."""
     try:
-        _show_end(ended, stderr())
-    except OSError:
+        _show_end(recording, stderr())
+    except OSError:  # the terminal is closed: later output must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def _show_end(ended: Recording, console: Console) -> None:
-    if ended.broken:
-        console.print(f"recording ended early: {clean(ended.broken)}", style="red", soft_wrap=True)
-    if ended.unfinished:
-        console.print(f"the record is not finished: {clean(ended.unfinished)}", style="red", soft_wrap=True)
-        console.print(f"what was recorded is kept: rollbook recover {shlex.quote(str(ended.path))}", soft_wrap=True)
+def leave(code: int, recording: Recording, signals: Signals) -> NoReturn:
+    """Exit with a code that no further signal changes."""
+    if click.get_current_context().find_root().obj == "process":  # not in a test runner, which lives on
+        signals.ignore()
+        if recording.finish_error == INTERRUPTED:
+            # The thread that wrote the record may be inside DuckDB, which an orderly exit would have to wait for.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    sys.exit(code)
+
+
+def _show_end(recording: Recording, console: Console) -> None:
+    if recording.recording_error:
+        console.print(f"recording ended early: {clean(recording.recording_error)}", style="red", soft_wrap=True)
+    quoted = shlex.quote(str(recording.path))
+    if recording.finish_error:
+        console.print(f"the record is not finished: {clean(recording.finish_error)}", style="red", soft_wrap=True)
+        console.print(f"to finish it: rollbook recover {quoted}", soft_wrap=True)
         return
-    if ended.unsigned:
-        console.print(f"the record is not signed: {clean(ended.unsigned)}", style="red", soft_wrap=True)
-        console.print(f"it can be later: rollbook verify --sign KEY {shlex.quote(str(ended.path))}", soft_wrap=True)
-    hosts = ended.run.hosts
-    failures(ended.run.hosts.outcome)
+    if recording.signing_error:
+        console.print(f"the record is not signed: {clean(recording.signing_error)}", style="red", soft_wrap=True)
+        console.print(f"to sign it: rollbook verify --sign KEY {quoted}", soft_wrap=True)
+    hosts = recording.record.hosts
+    failures(hosts.outcome)
     costs = [host.cost for host in hosts.series if host.cost is not None]
     shares = [host.cpu_share for host in hosts.series if host.cpu_share is not None]
     if shares:
         sent = sum(cost.sent_bytes or 0 for cost in costs)
-        console.print(f"our cost: at most {100 * max(shares):.3f} % of a host's CPUs, {size(sent)} sent by all hosts")
-    console.print(coverage_line(ended.run.coverage))
-    for note in ended.run.metadata["notes"]:
+        console.print(
+            f"Rollbook overhead: at most {100 * max(shares):.3f} % of a host's CPUs, {size(sent)} sent by all hosts"
+        )
+    console.print(coverage_line(recording.coverage))
+    for note in recording.record.metadata["notes"]:
         console.print(f"note: {clean(note)}", soft_wrap=True)
-    findings = ended.path / "findings.json"
+    findings = recording.path / "findings.json"
     if findings.exists():
         counts = read(findings, Findings).counts
         bad = [f"{count} {severity}" for severity, count in counts.items() if count]
-        console.print(
-            f"checks: {', '.join(bad) or 'nothing found'}; see rollbook check {shlex.quote(str(ended.path))}",
-            soft_wrap=True,
-        )
-    page = ended.path / "report.html"
-    console.print(f"record in {ended.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)
+        console.print(f"checks: {', '.join(bad) or 'no findings'}; see rollbook check {quoted}", soft_wrap=True)
+        if text := recording.record.metadata.get("verification_text"):
+            console.print(clean(text), soft_wrap=True)
+    page = recording.path / "report.html"
+    console.print(f"record in {recording.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`rollbook report`: the offline HTML page of a record."""
+"""`rollbook report`: write the offline HTML page of a record."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["command"]
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where to write the page; without, report.html in the record.",
+    help="File to write [default: report.html in the record].",
 )
 def command(record: Path, output: Path | None) -> None:
-    """Write the page of RECORD: one HTML file that opens anywhere, without a network.
+    """Write the page of RECORD: one HTML file that works without a network.
 
-    Works for any record, also one that is partial or was recovered: what is missing is shown as missing. The page of a
-    record that is signed cannot be replaced, only written elsewhere.
+    Works for partial and recovered records too: missing data is shown as missing. The page inside a signed record
+    cannot be replaced; write it elsewhere with -o.
     """
-    from rollbook.api.outputs import write_report  # noqa: PLC0415 - DuckDB takes its time to import
+    from rollbook.api.outputs import write_report  # noqa: PLC0415 - DuckDB is slow to import
 
     path = write_report(record, output)
     stderr().print(f"written to {path} ({size(path.stat().st_size)})", soft_wrap=True)

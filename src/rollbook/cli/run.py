@@ -1,11 +1,11 @@
-"""`rollbook run`: a command, and the record of every host before, during and after it."""
+"""`rollbook run`: run a command and record every host before, during and after it."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import re
-import sys
 from typing import Any
 
 import click
@@ -13,10 +13,12 @@ import click
 from rollbook.adapters import leaf_parts, load
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
+from rollbook.api.signals import Signals
 from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.cli.recording import StartView, recording_options, said, show_end
+from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
 from rollbook.errors import UsageError
+from rollbook.records.record import Record
 
 __all__ = ["command"]
 
@@ -27,7 +29,7 @@ __all__ = ["command"]
 @recording_options
 @option(
     "--type",
-    "kind",
+    "benchmark",
     heading=BENCHMARK,
     default="generic",
     show_default=True,
@@ -40,14 +42,14 @@ __all__ = ["command"]
     type=click.Choice(["rollbook", "mlpstorage"]),
     default="rollbook",
     show_default=True,
-    help="Directories of the record: results/type, or those of MLPerf Storage's tools.",
+    help="Directories above the record: results/type, or those of MLPerf Storage's tools.",
 )
 @option(
     "--strict",
     heading=RECORDING,
     is_flag=True,
-    help="Exit with 3 or 4 when the command was fine but hosts were missing, with 2 when the record is not whole; "
-    "where no host is reached, do not start the command.",
+    help="If the command succeeded, exit with 3 or 4 for missing hosts, 2 for an incomplete record, 1 for an INVALID "
+    "MLPerf Storage run, 3 for one that could not be judged. If no host is reached, do not start the command.",
 )
 @option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Take snapshots only, no series.")
 @option(
@@ -55,14 +57,14 @@ __all__ = ["command"]
     "collect",
     heading=RECORDING,
     default=True,
-    help="Ask the hosts; without, only the arguments say what the cluster is.",
+    help="Contact the hosts; otherwise the cluster is described by the arguments only.",
 )
 @option(
     "--cluster-collection-timeout",
     heading=RECORDING,
     type=Number(0.1),
     metavar="SECONDS",
-    help="Time for each host to log in and give its facts [default: that of --timeout].",
+    help="Per-host timeout for login and facts [default: that of --timeout].",
 )
 @option(
     "--client-host-memory-in-gb",
@@ -87,39 +89,59 @@ def command(
     settings: Settings,
     argv: tuple[str, ...],
     layout: str,
-    kind: str,
+    benchmark: str,
     strict: bool,
     skip_timeseries: bool,
     collect: bool,
     cluster_collection_timeout: float | None,
     **_declared: Any,
 ) -> None:
-    """Run COMMAND with a record of all hosts: snapshot, series, command, snapshot, tables, page.
+    """Run COMMAND and record all hosts: snapshot, samples while the command runs, snapshot, tables, page.
 
-    The command keeps its stdin, terminal, signals and exit code; its output is shown and logged. Ctrl-C reaches the
-    command first, then the record is finished; a second Ctrl-C skips the end snapshot.
+    The command keeps its stdin, terminal, signals and exit code; its output is shown and logged. The first Ctrl-C goes
+    to the command, then the record is written; a second one skips the end snapshot. While the record is being written,
+    the first Ctrl-C changes nothing; a second one leaves the record to `rollbook recover`.
     """
-    load(kind)
+    if argv[0].startswith("-"):
+        raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
+    load(benchmark)
     timeout = cluster_collection_timeout or reach.options.timeout
     settings = dataclasses.replace(
         settings,
         hosts=reach.hosts if collect else [],
         options=dataclasses.replace(reach.options, timeout=timeout),
         fanout=reach.fanout,
-        kind=kind,
+        type=benchmark,
         interval=0.0 if skip_timeseries else settings.interval,
-        parts=_parts(layout, kind, argv),
-        args=said(reach.hosts),
+        parts=_parts(layout, benchmark, argv),
+        args=option_values(reach.hosts),
     )
-    recording, code = run_command(settings, argv, StartView(reach, strict=strict) if collect else None)
-    show_end(recording)
-    if strict and code == 0:
-        code = 2 if recording.unfinished or recording.unsigned else recording.run.coverage.exit_code
-    sys.exit(code)
+    progress = RunView(reach, strict=strict, contact=collect)
+    with Signals(command=True) as signals:
+        recording = run_command(settings, argv, progress, signals)
+        show_end(recording)
+        code = recording.exit_code or 0
+        if strict and code == 0:
+            unfinished = recording.finish_error or recording.signing_error
+            code = 2 if unfinished else _strict_code(recording.record)
+        leave(code, recording, signals)
 
 
-def _parts(layout: str, kind: str, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The directories above the record. MLPerf Storage's begin with mode, organisation and system name."""
+def _strict_code(record: Record) -> int:
+    """With --strict: missing hosts first, then a verdict of INVALID (1) or none for lack of inputs (3)."""
+    known = record.metadata
+    verdict = 1 if known.get("verification") == "INVALID" else 3 if known["verification_missing"] else 0
+    return record.coverage.exit_code or verdict
+
+
+def _suggestion(option: str) -> str:
+    names = [name for param in click.get_current_context().command.params for name in param.opts]
+    close = difflib.get_close_matches(option.partition("=")[0], names, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _parts(layout: str, benchmark: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The directories above the record; MLPerf Storage's start with mode, organisation and system name."""
     if layout == "rollbook":
         return ()
     try:
@@ -127,7 +149,9 @@ def _parts(layout: str, kind: str, argv: tuple[str, ...]) -> tuple[str, ...]:
     except KeyError as error:
         raise UsageError(f"--layout mlpstorage needs {error.args[0]} in the environment") from error
     mode = next((word for word in argv if word in ("closed", "open", "whatif")), "open")
-    parts = (mode, organisation, "results", system, *leaf_parts(kind, argv))
+    parts = (mode, organisation, "results", system, *leaf_parts(benchmark, argv))
     if unfit := [part for part in parts if not re.fullmatch(r"[A-Za-z0-9._-]+", part) or part.startswith(".")]:
-        raise UsageError(f"{unfit[0]!r} cannot be a directory of a submission: only letters, digits, '.', '_' and '-'")
+        raise UsageError(
+            f"{unfit[0]!r} is not allowed as a directory of a submission: only letters, digits, '.', '_' and '-'"
+        )
     return parts

@@ -1,25 +1,27 @@
-"""`rollbook snapshot`: facts of every host, now."""
+"""`rollbook snapshot`: read the facts of every host once."""
 
 from __future__ import annotations
 
 import datetime as dt
 import sys
+import tempfile
 from pathlib import Path
 
 import click
 
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, RECORDING, option, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, option, refuse_given, sign_option
 from rollbook.cli.output import coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.recording import share_option
 from rollbook.errors import UsageError
-from rollbook.files import write_file
+from rollbook.files import BY_UMASK, write_file
 from rollbook.protocol.plan import Plan
 from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.hosts import HostResult
-from rollbook.records.layout import Leaf
+from rollbook.records.layout import RecordDirectory
 from rollbook.records.signing import sign as sign_manifest
 from rollbook.records.signing import try_key
 from rollbook.sources import catalogue
@@ -40,34 +42,44 @@ HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network
     heading=OUTPUT,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="A name ending in .json: the document as one file; otherwise a results directory for a record.",
+    help="With a name ending in .json, the file to write; otherwise a results directory for a record.",
 )
 @sign_option
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="One JSON document on stdout.")
+@share_option
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 @option(
     "--source",
     "names",
     heading=RECORDING,
     multiple=True,
     metavar="NAME",
-    help="Read only these sources; may be repeated.",
+    help="Read this source only; may be repeated.",
 )
-@click.option("--list-sources", "listed", is_flag=True, help="List the sources that can be read.")
+@click.option("--list-sources", is_flag=True, help="List all sources.")
 @reach_options
 def command(
-    reach: Reach, *, output: Path | None, sign: Path | None, as_json: bool, names: tuple[str, ...], listed: bool
+    reach: Reach,
+    *,
+    output: Path | None,
+    sign: Path | None,
+    share: bool,
+    as_json: bool,
+    names: tuple[str, ...],
+    list_sources: bool,
 ) -> None:
     """Read the facts of every host once: hardware, kernel, settings, mounts, devices, limits, counters.
 
-    Every host asked for is in the result with its own status and, where it failed, the reason.
+    Every requested host is in the result with its status and, if it failed, the reason.
     """
-    if listed:
+    if list_sources:
+        refuse_given(("output", "sign", "share", "as_json", "names", "hosts"), "--list-sources reads no hosts")
         for source in catalogue.load():
             click.echo(f"{source.name:24} {source.summary}")
         return
     sources = [catalogue.source(name) for name in names] or catalogue.load()
-    if sign is not None and (output is None or output.suffix == ".json"):
-        raise UsageError("only a record can be signed: --sign needs -o with a results directory")
+    for flag, given in (("--sign", sign is not None), ("--share", share)):
+        if given and (output is None or output.suffix == ".json"):
+            raise UsageError(f"{flag} needs a record: give -o with a results directory")
     if sign is not None:
         try_key(sign)
     if output is not None:
@@ -76,7 +88,7 @@ def command(
     records, interrupted = gather_live(reach, Plan.of(sources))
     snapshot = Snapshot.of(iso_time(now), records)
     if output is not None:
-        _write(output, snapshot, now, sign)
+        _write(output, snapshot, now, sign, share=share)
     if as_json:
         click.echo(encode(snapshot), nl=False)
     else:
@@ -87,42 +99,41 @@ def command(
 
 
 def _must_be_writable(output: Path) -> None:
-    """Fail before the hosts are asked, not after."""
+    """Raise `UsageError` before the hosts are contacted, not after."""
     directory = output.parent if output.suffix == ".json" else output
     if output.suffix == ".json" and output.is_dir():
         raise UsageError(f"cannot write to {output}: it is a directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / ".rollbook.part"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=directory):
+            pass
     except OSError as error:
         raise UsageError(f"cannot write to {directory}: {error.strerror}") from error
 
 
-def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None) -> None:
+def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None, *, share: bool) -> None:
     if output.suffix == ".json":
-        write_file(output, encode(snapshot))
+        write_file(output, encode(snapshot), mode=BY_UMASK)
         click.echo(f"written to {clean(output)}", err=True)
         return
-    leaf = Leaf.make(output, "snapshot", now)
-    leaf.write_snapshot(
+    directory = RecordDirectory.create(output, "snapshot", now, share=share)
+    directory.write_snapshot(
         snapshot,
         {
             "benchmark_type": "snapshot",
-            "run_datetime": leaf.stamp,
+            "run_datetime": directory.stamp,
             "num_processes": snapshot.cluster.num_hosts,
             "parameters": {},
-            "result_dir": str(leaf.path),
+            "result_dir": str(directory.path),
         },
     )
     if key is not None:
-        sign_manifest(leaf.path / "manifest.json", key)
-    click.echo(f"record in {clean(leaf.path)}", err=True)
+        sign_manifest(directory.path / "manifest.json", key)
+    click.echo(f"record in {clean(directory.path)}", err=True)
 
 
 def _cells(host: HostResult) -> tuple[str, ...]:
-    """One line about a host, as much of it as is known."""
+    """The cells of one host; unknown ones are empty."""
     known, identity = HostInfo.of(host), host.fact(Identity)
     if known is None:
         return (host.status, "", identity.kernel_release if identity else "", "", "", "", "")

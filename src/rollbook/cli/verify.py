@@ -1,4 +1,4 @@
-"""`rollbook verify`: manifest, hashes and signature of a record."""
+"""`rollbook verify`: check manifest, hashes and signature of a record."""
 
 from __future__ import annotations
 
@@ -11,28 +11,34 @@ from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean
 from rollbook.cli.output import size, stderr
 from rollbook.records.document import encode
+from rollbook.records.locate import locate_record
 from rollbook.records.signing import sign
 
 __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("record", type=click.Path(path_type=Path))
 @click.option(
     "--allowed-signers",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Who may sign (ssh-keygen(1), ALLOWED SIGNERS); a record without a signature then fails.",
+    help="Allowed signers (see ssh-keygen(1)); an unsigned record then fails.",
 )
 @click.option(
-    "--sign", "key", type=click.Path(exists=True, path_type=Path), metavar="KEY", help="Sign it, if it is whole."
+    "--sign",
+    "key",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="KEY",
+    help="Sign the record with this ssh key if it has no problems.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(path: Path, *, allowed_signers: Path | None, key: Path | None, as_json: bool) -> None:
-    """Check that the record in PATH is what its manifest says: every file there, unchanged, none added, all readable.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_json: bool) -> None:
+    """Compare RECORD with its manifest: no file missing, changed, added or unreadable.
 
-    Exits with 1 where anything is not.
+    Exits with 1 if there is a problem.
     """
+    path = locate_record(record)
     found = verify(path, None if key else allowed_signers)
     if key and not [problem for problem in found.problems if problem.kind != "signature"]:
         sign(path / "manifest.json", key)
@@ -49,11 +55,13 @@ def _show(found: Verified) -> None:
         click.echo(f"{problem.kind:<11}{clean(problem.path)}: {clean(problem.why)}")
     signature = found.signature
     if signature is None:
-        said = "not signed"
+        signed = "not signed"
     elif signature.signer:
-        said = f"{'signed' if signature.good else 'wrongly signed'} by {signature.signer} ({signature.key})"
+        signed = f"{'signed' if signature.good else 'wrongly signed'} by {signature.signer} ({signature.key})"
     else:
-        said = f"signed by {signature.key}; {signature.note}" if signature.good else f"bad signature: {signature.note}"
+        signed = (
+            f"signed by {signature.key}; {signature.note}" if signature.good else f"bad signature: {signature.note}"
+        )
     count = len(found.problems)
-    judged = f"{count} problem{'s' if count > 1 else ''}" if count else "whole"
-    stderr().print(clean(f"{judged}: {found.files} files, {size(found.bytes)}, {said}"), soft_wrap=True)
+    judged = f"{count} problem{'s' if count > 1 else ''}" if count else "unchanged"
+    stderr().print(clean(f"{judged}: {found.files} files, {size(found.bytes)}, {signed}"), soft_wrap=True)

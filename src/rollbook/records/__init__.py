@@ -1,1 +1,1 @@
-"""A run on disk and back: models, layout, manifest, and the files that other tools of the field read."""
+"""Records on disk: models, layout, manifest, signature, and the documents that MLPerf Storage's tools read."""

@@ -1,7 +1,7 @@
 """The host and cluster models that MLPerf Storage's tools read, with exactly their JSON keys, and more.
 
-They are made from facts, whatever transport brought them, so every transport gives the same fields. Keys that those
-tools do not know are additions; none changes the meaning of theirs. What is written reads back to equal values.
+They are built from facts, so every transport gives the same fields. Keys that those tools do not know are additions;
+none changes the meaning of theirs. What is written reads back to equal values.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ CgroupInfo = Subsystem
 
 
 class HostMemoryInfo(msgspec.Struct):
-    """Memory in bytes. `total` is what the kernel manages; `limit` is what the cgroup leaves, None without a limit.
+    """Memory in bytes. `total` is what the kernel manages; `limit` is the cgroup's limit, None without one.
 
-    `origin` says where `total` comes from: `measured`, or `declared` by the user where nothing could be measured.
+    `origin` is where `total` comes from: `measured`, or `declared` by the user if it could not be measured.
     """
 
     total: int
@@ -67,7 +67,7 @@ class HostMemoryInfo(msgspec.Struct):
 
     @classmethod
     def of(cls, memory: MemInfo, limits: CgroupLimits | None) -> HostMemoryInfo:
-        """From /proc/meminfo; a cgroup limit above the memory there is does not limit."""
+        """From /proc/meminfo; a cgroup limit above the total is ignored."""
         size = {name: kib * KIB for name, kib in memory.kib.items()}
         parts = [size.get(name) for name in ("MemFree", "Buffers", "Cached")]
         used = size["MemTotal"] - sum(p for p in parts if p is not None) if None not in parts else None
@@ -88,12 +88,12 @@ class HostMemoryInfo(msgspec.Struct):
 
     @property
     def usable(self) -> int:
-        """What a job can have: the limit where there is one, else the total."""
+        """The memory a job can use: the limit if there is one, otherwise the total."""
         return self.total if self.limit is None else self.limit
 
 
 class HostCPUInfo(msgspec.Struct):
-    """CPUs that are online: physical cores, logical CPUs, sockets; None where the host does not tell."""
+    """CPUs that are online: physical cores, logical CPUs, sockets; None if the host does not report it."""
 
     num_logical_cores: int
     num_cores: int | None = None
@@ -103,9 +103,9 @@ class HostCPUInfo(msgspec.Struct):
 
     @classmethod
     def of(cls, cpu: CpuInfo, topology: Topology | None) -> HostCPUInfo:
-        """From /proc/cpuinfo, completed from sysfs where the architecture's cpuinfo is silent.
+        """From /proc/cpuinfo, completed from sysfs if the architecture's cpuinfo has no topology.
 
-        In a container cpuinfo may be that of the container, while sysfs has all CPUs of the machine.
+        In a container, cpuinfo may show the container's CPUs while sysfs shows all CPUs of the machine.
         """
         cores, sockets = cpu.physical_cores, cpu.sockets
         if topology is not None and (topology.cores or 0) <= cpu.logical_cpus:
@@ -128,7 +128,7 @@ class HostSystemInfo(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def of(cls, host: HostResult) -> HostSystemInfo:
-        """From what the host gave; the rest stays out."""
+        """From the facts of the host; missing ones stay unset."""
         system = cls(host.hostname or host.name)
         if version := host.fact(Version):
             system.kernel_version = version.banner
@@ -144,7 +144,7 @@ class HostSystemInfo(msgspec.Struct, omit_defaults=True):
 
 
 class HostInfo(msgspec.Struct, omit_defaults=True):
-    """One host that gave data. `requested_name` is what the user called it, `hostname` what it calls itself."""
+    """One host that returned data. `requested_name` is the user's name for it, `hostname` its own."""
 
     hostname: str
     memory: HostMemoryInfo
@@ -164,14 +164,14 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
 
     @property
     def cores(self) -> int:
-        """Physical cores, or logical CPUs where the host does not tell them; 0 where it tells neither."""
+        """Physical cores, or logical CPUs if the host does not report cores; 0 if it reports neither."""
         if self.cpu is None:
             return 0
         return self.cpu.num_logical_cores if self.cpu.num_cores is None else self.cpu.num_cores
 
     @classmethod
     def of(cls, host: HostResult) -> HostInfo | None:
-        """From a host record; None where not even the memory is known."""
+        """From a host's result; None if not even the memory is known."""
         memory, cpu = host.fact(MemInfo), host.fact(CpuInfo)
         if memory is None:
             return None
@@ -196,7 +196,7 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def declared(cls, host: HostResult, memory: int) -> HostInfo:
-        """A host that gave nothing, as the user's arguments have it."""
+        """A host that returned no data, as declared by the user's arguments."""
         return cls(
             hostname=host.name,
             memory=HostMemoryInfo(memory, origin="declared"),
@@ -207,7 +207,7 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
 
 
 class MissingHost(msgspec.Struct, frozen=True):
-    """A host that was asked for and gave no data; it counts in sums and minimums only as the user declared it."""
+    """A requested host that returned no data; it counts in sums and minimums only as the user declared it."""
 
     name: str
     status: str
@@ -215,7 +215,7 @@ class MissingHost(msgspec.Struct, frozen=True):
 
 
 class ClusterInformation(msgspec.Struct, omit_defaults=True):
-    """The cluster as one: sums and extremes over the hosts that gave data, and the names of those that did not."""
+    """Sums and extremes over the hosts that returned data, and the names of those that did not."""
 
     total_memory_bytes: int
     total_cores: int
@@ -232,9 +232,9 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def of(cls, records: Sequence[HostResult], declared: int | None = None) -> ClusterInformation:
-        """From host records. The method names every way that data came, never one that gave nothing.
+        """From host results. The method names every transport that returned data.
 
-        With the bytes of memory that the user `declared` for each host, those that gave none have that, by `args`.
+        `declared` is the memory in bytes that the user declared per host; hosts without data get it (method `args`).
         """
         hosts = [info for record in records if (info := HostInfo.of(record)) is not None]
         there = {info.requested_name for info in hosts}
@@ -264,19 +264,19 @@ def _release(banner: str) -> str:
 
 def consistency_issues(hosts: Sequence[HostInfo]) -> list[str]:
     """What MLPerf Storage's own check looks for: memory spread over 10 %, cores, OS version, kernel release."""
-    memory = [host.memory.total for host in hosts]
+    memory = [host.memory.total for host in hosts if host.memory.total]
     issues = []
     if memory and max(memory) - min(memory) > 0.1 * min(memory):
         low, high = min(memory) / KIB**3, max(memory) / KIB**3
-        issues.append(f"Memory differs by more than 10% between hosts: {low:.1f} GiB to {high:.1f} GiB")
+        issues.append(f"Memory variance across hosts: {low:.1f} GiB to {high:.1f} GiB, more than 10%")
     differing: list[tuple[str, set[Any]]] = [
-        ("CPU core counts differ between hosts", {host.cores for host in hosts if host.cpu}),
+        ("CPU core count varies across hosts", {host.cores for host in hosts if host.cpu}),
         (
-            "OS versions differ between hosts",
+            "OS version varies across hosts",
             {host.system.os_release.get("VERSION_ID", "") for host in hosts if host.system and host.system.os_release},
         ),
         (
-            "Kernel versions differ between hosts",
+            "Kernel version varies across hosts",
             {_release(host.system.kernel_version) for host in hosts if host.system and host.system.kernel_version},
         ),
     ]

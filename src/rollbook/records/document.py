@@ -13,22 +13,23 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.hosts import Coverage, HostResult
+from rollbook.records.reading import read_regular
 from rollbook.version import __version__
 
-__all__ = ["Snapshot", "encode", "no_collecting", "read", "written_by"]
+__all__ = ["Snapshot", "current_version", "encode", "read", "without_gc"]
 
 D = TypeVar("D")
 
 
-def written_by() -> str:
-    """This version. As a field's default it is made, not stated: a default that is stated may be left out of JSON."""
+def current_version() -> str:
+    """The version that writes a document. As a default factory it is always written; a plain default may be omitted."""
     return __version__
 
 
 class Snapshot(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.snapshot/1"):
-    """The facts of every host asked for, at one time."""
+    """The facts of every requested host, at one time."""
 
-    rollbook: str = msgspec.field(default_factory=written_by)
+    rollbook: str = msgspec.field(default_factory=current_version)
     created: str
     coverage: Coverage
     cluster: ClusterInformation
@@ -36,20 +37,20 @@ class Snapshot(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.s
 
     @classmethod
     def of(cls, created: str, hosts: list[HostResult]) -> Snapshot:
-        """From host records; the cluster's own list of hosts is left out, since `hosts` has more."""
+        """From host results; the cluster's own list of hosts is omitted because `hosts` has more."""
         cluster = ClusterInformation.of(hosts)
         cluster.hosts = []
         return cls(created=created, coverage=Coverage.of(hosts), cluster=cluster, hosts=hosts)
 
 
 def encode(document: Any) -> bytes:
-    """The document as indented JSON with a final newline."""
+    """Encode a document as indented JSON with a final newline."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 @contextlib.contextmanager
-def no_collecting() -> Iterator[None]:
-    """For many small objects none of which is garbage: to look for it would take much of the time."""
+def without_gc() -> Iterator[None]:
+    """Pause the garbage collector while many objects are created that stay alive: it would take most of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -59,16 +60,15 @@ def no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-@no_collecting()
+@without_gc()
 def read(path: Path, kind: type[D]) -> D:
-    """A document back from its file, facts in their types."""
+    """Read a document from a regular file, facts in their types; raises `RecordError`."""
+    data = read_regular(path)
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=kind)
+        document = msgspec.json.decode(data, type=kind)
         for host in getattr(document, "hosts", []):
             if isinstance(host, HostResult):
                 host.typed()
-    except OSError as error:
-        raise RecordError(f"{path}: {error.strerror}") from error
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise RecordError(f"{path} is not the document it should be: {error}") from error
+        raise RecordError(f"{path} is not a valid document: {error}") from error
     return document

@@ -9,15 +9,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.records.document import written_by
+from rollbook.records.document import current_version
 
 __all__ = [
     "Change",
+    "Compared",
     "Difference",
     "Finding",
     "Findings",
     "GroupSummary",
     "Outcome",
+    "RuleList",
+    "RuleManual",
     "RuleResult",
     "Severity",
     "Silenced",
@@ -86,18 +89,45 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     silenced: Silenced | None = None
 
 
+class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that a rule compared: what is required, and what was measured and declared; None where unknown."""
+
+    what: str
+    required: Any
+    measured: Any = None
+    declared: Any = None
+
+
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The outcome of one rule. `note` is why it does not apply or which input was missing."""
+    """The outcome of one rule. `note` is why it does not apply or which input was missing.
+
+    `values` are the values it compared, also if it passed; few rules list them.
+    """
 
     id: str
     outcome: Outcome
     note: str = ""
     findings: list[Finding] = []
+    values: list[Compared] = []
 
     @property
     def is_incomplete(self) -> bool:
         """Whether part of the input was missing, with or without findings."""
         return bool(self.note) and self.outcome != "not-applicable"
+
+
+class RuleManual(msgspec.Struct, frozen=True):
+    """A rule's id, its severity and its manual."""
+
+    id: str
+    severity: Severity
+    manual: str
+
+
+class RuleList(msgspec.Struct, tag_field="schema", tag="rollbook.rules/1"):
+    """The document of `rollbook check --list --json`."""
+
+    rules: list[RuleManual]
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
@@ -112,16 +142,19 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     """The outcome of every rule over one record.
 
     `counts` has the findings by severity and `outcomes` the rules by outcome; a rule can have several findings, and
-    silenced findings do not count. `verdict` is that of MLPerf Storage, for its benchmarks.
+    silenced findings do not count. For a benchmark of MLPerf Storage, `verdict` is CLOSED, OPEN or INVALID by the rules
+    of `round`; null means not judged, and `not_judged` lists the missing inputs.
     """
 
-    rollbook: str = msgspec.field(default_factory=written_by)
+    rollbook: str = msgspec.field(default_factory=current_version)
     created: str
     counts: dict[Severity, int] = {}
     outcomes: dict[str, int]
     groups: list[GroupSummary]
     rules: list[RuleResult]
     verdict: str | None = None
+    round: str = ""
+    not_judged: list[str] = []
     notes: list[str] = []
 
     @classmethod
@@ -141,6 +174,13 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
     def warnings(self) -> list[Finding]:
         """The findings of severity warn that are not silenced."""
         return self._counted("warn")
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict on a benchmark of MLPerf Storage in one line; empty for any other record."""
+        if self.verdict:
+            return f"MLPerf Storage: {self.verdict} (rules of {self.round})"
+        return f"MLPerf Storage: not judged; missing: {'; '.join(self.not_judged)}" if self.not_judged else ""
 
     def at_least(self, severity: Severity) -> list[Finding]:
         """The findings of that severity or worse that are not silenced."""

@@ -1,4 +1,4 @@
-"""The documents of `rollbook hosts`: who would be asked, and whether each can be used."""
+"""The documents of `rollbook hosts`: the selected hosts, and whether each can be used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HostList(msgspec.Struct, tag_field="schema", tag="rollbook.hosts/1"):
     hosts: list[Host]
 
 
-class HostCheck(msgspec.Struct, tag_field="schema", tag="rollbook.check/1"):
+class HostCheck(msgspec.Struct, tag_field="schema", tag="rollbook.host-check/1"):
     """Whether each of them can be used; no facts are read."""
 
     coverage: Coverage

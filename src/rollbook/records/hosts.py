@@ -1,4 +1,4 @@
-"""What is known of each host asked for: status, reason, how its data came, its clock, its facts."""
+"""The result of each requested host: status, reason, transport, clock, facts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What looking at the host cost there; None where the agent could not tell."""
+    """The overhead on the host; None if the agent could not measure it."""
 
     cpu_seconds: float | None = None
     peak_memory_bytes: int | None = None
@@ -36,7 +36,7 @@ class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReadingStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one source was read: its status, how long it took on the host, and why there is no fact if there is none."""
+    """How one source was read: status, time it took on the host, and why there is no fact, if so."""
 
     status: str
     seconds: float
@@ -44,7 +44,7 @@ class ReadingStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One host asked for, with its own status and, where it gave any, its facts by source name."""
+    """One requested host: its status and reason, and its facts by source name."""
 
     name: str
     status: HostStatus
@@ -68,22 +68,22 @@ class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @property
     def gave_data(self) -> bool:
-        """Whether its values count; hosts that gave nothing are left out of sums and minimums."""
+        """Whether the host returned data; others are excluded from sums and minimums."""
         return self.status in GAVE_DATA
 
-    def fact(self, record: type[R]) -> R | None:
-        """The fact of that type, if the host gave it."""
-        return next((value for value in self.facts.values() if isinstance(value, record)), None)
+    def fact(self, kind: type[R]) -> R | None:
+        """The fact of that type, None if the host did not return it."""
+        return next((value for value in self.facts.values() if isinstance(value, kind)), None)
 
     def rows(self, row: type[R]) -> list[R]:
-        """The rows of the source that is a table of that type; empty if the host gave none."""
+        """The rows of that type, empty if the host returned none."""
         for value in self.facts.values():
             if isinstance(value, list) and value and isinstance(value[0], row):
                 return value
         return []
 
     def typed(self) -> HostResult:
-        """The same record with facts, as read from JSON, turned back into their types; unknown ones stay plain."""
+        """Convert facts read from JSON to their types, in place; facts of unknown sources stay plain."""
         self.facts = {
             name: msgspec.convert(value, source.produces) if (source := catalogue.find(name)) else value
             for name, value in self.facts.items()
@@ -92,9 +92,9 @@ class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """How many hosts were asked for, and what became of them; every host is in exactly one of the counts."""
+    """How many hosts were requested, and how many have each status; every host is in exactly one count."""
 
-    asked: int
+    requested: int
     by_status: dict[str, int]
 
     @classmethod
@@ -104,12 +104,12 @@ class Coverage(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every host gave everything."""
-        return self.by_status.get("complete", 0) == self.asked
+        """Whether every host is complete."""
+        return self.by_status.get("complete", 0) == self.requested
 
     @property
     def exit_code(self) -> int:
-        """0 all complete, 3 some hosts failed or are partial, 4 no host gave anything."""
+        """0 all complete, 3 some hosts failed or are partial, 4 no host returned data."""
         if self.complete:
             return 0
         return 3 if any(self.by_status.get(status) for status in GAVE_DATA) else 4

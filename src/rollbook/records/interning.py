@@ -1,4 +1,4 @@
-"""Equal texts stored once: the hosts of a cluster say mostly the same, and a thousand of them must fit in memory."""
+"""Stores equal strings once: hosts of a cluster return mostly the same text, and a thousand must fit in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN = frozenset((int, float, bool, type(None)))
 
 
 def shared(fact: Any) -> Any:
-    """The same fact, with every text in it replaced by the one copy that all facts use. Takes the fact over."""
+    """Replace every string in a fact by its interned copy; may change the fact in place."""
     if type(fact) is str:
         return sys.intern(fact)
     if isinstance(fact, msgspec.Struct):

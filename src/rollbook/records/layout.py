@@ -1,4 +1,4 @@
-"""A record on disk: its directory, whole files or none, and the manifest that lists them."""
+"""A record on disk: its directory, the names of its files, its permissions and its manifest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +15,23 @@ from typing import Any
 import msgspec
 
 from rollbook import times
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.records.cluster import ClusterInformation
-from rollbook.records.document import Snapshot, encode, read, written_by
+from rollbook.records.document import Snapshot, current_version, encode, read
+from rollbook.records.reading import file_type, open_regular
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import signature_file
 
-__all__ = ["Leaf", "Manifest", "files_of", "must_lie_outside", "relist", "size_and_hash"]
+__all__ = [
+    "Manifest",
+    "RecordDirectory",
+    "list_files",
+    "list_others",
+    "require_outside",
+    "size_and_hash",
+    "update_manifest",
+]
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):
@@ -32,45 +42,56 @@ class ManifestEntry(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Manifest(msgspec.Struct, tag_field="schema", tag="rollbook.manifest/1"):
-    """Every file of a record but the manifest itself, by path."""
+class Manifest(msgspec.Struct, omit_defaults=True, tag_field="schema", tag="rollbook.manifest/1"):
+    """Every file of a record except the manifest itself, by path.
+
+    `others` are directories, FIFOs, sockets and devices: their paths, and what each is.
+    """
 
     files: list[ManifestEntry]
-    rollbook: str = msgspec.field(default_factory=written_by)
+    others: dict[str, str] = {}
+    rollbook: str = msgspec.field(default_factory=current_version)
 
 
-class Leaf:
-    """The directory of one run: `RESULTS/<type>/<YYYYMMDD_HHMMSS>/`."""
+class RecordDirectory:
+    """The directory of one record: `RESULTS/<type>/<YYYYMMDD_HHMMSS>/`."""
 
     def __init__(self, path: Path, kind: str, stamp: str) -> None:
         self.path, self.kind, self.stamp = path, kind, stamp
 
     @classmethod
-    def make(cls, results: Path, kind: str, now: dt.datetime, parts: Sequence[str] = ()) -> Leaf:
-        """A new directory; when two runs start in one second, the later takes the next free one.
+    def create(
+        cls, results: Path, kind: str, now: dt.datetime, parts: Sequence[str] = (), *, share: bool = False
+    ) -> RecordDirectory:
+        """Create a directory; when two runs start in the same second, the later one takes the next free second.
 
-        `parts` are the directories between the results and the stamp, by default the type alone.
+        `parts` are the directories between the results and the stamp, by default the type alone. Only the owner can
+        read the record unless it is shared: then the umask decides.
         """
         for second in range(3600):
             stamp = times.stamp(now + dt.timedelta(seconds=second))
             path = results.joinpath(*(parts or (kind,)), stamp)
             try:
-                path.mkdir(parents=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.mkdir(mode=0o777 if share else 0o700)
             except FileExistsError:
                 continue
             except OSError as error:
-                raise UsageError(f"cannot make {path}: {error.strerror}") from error
+                raise UsageError(f"cannot create {path}: {error.strerror}") from error
             return cls(path, kind, stamp)
         raise UsageError(f"no free name for a record under {results / kind}")
 
+    def file(self, suffix: str) -> Path:
+        """The path of a document that is named after the record: `<type>_<stamp>_<suffix>`."""
+        return self.path / f"{self.kind}_{self.stamp}_{suffix}"
+
     def write(self, suffix: str, document: Any) -> Path:
-        """A document named after the run: `<type>_<stamp>_<suffix>`."""
-        path = self.path / f"{self.kind}_{self.stamp}_{suffix}"
-        write_file(path, encode(document))
-        return path
+        """Write a document that is named after the record."""
+        write_file(self.file(suffix), encode(document))
+        return self.file(suffix)
 
     def write_snapshot(self, snapshot: Snapshot, metadata: dict[str, Any]) -> None:
-        """All files of a record that is a single snapshot."""
+        """Write all files of a record that is a single snapshot."""
         cluster = ClusterInformation.of(snapshot.hosts)
         began = int(dt.datetime.fromisoformat(snapshot.created).timestamp()) * 10**9
         ended = time.time_ns()
@@ -82,50 +103,80 @@ class Leaf:
         self.write_manifest()
 
     def write_manifest(self) -> None:
-        """List every file there is, with size and hash. A signature of what was listed before goes."""
+        """List every file with size and hash, the last step of a record; removes a signature of the previous list."""
         manifest = self.path / "manifest.json"
         signature_file(manifest).unlink(missing_ok=True)
         entries = []
-        for name, path in files_of(self.path).items():
-            # What a command left may be gone by now, or not be ours to read.
-            with contextlib.suppress(OSError):
+        for name, path in list_files(self.path).items():
+            # A file of the command may have been removed meanwhile, or be unreadable for us.
+            with contextlib.suppress(OSError, RecordError):
                 if path != manifest:
                     entries.append(ManifestEntry(name, *size_and_hash(path)))
-        write_file(manifest, encode(Manifest(entries)))
+        write_file(manifest, encode(Manifest(entries, list_others(self.path))))
+        share_files(self.path)
 
 
-def must_lie_outside(record: Path, output: Path) -> None:
-    """Raise `UsageError` for a place inside a record: what is written there would replace what the record holds."""
+def share_files(record: Path) -> None:
+    """Give the files of a shared record, whose directory others may read, the permissions of that directory."""
+    shared = record.stat().st_mode & 0o055
+    if not shared:
+        return
+    for path in record.rglob("*"):
+        with contextlib.suppress(OSError):  # a file of the command may belong to another user
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                path.chmod(stat.S_IMODE(mode) | shared)
+            elif stat.S_ISREG(mode):
+                path.chmod(stat.S_IMODE(mode) | shared & 0o044)
+
+
+def require_outside(record: Path, output: Path) -> None:
+    """Raise `UsageError` for an output inside the record, where it could replace files of the record."""
     if output.resolve().is_relative_to(record.resolve()):
         raise UsageError(f"{output} lies inside the record; write elsewhere")
 
 
-def relist(record: Path, name: str) -> None:
-    """Renew the entry of one file in a record's manifest; what is listed of the others is not looked at."""
+def update_manifest(record: Path, name: str) -> None:
+    """Update the entry of one file in a record's manifest; the other entries stay as they are."""
     manifest = record / "manifest.json"
-    listed = read(manifest, Manifest)
-    others = [entry for entry in listed.files if entry.path != name]
-    listed.files = sorted([*others, ManifestEntry(name, *size_and_hash(record / name))], key=lambda entry: entry.path)
-    write_file(manifest, encode(listed))
+    found = read(manifest, Manifest)
+    others = [entry for entry in found.files if entry.path != name]
+    found.files = sorted([*others, ManifestEntry(name, *size_and_hash(record / name))], key=lambda entry: entry.path)
+    write_file(manifest, encode(found))
+    share_files(record)
 
 
-def files_of(root: Path) -> dict[str, Path]:
-    """Every file and link below a directory, by the name that a manifest has for it; what is neither is no part of it.
+def list_files(root: Path) -> dict[str, Path]:
+    """Every regular file and symlink below a directory, by its name in a manifest.
 
-    A manifest is UTF-8, the name of a file need not be: its other bytes are written as a backslash and their number.
+    A manifest is UTF-8, file names need not be: other bytes are written as a backslash and their number.
     """
-    found: dict[str, Path] = {}
+    return {name: path for name, (path, mode) in _entries(root).items() if stat.S_ISREG(mode) or stat.S_ISLNK(mode)}
+
+
+def list_others(root: Path) -> dict[str, str]:
+    """Everything below a directory that is neither a regular file nor a symlink, by name, and what each is."""
+    return {
+        name: file_type(mode)
+        for name, (_, mode) in _entries(root).items()
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
+    }
+
+
+def _entries(root: Path) -> dict[str, tuple[Path, int]]:
+    found: dict[str, tuple[Path, int]] = {}
     for directory, below, names in os.walk(root):
         for path in (Path(directory, name) for name in (*below, *names)):
-            if path.is_symlink() or path.is_file():
-                found[os.fsencode(path.relative_to(root)).decode("utf-8", "backslashreplace")] = path
+            with contextlib.suppress(OSError):
+                name = os.fsencode(path.relative_to(root)).decode("utf-8", "backslashreplace")
+                found[name] = (path, path.lstat().st_mode)
     return dict(sorted(found.items()))
 
 
 def size_and_hash(path: Path) -> tuple[int, str]:
-    """The bytes of a file and their SHA-256. A link is not followed: what it says is what is counted."""
+    """Size and SHA-256 of a file. A symlink is not followed: the text of the link is hashed."""
     if path.is_symlink():
-        said = os.fsencode(path.readlink())
-        return len(said), hashlib.sha256(said).hexdigest()
-    with path.open("rb") as file:
+        target = os.fsencode(path.readlink())
+        return len(target), hashlib.sha256(target).hexdigest()
+    with open_regular(path) as file:
         return os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,57 +1,76 @@
-"""What lies where a record was expected, in words that lead to the record that was meant."""
+"""Finds the record that a path means, and explains what is there if it is not a record."""
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 
 import msgspec
 
 from rollbook.errors import RecordError
+from rollbook.records.reading import read_regular
 
-__all__ = ["is_record", "no_record"]
+__all__ = ["is_record", "locate_record", "not_a_record"]
 
-NAMED = 3  # records below a directory that are offered
-MOST = 2000  # directories looked into for them: a large tree is not searched to its end
-SNAPSHOT = "a snapshot document; only check, diff and describe read it; `rollbook snapshot -o DIR` makes a record"
+SUGGESTED = 3  # records below a directory that an error names
+SEARCHED = 2000  # directories searched for records: a large tree is not searched completely
+SNAPSHOT = "a snapshot document, which only check, diff and describe read; `rollbook snapshot -o DIR` writes a record"
 
 
-class _Headed(msgspec.Struct):
-    """Any document of ours."""
+class _Document(msgspec.Struct):
+    """Any document of Rollbook."""
 
     schema: str = ""
 
 
 def is_record(path: Path) -> bool:
-    """Whether a record lies there, whole or not; one whose recording has only begun is none yet."""
+    """Whether the directory holds a record, complete or not; one whose recording has just begun does not count."""
     return any(path.glob("*_metadata.json"))
 
 
-def no_record(path: Path) -> RecordError:
-    """The error for a path at which no record lies: what is there instead, and where records are."""
+def locate_record(path: Path) -> Path:
+    """The record that a path means: itself, or the only record in that results directory.
+
+    Returns the path unchanged if it is neither, so that opening it explains why.
+    """
+    if _holds_record(path) or not path.is_dir() or is_record(path):
+        return path
+    found, complete = _records_below(path)
+    return found[0] if complete and len(found) == 1 else path
+
+
+def not_a_record(path: Path) -> RecordError:
+    """The error for a path that is not a record: what it is instead, and which records lie below it."""
     if not path.exists():
         return RecordError(f"{path} does not exist")
     if not path.is_dir():
-        return RecordError(f"{path} is {SNAPSHOT if _is_snapshot(path) else 'a file, and a record is a directory'}")
-    if newest := _below(path)[:NAMED]:
+        return RecordError(f"{path} is {SNAPSHOT if _is_snapshot(path) else 'a file; a record is a directory'}")
+    found, _ = _records_below(path)
+    if newest := found[:SUGGESTED]:
         return RecordError(f"{path} is not a record; the newest below it: {', '.join(map(str, newest))}")
     return RecordError(f"{path} is not a record: it has no file named *_metadata.json")
 
 
 def _is_snapshot(path: Path) -> bool:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Headed).schema.startswith("rollbook.snapshot/")
-    except (OSError, msgspec.MsgspecError, RecursionError):
+        return msgspec.json.decode(read_regular(path), type=_Document).schema.startswith("rollbook.snapshot/")
+    except (RecordError, msgspec.MsgspecError, RecursionError):
         return False
 
 
-def _below(path: Path) -> list[Path]:
-    """The records below a directory, newest first: each is called by the time of its start."""
-    found = []
-    for directory, below, _ in itertools.islice(os.walk(path), MOST):
-        place = Path(directory)
-        if (place / "hosts.json").exists() or any(place.glob("raw/*.seg")):  # an export has metadata, too
-            found.append(place)
+def _holds_record(path: Path) -> bool:
+    # An export has metadata, too.
+    return (path / "hosts.json").exists() or any(path.glob("raw/*.seg"))
+
+
+def _records_below(path: Path) -> tuple[list[Path], bool]:
+    """The records below a directory, newest first (their names are their start times), and whether all were found."""
+    found, searched = [], 0
+    for directory, below, _ in os.walk(path):
+        searched += 1
+        if searched > SEARCHED:
+            break
+        if _holds_record(Path(directory)):
+            found.append(Path(directory))
             below.clear()
-    return sorted(found, key=lambda one: one.name, reverse=True)
+    return sorted(found, key=lambda one: one.name, reverse=True), searched <= SEARCHED

@@ -1,4 +1,4 @@
-"""`<type>_<stamp>_metadata.json`: the run in the keys that MLPerf Storage's readers look for, and ours beside them."""
+"""`<type>_<stamp>_metadata.json`: the keys that MLPerf Storage's readers expect, and additional ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["metadata", "snapshots"]
 
 
 def snapshots(start: Sequence[HostResult], end: Sequence[HostResult]) -> dict[str, Any]:
-    """The start and end of the run as `cluster_snapshots`; a side that gave nothing is null, never the other one."""
+    """Start and end of the run as `cluster_snapshots`; a side without data is null, never a copy of the other."""
     sides = {
         name: ClusterInformation.of(records) if any(record.gave_data for record in records) else None
         for name, records in (("start", start), ("end", end))
     }
-    told = "+".join(side.collection_method for side in sides.values() if side is not None)
-    return {**sides, "collection_method": "+".join(sorted(set(told.split("+")))) or "unknown"}
+    methods = {name for side in sides.values() if side is not None for name in side.collection_method.split("+")}
+    return {**sides, "collection_method": "+".join(sorted(methods)) or "unknown"}
 
 
 def metadata(
@@ -35,16 +35,16 @@ def metadata(
     outcome: Outcome,
     command: Mapping[str, int],
 ) -> dict[str, Any]:
-    """All keys of one run. What is not known is left out or null, never invented.
+    """All keys of one run. Unknown values are omitted or null, never invented.
 
-    `command` is the wrapped command as the journal has it: started_ns, ended_ns, code. The run time is the command's;
-    the invocation is all of the run, from before the start snapshot until after that of the end.
+    `command` describes the wrapped command: started_ns, ended_ns, code. The run time is the command's; the invocation
+    lasts from before the start snapshot until after the end snapshot.
     """
     cluster = snapshots(hosts.start, hosts.end)
     line = shlex.join(argv)
     ended = "ended_ns" in command
     began_ns, ended_ns = hosts.started_ns, hosts.ended_ns
-    if ended:  # when it started may be lost to damage
+    if ended:  # the start may be missing in a damaged journal
         began_ns, ended_ns = command.get("started_ns", began_ns), command["ended_ns"]
     return {
         "benchmark_type": outcome.benchmark_type,

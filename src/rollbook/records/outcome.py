@@ -1,4 +1,4 @@
-"""What a benchmark's run was and what came out of it, as adapters report it and metadata stores it."""
+"""Parameters and results of a benchmark, as adapters report them and metadata stores them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Outcome"]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What a run was and what came out of it, under the names of a record's metadata.
+    """Parameters and results of a run, under the names of a record's metadata.
 
-    `num_processes` is what the benchmark or its launcher says, one where neither does. Phases are in nanoseconds of
-    the clock of the machine that ran the command. `notes` say in words what was looked for and not found.
+    `num_processes` comes from the benchmark or its launcher, one if neither has it. Phases are in nanoseconds of the
+    clock of the machine that ran the command. `notes` list what was expected and not found.
     """
 
     benchmark_type: str

@@ -1,6 +1,6 @@
-"""A run as it is read back: what every host was at the start and at the end, and how its series went.
+"""A record as it is read: the facts of every host at start and end, and the state of its series.
 
-`hosts.json` of a record holds a `RecordHosts`; it is all that checks, diff and the page need besides `series/`.
+`hosts.json` of a record holds a `RecordHosts`; checks, diff and the page need nothing else besides `series/`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, Literal
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.document import read, written_by
+from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
-from rollbook.records.locate import no_record
+from rollbook.records.locate import not_a_record
+from rollbook.records.reading import read_regular, require_directory, require_regular
 
 __all__ = [
     "ClockJump",
@@ -51,7 +52,7 @@ but not this one; `excess` the host sent more text or more names than a host may
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A named stretch of the run, in nanoseconds of the collector's clock."""
+    """A named part of the run, in nanoseconds of the collector's clock."""
 
     name: str
     start_ns: int
@@ -147,7 +148,7 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
     the times at which the collector's own clock was set; all times are on that clock as it ran before.
     """
 
-    rollbook: str = msgspec.field(default_factory=written_by)
+    rollbook: str = msgspec.field(default_factory=current_version)
     started_ns: int
     ended_ns: int
     interval_seconds: float | None = None
@@ -160,12 +161,12 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
 
     @property
     def hosts(self) -> list[HostResult]:
-        """Start and end records."""
+        """The results of start and end."""
         return self.start + self.end
 
     @property
     def without_python(self) -> list[str]:
-        """The hosts that the stand-in looked at, which samples in whole seconds."""
+        """The hosts read by the shell stand-in, which samples in whole seconds."""
         return list(dict.fromkeys(host.name for host in self.hosts if host.agent == "sh"))
 
     @property
@@ -183,7 +184,7 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
 
     @property
     def coverage(self) -> Coverage:
-        """What became of the hosts asked for."""
+        """How many hosts were requested, and how many have each status."""
         return Coverage.of(self.outcome)
 
 
@@ -203,15 +204,15 @@ class Record:
 
     @classmethod
     def open(cls, path: Path) -> Record:
-        """Open a record directory; raises `RecordError` that says what is missing or unreadable."""
+        """Open a record directory; the `RecordError` names what is missing or unreadable."""
         found = sorted(path.glob("*_metadata.json"))
         if not found:
-            raise no_record(path)
+            raise not_a_record(path)
         if len(found) > 1:
             raise RecordError(f"{path} is not a record: it has {len(found)} files named *_metadata.json, not one")
         try:
-            metadata = json.loads(found[0].read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            metadata = json.loads(read_regular(found[0]))
+        except (ValueError, RecursionError) as error:
             raise RecordError(f"{found[0]}: {error}") from error
         if not isinstance(metadata, dict):
             raise RecordError(f"{found[0]} is not a JSON object")
@@ -219,9 +220,13 @@ class Record:
 
     @property
     def coverage(self) -> Coverage:
-        """What became of the hosts asked for."""
+        """How many hosts were requested, and how many have each status."""
         return self.hosts.coverage
 
     def series_files(self) -> dict[str, Path]:
-        """The tables of the series, by source name."""
-        return {path.stem: path for path in sorted((self.path / "series").glob("*.parquet"))}
+        """The tables of the series, by source name; raises `RecordError` for one that is not a regular file."""
+        require_directory(self.path / "series")
+        found = {path.stem: path for path in sorted((self.path / "series").glob("*.parquet"))}
+        for path in found.values():
+            require_regular(path)
+        return found

@@ -1,7 +1,7 @@
 """Signatures of a manifest with SSH keys, made and checked by OpenSSH (ssh-keygen(1), -Y).
 
-The manifest holds the hash of every file, so its signature speaks for the whole record. Who may sign is written in an
-allowed-signers file; a signature without one says only which key made it.
+The manifest holds the hash of every file, so its signature covers the whole record. An allowed-signers file lists who
+may sign; without one, a signature only identifies its key.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from rollbook.errors import RecordError
 from rollbook.files import write_file
+from rollbook.records.reading import read_regular, require_regular
 
 __all__ = ["NAMESPACE", "Signature", "check_signature", "sign", "signature_file", "try_key"]
 
@@ -22,7 +23,7 @@ SECONDS = 120.0  # a key may ask for a passphrase or a touch
 
 
 class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What can be said of a signature: good or not, by which key, and by whom where that is known."""
+    """The result of checking a signature: whether it is good, the key, and the signer if known."""
 
     good: bool
     key: str = ""
@@ -31,22 +32,22 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def signature_file(manifest: Path) -> Path:
-    """Where OpenSSH puts the signature of a file."""
+    """The path where OpenSSH puts the signature of a file."""
     return manifest.with_name(f"{manifest.name}.sig")
 
 
 def sign(manifest: Path, key: Path) -> Path:
-    """Sign a manifest with a private key, or with the public half of one that an agent holds.
+    """Sign a manifest with a private key, or with the public half of a key that ssh-agent holds.
 
-    A signature that was there stays where signing fails.
+    If signing fails, an existing signature stays and `RecordError` is raised.
     """
     signature = signature_file(manifest)
-    write_file(signature, _signed(manifest.read_bytes(), key))
+    write_file(signature, _signed(read_regular(manifest), key))
     return signature
 
 
 def try_key(key: Path) -> None:
-    """Raise `RecordError` for a key that cannot sign: better before a long run than after it."""
+    """Raise `RecordError` for a key that cannot sign, before a long run instead of after it."""
     _signed(b"", key)
 
 
@@ -58,15 +59,16 @@ def _signed(data: bytes, key: Path) -> bytes:
 
 
 def check_signature(manifest: Path, allowed: Path | None) -> Signature:
-    """Check the signature beside a manifest, against the allowed signers where they are given."""
-    signature, data = signature_file(manifest), manifest.read_bytes()
+    """Check the signature of a manifest, against the allowed signers if given."""
+    signature, data = signature_file(manifest), read_regular(manifest)
+    require_regular(signature)
     common = ["-n", NAMESPACE, "-s", str(signature)]
     done = _keygen(["-Y", "check-novalidate", *common], data)
     key = re.search(r"key (SHA256:\S+)", done.stdout.decode("utf-8", "replace"))
     if done.returncode or not key:
         return Signature(good=False, note=_last_line(done))
     if allowed is None:
-        return Signature(good=True, key=key[1], note="no allowed signers were given: anybody may have signed")
+        return Signature(good=True, key=key[1], note="no allowed signers were given: the key may belong to anyone")
     found = _keygen(["-Y", "find-principals", "-f", str(allowed), "-s", str(signature)], data)
     signer = found.stdout.decode("utf-8", "replace").strip().split("\n")[0]
     if found.returncode or not signer:

@@ -1,7 +1,4 @@
-"""YAML that people wrote, read back. Only descriptions of systems are YAML here; what Rollbook writes itself is JSON.
-
-PyYAML does the reading, through msgspec and with plain types only.
-"""
+"""Reads YAML that people wrote: descriptions of systems. Rollbook's own documents are JSON."""
 
 from __future__ import annotations
 
@@ -9,23 +6,40 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml  # type: ignore[import-untyped]
 
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, UsageError
+from rollbook.records.reading import read_regular
 
 __all__ = ["read_yaml"]
 
 LARGEST = 4 << 20
+MOST_NODES = 200_000
+"""Values of a document with all aliases expanded; nested aliases grow exponentially ("billion laughs")."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping that a file holds."""
+    """Read the mapping in a file; raises `UsageError` for anything else, and for aliases that expand too far."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB")
-    try:
+        data = read_regular(path.resolve(), LARGEST)
+        root = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if root is not None and _expanded(root, {}) > MOST_NODES:
+            raise UsageError(f"{path} has aliases that expand to more than {MOST_NODES} values")
         return msgspec.yaml.decode(data, type=dict[str, Any])
-    except (msgspec.MsgspecError, ValueError, IndexError, RecursionError) as error:
+    except RecordError as error:
+        raise UsageError(str(error)) from error
+    except (msgspec.MsgspecError, yaml.YAMLError, ValueError, IndexError, RecursionError) as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _expanded(node: yaml.Node, counted: dict[int, int]) -> int:
+    """The number of values with aliases expanded; a node that contains itself counts as too many."""
+    if id(node) not in counted:
+        counted[id(node)] = MOST_NODES + 1  # until its children are counted
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        elif isinstance(node, yaml.MappingNode):
+            children = [child for pair in node.value for child in pair]
+        counted[id(node)] = 1 + sum(_expanded(child, counted) for child in children)
+    return counted[id(node)]

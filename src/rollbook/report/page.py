@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.files import write_file
+from rollbook.files import PRIVATE, write_file
 from rollbook.records.record import Record
 from rollbook.report.build import build
 from rollbook.report.model import PageData
@@ -44,11 +44,11 @@ PAGE = """<!doctype html>
 """
 
 
-def write_report(run: Record, path: Path) -> None:
+def write_report(run: Record, path: Path, *, mode: int = PRIVATE) -> None:
     """Write the page of a record, whole or not at all."""
     with open_tables(run) as tables:
         data = build(run, tables)
-    write_file(path, html(data).encode())
+    write_file(path, html(data).encode(), mode=mode)
 
 
 def html(data: PageData) -> str:

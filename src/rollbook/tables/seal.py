@@ -8,13 +8,16 @@ processes; their parts are joined in the order of host names.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import gc
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -40,6 +43,7 @@ FRAMES_PER_PROCESS = 20_000  # with fewer, another process costs more than it sa
 
 Waiting = dict[int, list[tuple[Sample, int]]]
 """Samples that wait to be parsed, with the number of their connection, by place of the source in the plan."""
+PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclasses.dataclass
@@ -59,10 +63,9 @@ def seal(
     Without `incremental`, the parser of a source reads every sample in full: the same tables, more slowly.
     """
     merged, merge = merging(survey, max_samples)
-    scratch = target / ".parts"
-    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        scratch.mkdir(parents=True)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".parts-", dir=target))
     except OSError as error:
         raise RecordError(f"cannot write to {target}: {error.strerror}") from error
     try:
@@ -132,7 +135,8 @@ def _share_out(whole: Job, processes: int | None) -> list[Share]:
         done += len(host.places)
     # Not multiprocessing: it would import the caller's main module again, or fork its threads.
     argv = [sys.executable, "-P", "-c", "from rollbook.tables.seal import work; work()"]
-    workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in groups]
+    # In their own process group, so that Ctrl-C reaches only this process, which decides what it means.
+    workers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) for _ in groups]
     survey, answers = dataclasses.replace(whole.survey, hosts=[]), []
     try:
         for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
@@ -160,6 +164,7 @@ def _share_out(whole: Job, processes: int | None) -> list[Share]:
 
 def work() -> None:
     """The main function of a worker process: reads a job from stdin, writes its share to stdout."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives the process that reads it
     gc.disable()  # there are no reference cycles, and the search for them takes time
     answer = os.dup(1)
     os.dup2(2, 1)  # other output must not be mixed with the answer

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ __all__ = ["Ending", "Pipe"]
 STDERR_KEPT = 16 * 1024
 READ_SIZE = 256 * 1024
 STDERR_READS = 4  # in one turn of the event loop: a process that never stops writing must not block it
+LARGE_BUFFER = 1 << 20  # bytes; the default limit for users, pipe(7)
 PR_SET_PDEATHSIG = 1  # prctl(2)
 LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec that may deadlock
 
@@ -39,7 +41,8 @@ class Pipe:
     """The channel to a child process in its own session, so that Ctrl-C reaches only us and we end children in order.
 
     Most programs exit when their stdin closes; for one that does not, `end_with_parent` has the kernel end it with us.
-    `on_stderr` is called with what the process writes to stderr. Raises `AgentFailed` if it cannot be started.
+    `on_stderr` is called with what the process writes to stderr. `large_buffers` is for programs that drop what they
+    could not write when they exit. Raises `AgentFailed` if the process cannot be started.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Pipe:
         environ: Mapping[str, str] | None = None,
         *,
         end_with_parent: bool = False,
+        large_buffers: bool = False,
         on_stderr: Callable[[bytes], None] | None = None,
     ) -> None:
         try:
@@ -67,6 +71,9 @@ class Pipe:
         self._in, self._out, self._err = (file for file in files if file is not None)
         for file in (self._in, self._out, self._err):
             os.set_blocking(file.fileno(), False)
+            if large_buffers:
+                with contextlib.suppress(OSError):  # the sum of a user's buffers is limited
+                    fcntl.fcntl(file, fcntl.F_SETPIPE_SZ, LARGE_BUFFER)
         self._stderr, self._on_stderr = bytearray(), on_stderr
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._writing = asyncio.Lock()

@@ -1,8 +1,8 @@
-"""The checkpoint is smaller than three times the memory of the clients.
+"""A checkpoint is so small that the clients' memory could hold it.
 
-Why: A client may read such a checkpoint from its page cache instead of the storage.
-Example: 105.0 GB of checkpoint per host, less than 3 × 503.6 GiB of memory
-Fix: Drop caches between writing and reading, use a larger model, or use fewer hosts.
+Why: A client that wrote less than three times its memory may read it back from its own page cache.
+Example: 105.0 GB of checkpoint a host, 3 × 503.6 GiB of memory
+Fix: Drop caches between writing and reading, or use a larger model or fewer hosts.
 Reference: MLPerf Storage rules 4.3.1
 """
 
@@ -10,26 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for, is_size, memory_of, require_all_memory
+from rollbook.checks.mlperf import (
+    GIB,
+    Issue,
+    Validation,
+    finding_for,
+    is_size,
+    memory_of,
+    needs_type,
+    require_all_memory,
+    round_of,
+)
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
-from rollbook.records.findings import Finding
+from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark,)
-TIMES_MEMORY = 3
 
 
-def check(run: RunData) -> Iterator[Finding]:
-    """Compare the checkpoint size per host with the memory per host."""
-    if run.metadata.get("benchmark_type") != "checkpointing":
-        raise NotApplicable("not a checkpointing run")
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """The checkpoint's part of each host against the memory of a host."""
+    if why := needs_type(run, "checkpointing"):
+        raise NotApplicable(why)
+    times = round_of(run).checkpointing.times_memory
     size, memory = checkpoint_gb(run), memory_of(run)
     if memory.effective is None or not memory.hosts:
-        raise CannotTell("the memory of the clients is unknown")
-    each, needed = size / memory.hosts, TIMES_MEMORY * memory.effective[1] / memory.hosts / GIB
+        raise CannotTell("the memory of the clients is not recorded")
+    each, needed = size / memory.hosts, times * memory.effective[1] / memory.hosts / GIB
+    yield Compared("checkpoint a host, GB", f">= {needed:.1f}", round(each, 1))
     if each < needed:
-        memory_gib = needed / TIMES_MEMORY
-        text = f"{each:.1f} GB of checkpoint per host, less than {TIMES_MEMORY} × {memory_gib:.1f} GiB of memory"
+        text = f"{each:.1f} GB of checkpoint a host, {times} × {needed / times:.1f} GiB of memory"
         issue = Issue(Validation.CLOSED, text, "checkpoint_size_GB", f">= {needed:.1f}", round(each, 1), "warning")
         yield finding_for(issue)
     elif memory.effective[0] == "measured":
@@ -37,9 +47,9 @@ def check(run: RunData) -> Iterator[Finding]:
 
 
 def checkpoint_gb(run: RunData) -> float:
-    """The checkpoint size from DLIO's summary or from the metrics in the record's metadata."""
+    """Return the size of one checkpoint as DLIO reports it; raises `CannotTell` if it does not."""
     for place in (run.summary.get("metric"), run.summary, run.metadata.get("metrics")):
         size = place.get("checkpoint_size_GB") if isinstance(place, dict) else None
         if is_size(size):
             return float(size)
-    raise CannotTell("DLIO did not report checkpoint_size_GB")
+    raise CannotTell("checkpoint_size_GB is not in DLIO's summary")

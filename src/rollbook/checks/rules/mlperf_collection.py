@@ -1,32 +1,47 @@
-"""Not every client of a benchmark gave data.
+"""Not every client of a benchmark was measured, or it is unknown how its data was collected.
 
-Why: The memory and host counts of a submission must come from all clients; with fewer clients the required data set
-size is computed too small.
+Why: Memory and host counts of a submission must come from all clients; a run on data of the launching host alone has
+a fraction of the memory, and so a data set that is too small.
 Example: 15 of 16 clients gave data; missing: node17
-Fix: Make every client reachable and repeat the run.
-Reference: MLPerf Storage rules, cluster collection
+Fix: Make every client reachable and run again.
+Reference: MLPerf Storage, cluster collection
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for
+from rollbook.checks.mlperf import Issue, effect, finding_for, is_measured, is_size, round_of, table
 from rollbook.checks.run_data import Benchmark, RunData
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
-from rollbook.records.findings import Finding
+from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-collection", "warn", (Benchmark,)
 
 
-def check(run: RunData) -> Iterator[Finding]:
-    """Clients without data, and a number of hosts that differs from the declared one."""
-    missing = [host.name for host in run.start if not host.gave_data]
-    if missing or not run.start:
-        total, gave = len(run.start), len(run.hosts_with_data)
-        text = f"{gave} of {total} clients gave data" + (f"; missing: {fold(missing)}" if missing else "")
-        yield finding_for(Issue(Validation.OPEN, text, "hosts", total, gave, "warning"), missing)
-    declared = (run.metadata.get("args") or {}).get("num_client_hosts")
-    if isinstance(declared, int) and run.start and declared != len(run.start):
-        text = f"{declared} clients declared, {len(run.start)} in the run"
-        yield finding_for(Issue(Validation.OPEN, text, "num_client_hosts", declared, len(run.start), "warning"))
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """Clients without data, and a list of clients shorter than the number declared."""
+    validation = effect(round_of(run).cluster.not_collected)
+    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    method = str(cluster.get("collection_method", "unknown"))
+    if run.start:
+        missing = [host.name for host in run.start if not host.gave_data]
+        asked: Any = len(run.start)
+        yield Compared("clients with data", asked, asked - len(missing))
+        if missing:
+            text = f"{asked - len(missing)} of {asked} clients gave data; missing: {fold(missing)}"
+            yield finding_for(Issue(validation, text, "hosts", asked, asked - len(missing), "warning"), missing)
+    elif not cluster:
+        raise CannotTell("the run has no cluster information")
+    else:
+        asked = cluster.get("num_hosts_requested") or cluster.get("num_hosts")
+        yield Compared("collection", "from every client", method)
+        if not is_measured(cluster):
+            text = f"the cluster information is from {method}, not from every client"
+            yield finding_for(Issue(validation, text, "collection_method", "mpi", method, "warning"))
+    declared = table(run.metadata.get("args")).get("num_client_hosts")
+    if is_size(declared) and is_size(asked) and asked and declared != asked:
+        text = f"{declared} clients declared, {asked} collected"
+        yield finding_for(Issue(validation, text, "num_client_hosts", declared, asked, "warning"))

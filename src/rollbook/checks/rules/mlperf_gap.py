@@ -1,8 +1,9 @@
-"""The time between writing and reading checkpoints is too long.
+"""Too long a time passed between writing checkpoints and reading them.
 
-Why: The reading run must start within 30 s after the writing run. A negative time means that clocks disagree.
-Example: 226.0 s between writing (20260801_101500) and reading, at most 30 s allowed
-Fix: Start the reading run from the same script. If the launch itself takes longer, explain it in the submission.
+Why: The reading run must start within 30 s of the end of the writing one, so that nothing is prepared in between. A
+negative gap means that the clocks disagree.
+Example: 226.0 s between writing (20260801_101500) and reading, at most 30 s
+Fix: Start the reading run from the same script; where launching takes longer, say so in the submission.
 Reference: MLPerf Storage rules 4.7.1
 """
 
@@ -14,48 +15,48 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, parameter
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of
+from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
-from rollbook.records.findings import Finding
+from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
-MAX_SECONDS = 30.0
 
 
-def check(run: RunData) -> Iterator[Finding]:
-    """Compare the start of this run with the end of the latest writing run of the same model in the same directory."""
-    if run.metadata.get("benchmark_type") != "checkpointing" or not _does_only(run.metadata, "read"):
-        raise NotApplicable("not a read-only checkpointing run")
-    writing = _writing_run(run)
-    if writing is None:
-        raise CannotTell("no write-only checkpointing run found in the same directory")
-    ended, began = _time(writing, "invocation_end_time"), _time(run.metadata, "invocation_start_time")
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """The end of the latest run beside this one that only wrote this model, against the start of this one."""
+    rules = round_of(run)
+    most = rules.checkpointing.gap_seconds
+    if why := needs_type(run, "checkpointing"):
+        raise NotApplicable(why)
+    if most is None:
+        raise NotApplicable(f"round {rules.name} has no such rule")
+    if not only(run.metadata, "read"):
+        raise NotApplicable("not a run that only reads checkpoints")
+    wrote = _writing_run(run)
+    if wrote is None:
+        raise CannotTell("there is no run beside this one that only writes checkpoints")
+    ended, began = _time(wrote, "invocation_end_time"), _time(run.metadata, "invocation_start_time")
     gap = (began - ended).total_seconds()
     skew = max((abs(host.clock.offset_ns) for host in run.hosts_with_data if host.clock), default=0) / 1e9
-    between = f"{gap:.1f} s between writing ({writing.get('run_datetime')}) and reading"
+    yield Compared("seconds between writing and reading", f"0 to {most:g}", gap)
+    between = f"{gap:.1f} s between writing ({wrote.get('run_datetime')}) and reading"
     if gap < 0:
-        text = f"{between}: clocks of the launching hosts disagree by at least {-gap:.1f} s"
+        text = f"{between}: the clocks of the launching hosts disagree by {-gap:.1f} s or more"
         yield finding_for(Issue(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap), clock_skew=skew)
-    elif gap > MAX_SECONDS:
-        clocks = f"; clocks of the hosts differ by up to {skew:.3f} s" if skew else ""
-        text = f"{between}, at most {MAX_SECONDS:.0f} s allowed{clocks}"
-        issue = Issue(Validation.INVALID, text, "invocation_start_time", f"<= {MAX_SECONDS:.0f} s", gap)
-        yield finding_for(issue, clock_skew=skew)
+    elif gap > most:
+        known = f"; clocks of the hosts differ by up to {skew:.3f} s" if skew else ""
+        text = f"{between}, at most {most:.0f} s{known}"
+        yield finding_for(
+            Issue(Validation.INVALID, text, "invocation_start_time", f"<= {most:.0f} s", gap), clock_skew=skew
+        )
 
 
-def _does_only(metadata: Mapping[str, Any], what: str) -> bool:
-    """Whether a checkpointing run only does `what`: `read` or `write`."""
+def only(metadata: Mapping[str, Any], what: str) -> bool:
+    """Whether a checkpointing run does nothing but `read` or `write`."""
     other = "write" if what == "read" else "read"
-    return _count(metadata, what) > 0 and _count(metadata, other) <= 0
-
-
-def _count(metadata: Mapping[str, Any], what: str) -> int:
-    """The number of checkpoints, which may be text from a command line; 0 if not given."""
-    try:
-        return int(parameter(metadata, f"checkpoint.num_checkpoints_{what}") or 0)
-    except (TypeError, ValueError, OverflowError):
-        return 0
+    return bool(count_of(metadata, what)) and not count_of(metadata, other)
 
 
 def _writing_run(run: RunData) -> Mapping[str, Any] | None:
@@ -64,12 +65,12 @@ def _writing_run(run: RunData) -> Mapping[str, Any] | None:
     here = run.path.resolve()  # `.` is its own parent
     found = [_metadata(path) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
     before, model = str(run.metadata.get("run_datetime") or ""), run.metadata.get("model")
-    writing = [
+    wrote = [
         data
         for data in found
-        if _does_only(data, "write") and data.get("model") == model and str(data.get("run_datetime") or "") <= before
+        if only(data, "write") and data.get("model") == model and str(data.get("run_datetime") or "") <= before
     ]
-    return max(writing, key=lambda data: str(data.get("run_datetime")), default=None)
+    return max(wrote, key=lambda data: str(data.get("run_datetime")), default=None)
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
@@ -84,5 +85,5 @@ def _time(metadata: Mapping[str, Any], name: str) -> dt.datetime:
     try:
         time = dt.datetime.fromisoformat(str(metadata.get(name)))
     except ValueError:
-        raise CannotTell(f"{metadata.get('run_datetime')} has no {name}") from None
+        raise CannotTell(f"{name} of {metadata.get('run_datetime')} is not recorded") from None
     return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

@@ -1,9 +1,9 @@
-"""A client has less memory than the minimum.
+"""A client has less memory than any run needs.
 
-Why: The host was misread, or its cgroup limit is too low for a benchmark. MLPerf Storage publishes no number; the
-default of 1 GiB only detects misread hosts.
+Why: A host that reports almost none was misread, or is limited by a control group that no benchmark fits into. MLPerf
+Storage's tools name a minimum and publish no number; ours, 1 GiB, only separates a misread host from a small one.
 Example: Host memory 0.5GB below minimum 1GB
-Fix: Raise the cgroup limit or remove the host. `--minimum-memory` sets another minimum.
+Fix: Raise the limit of the control group, or leave the host out. A site that needs more sets --minimum-memory.
 Reference: rollbook check --minimum-memory
 """
 
@@ -11,26 +11,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for, require_all_memory
+from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for, is_measured, is_size, require_all_memory, table
 from rollbook.checks.run_data import Benchmark, RunData
+from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo
-from rollbook.records.findings import Finding
-from rollbook.sources.meminfo import MemInfo
+from rollbook.records.findings import Compared, Finding
 
-ID, SEVERITY, NEEDS = "mlperf-minimum-memory", "fail", (Benchmark, MemInfo)
+ID, SEVERITY, NEEDS = "mlperf-minimum-memory", "fail", (Benchmark,)
 
 
-def check(run: RunData) -> Iterator[Finding]:
-    """Compare the memory of each client, limited by its cgroup, with the minimum."""
-    for host in run.hosts_with_data:
-        info = HostInfo.of(host)
-        if info is not None and info.memory.usable < run.minimum_memory_gb * GIB:
-            yield finding_for(too_small(info.memory.usable, run.minimum_memory_gb), [host.name])
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """Each client's memory within its control group; of a result without a record, the smallest it reports."""
+    required = f">= {run.minimum_memory_gb:g}"
+    if not run.start:
+        cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+        smallest = cluster.get("min_memory_bytes")
+        if not is_measured(cluster) or not is_size(smallest):
+            raise CannotTell("the memory of the clients was not measured")
+        yield Compared("smallest client, GiB", required, round(smallest / GIB, 1))
+        if smallest < run.minimum_memory_gb * GIB:
+            yield finding_for(too_small(int(smallest), run.minimum_memory_gb))
+        return
+    usable = {host.name: info.memory.usable for host in run.start if (info := HostInfo.of(host)) is not None}
+    if usable:
+        yield Compared("smallest client, GiB", required, round(min(usable.values()) / GIB, 1))
+    for name, size in usable.items():
+        if size < run.minimum_memory_gb * GIB:
+            yield finding_for(too_small(size, run.minimum_memory_gb), [name])
     require_all_memory(run)
 
 
 def too_small(usable: int, minimum_gb: float) -> Issue:
-    """The issue for a host with too little memory."""
+    """Return the issue for a host with that much memory."""
     memory = f"{usable / GIB:.1f}GB"
     return Issue(
         Validation.INVALID,

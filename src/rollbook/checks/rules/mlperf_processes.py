@@ -1,6 +1,6 @@
-"""A checkpointing run uses four or fewer processes per host.
+"""A checkpointing run uses few processes a host.
 
-Why: The CLOSED division requires more than four processes per host, as on nodes with accelerators.
+Why: CLOSED wants more than four processes on each host, as on real nodes with accelerators.
 Example: 4 processes on each of 16 hosts
 Fix: Use fewer hosts or more processes, or submit as OPEN.
 Reference: MLPerf Storage rules 4.6.2
@@ -10,23 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, positive_integer
+from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, needs_type, positive_integer, round_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
-from rollbook.records.findings import Finding
+from rollbook.errors import NotApplicable
+from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-processes", "warn", (Benchmark,)
-MORE_THAN = 4
 
 
-def check(run: RunData) -> Iterator[Finding]:
-    """Compare the number of processes per host with the minimum."""
-    if run.metadata.get("benchmark_type") != "checkpointing":
-        raise NotApplicable("not a checkpointing run")
-    hosts = len(run.start)
-    if not hosts:
-        raise CannotTell("the run has no hosts")
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """Processes over hosts."""
+    if why := needs_type(run, "checkpointing"):
+        raise NotApplicable(why)
+    limit, hosts = round_of(run).checkpointing.more_processes_per_host, clients(run).count
     processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
-    if processes / hosts <= MORE_THAN:
+    yield Compared("processes a host", f"> {limit}", declared=processes / hosts)
+    if processes / hosts <= limit:
         text = f"{processes / hosts:g} processes on each of {hosts} hosts"
-        yield finding_for(Issue(Validation.OPEN, text, "num_processes", f"> {MORE_THAN * hosts}", processes, "warning"))
+        yield finding_for(Issue(Validation.OPEN, text, "num_processes", f"> {limit * hosts}", processes, "warning"))

@@ -1,0 +1,38 @@
+"""The keyword options of the functions, typed: the same names as the options of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rollbook.api.options import TransportOptions
+
+__all__ = ["RecordingOptions", "SnapshotOptions"]
+
+
+class SnapshotOptions(TransportOptions, total=False):
+    """Options of `snapshot`: `sources` to read (default: all), and hosts contacted in parallel (default: 64)."""
+
+    sources: str | Sequence[str]
+    fanout: int
+
+
+class RecordingOptions(TransportOptions, total=False):
+    """Options of `record` and `run`.
+
+    `results_dir` is the directory for records (default: `results`), `type` the type of this one, `interval` the
+    seconds between samples (default: 10; 0: snapshots only), `max_samples` the most samples stored per host (default:
+    3600; 0: all), `drop_raw` removes the journal once the tables are verified, `report` writes `report.html`
+    (default: true), `sign` is an ssh key for the manifest, `share` lets others read the record as far as the umask
+    allows, `fanout` is the number of hosts contacted in parallel (default: 64).
+    """
+
+    results_dir: Path | str
+    type: str
+    interval: float
+    max_samples: int
+    drop_raw: bool
+    report: bool
+    sign: Path | str | None
+    share: bool
+    fanout: int

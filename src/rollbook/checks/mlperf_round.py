@@ -1,0 +1,147 @@
+"""The numbers and lists of one round of MLPerf Storage's rules; `rollbook.mlperf.rounds` reads them from TOML.
+
+A part that is None, or a list that is empty, means that the round has no such rule.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "CheckpointModel",
+    "Checkpointing",
+    "Cluster",
+    "KvCache",
+    "Overrides",
+    "Round",
+    "Training",
+    "VectorDatabase",
+    "Workload",
+]
+
+Effect = Literal["closed", "open", "invalid"]
+"""What a violation makes of a run; `closed` only informs."""
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters that may be changed, by dotted name; those in `injected` are set by the tool itself.
+
+    `models` limits a parameter to some models; `prefixes` are names that are not looked at; `otherwise` is the effect
+    of every other parameter.
+    """
+
+    closed: list[str] = []
+    open: list[str] = []
+    injected: list[str] = []
+    prefixes: list[str] = []
+    models: dict[str, list[str]] = {}
+    otherwise: Effect = "invalid"
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A training workload as the round publishes it. `batch_size` and `epochs` are by accelerator."""
+
+    utilisation: float
+    format: str
+    samples_per_file: int
+    record_bytes: float
+    batch_size: dict[str, int]
+    epochs: dict[str, int]
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Training: workloads, size of the data set, number of runs."""
+
+    closed_accelerators: list[str]
+    open_accelerators: list[str] = []
+    steps: int
+    times_memory: int
+    files: Literal["rounded up", "rounded down"]
+    summary_word: str = ""
+    minimum_runs: int
+    maximum_runs: int | None = None
+    datagen_runs: int | None = None
+    gap_times_shortest: float | None = None
+    overrides: Overrides
+    workload: dict[str, Workload]
+
+
+class CheckpointModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model to checkpoint: processes in CLOSED, what they must be a multiple of in OPEN, sizes in GB."""
+
+    closed_processes: int
+    open_multiple: int
+    checkpoint_gb: float
+    subset_gb: float | None = None
+
+
+class Checkpointing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Checkpointing: process counts, writes and reads, and the gap between them."""
+
+    subset_processes: int
+    writes: int
+    reads: int
+    split: Literal["any", "one or two"]
+    maximum_runs: int | None = None
+    gap_seconds: float | None = None
+    more_processes_per_host: int
+    times_memory: int
+    accelerator_gb: dict[str, float] = {}
+    overrides: Overrides
+    model: dict[str, CheckpointModel]
+
+
+class VectorDatabase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Vector database: engines, indexes, metrics that a result must have."""
+
+    engines: list[str]
+    indexes: list[str]
+    open_indexes: list[str] = []
+    minimum_seconds: float
+    metrics: list[str] = []
+    runs: int | None = None
+    preview: bool = False
+    overrides: Overrides | None = None
+
+
+class KvCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """KV cache: models and the least values."""
+
+    models: list[str]
+    profiles: list[str]
+    modes: list[str]
+    open_modes: list[str] = []
+    minimum_users: int
+    closed_users: int
+    minimum_seconds: float
+    closed_seconds: float
+    minimum_memory_gb: float
+    preview: bool = False
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the hosts of a run must be: the effects of unlike hosts, and of hosts without measured data."""
+
+    unlike: Effect
+    not_collected: Effect
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One round. `needs` are, by benchmark type, the rules that must have been evaluated before a run is CLOSED.
+
+    `without_rules` are the benchmark types that the round runs but has not written rules for: they are not judged.
+    """
+
+    name: str
+    source: str
+    date: dt.date
+    needs: dict[str, list[str]]
+    without_rules: list[str] = []
+    cluster: Cluster
+    training: Training
+    checkpointing: Checkpointing
+    vector_database: VectorDatabase
+    kv_cache: KvCache

@@ -1,0 +1,44 @@
+"""A checkpointing run has a number of processes that its division does not allow.
+
+Why: The number of processes stands for the accelerators of the model's parallel layout; a subset of 8 processes stands
+for one node of it.
+Example: 32 processes for llama3-70b: CLOSED needs 64, or 8 in subset mode; OPEN a multiple of 8
+Fix: Use the number of processes of the model.
+Reference: MLPerf Storage rules 4.3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter, positive_integer, round_of
+from rollbook.checks.run_data import Benchmark, RunData
+from rollbook.errors import CannotTell, NotApplicable
+from rollbook.records.findings import Compared, Finding
+
+ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
+
+
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """Processes against the model's, and against the size of a subset."""
+    if why := needs_type(run, "checkpointing"):
+        raise NotApplicable(why)
+    rules, name = round_of(run).checkpointing, str(run.metadata.get("model") or "")
+    model = rules.model.get(name)
+    if model is None:
+        raise CannotTell(f"there is no process count for {name or 'no model'}")
+    processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
+    subset = parameter(run.metadata, "checkpoint.mode") == "subset"
+    has_subset = model.subset_gb is not None
+    closed = f"{model.closed_processes}" + f", or {rules.subset_processes} in subset mode" * has_subset
+    yield Compared("processes", closed, declared=f"{processes}{' in subset mode' * subset}")
+    if subset:
+        if not has_subset or processes != rules.subset_processes:
+            text = f"subset mode with {processes} processes for {name}: CLOSED needs {closed}"
+            yield finding_for(Issue(Validation.INVALID, text, "num_processes", closed, processes))
+    elif processes != model.closed_processes:
+        fits = processes % model.open_multiple == 0
+        text = f"{processes} processes for {name}: CLOSED needs {closed}; OPEN a multiple of {model.open_multiple}"
+        yield finding_for(
+            Issue(Validation.OPEN if fits else Validation.INVALID, text, "num_processes", closed, processes)
+        )

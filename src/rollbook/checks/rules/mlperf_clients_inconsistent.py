@@ -1,0 +1,38 @@
+"""The clients of a run differ in memory, cores, operating system or kernel.
+
+Why: Results of unlike clients cannot be compared, and sizes that are computed from a mean are wrong for some of them.
+Example: Memory variance across hosts: 420.0 GiB to 580.0 GiB
+Fix: Use clients of one kind, with the same software.
+Reference: MLPerf Storage, cluster validation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rollbook.checks.mlperf import Issue, effect, finding_for, is_measured, round_of, table
+from rollbook.checks.run_data import Benchmark, RunData
+from rollbook.errors import CannotTell
+from rollbook.records.cluster import HostInfo, consistency_issues
+from rollbook.records.findings import Compared, Finding
+
+ID, SEVERITY, NEEDS = "mlperf-clients-inconsistent", "warn", (Benchmark,)
+
+
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """Hosts that gave data; of a result without a record, what its cluster information says."""
+    rules = round_of(run)
+    hosts = [info for host in run.start if (info := HostInfo.of(host)) is not None]
+    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    if hosts:
+        count: Any = len(hosts)
+        issues = consistency_issues(hosts)
+    elif is_measured(cluster):
+        count, texts = cluster.get("num_hosts"), cluster.get("host_consistency_issues")
+        issues = [str(text) for text in texts] if isinstance(texts, list) else []
+    else:
+        raise CannotTell("the clients were not measured")
+    yield Compared("differences between clients", 0, f"{len(issues)} between {count} clients")
+    for text in issues:
+        yield finding_for(Issue(effect(rules.cluster.unlike), text, "hosts", "equal clients", text, "warning"))

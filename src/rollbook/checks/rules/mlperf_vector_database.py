@@ -1,0 +1,43 @@
+"""A vector database run is too short, lacks required metrics, or is a preview.
+
+Why: Short runs measure caches; a result without recall says nothing about the answers; preview results are OPEN.
+Example: the result has no p999_latency_ms
+Fix: Run longer, and keep the benchmark's statistics.
+Reference: MLPerf Storage rules 5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollbook.checks.mlperf import Issue, Validation, finding_for, is_size, needs_type, number, round_of, stated, table
+from rollbook.checks.run_data import Benchmark, RunData
+from rollbook.errors import CannotTell, NotApplicable
+from rollbook.records.findings import Compared, Finding
+
+ID, SEVERITY, NEEDS = "mlperf-vector-database", "fail", (Benchmark,)
+
+
+def check(run: RunData) -> Iterator[Finding | Compared]:
+    """Runtime, metrics, and whether the round accepts the benchmark."""
+    if why := needs_type(run, "vector_database"):
+        raise NotApplicable(why)
+    rules = round_of(run).vector_database
+    if rules.preview:
+        text = "the vector database benchmark is a preview and not accepted for CLOSED"
+        yield finding_for(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
+    metrics = table(run.metadata.get("metrics"))
+    if rules.metrics:
+        if not metrics:
+            raise CannotTell("the statistics of the benchmark are not recorded")
+        missing = [name for name in rules.metrics if not is_size(metrics.get(name))]
+        yield Compared("metrics", rules.metrics, sorted(set(rules.metrics) - set(missing)))
+        if missing:
+            text = f"the result has no {', '.join(missing)}"
+            yield finding_for(Issue(Validation.INVALID, text, "metrics", rules.metrics, missing))
+    declared, measured = stated(run.metadata, "runtime"), run.metadata.get("runtime")
+    seconds = number(measured if declared is None else declared, "runtime")
+    yield Compared("runtime, s", f">= {rules.minimum_seconds:g}", measured, declared)
+    if seconds < rules.minimum_seconds:
+        text = f"runtime {seconds:g} s, at least {rules.minimum_seconds:g} s required"
+        yield finding_for(Issue(Validation.INVALID, text, "runtime", f">= {rules.minimum_seconds:g}", seconds))
