@@ -7,7 +7,6 @@ import datetime as dt
 import itertools
 import json
 import shutil
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ import rollbook
 from rollbook.cli import cli
 from rollbook.errors import RecordError, RollbookError, UsageError
 from rollbook.exports.timeseries import write_timeseries
+from rollbook.journal import writer
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import survey
 from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
@@ -239,12 +239,14 @@ def test_phases_end_at_their_marks(tmp_path: Path, most: int, monkeypatch: pytes
     script = Script(tmp_path / "raw", ["a"], ["net_dev", "loadavg"], interval_ns=10 * SECOND, max_samples=most)
     script.connect()
     marks = {0: "before", 35: "work", 65: "after"}
+    wall, boot = writer._clocks()
+    apart = wall - boot
     for second in sorted({*range(0, 121, 10), *marks}):
         # The mark is noted, then every host is asked for a sample.
         edge = 0.002 if second in marks else 0.0
         if second in marks:
             with monkeypatch.context() as context:
-                context.setattr(time, "time_ns", lambda at=second: START + at * SECOND)
+                context.setattr(writer, "_clocks", lambda at=second: (START + at * SECOND, START + at * SECOND - apart))
                 script.journal.event({"event": "phase", "name": marks[second]})
         moved = 1000 * round(min(max(second - 35, 0), 30))
         texts = {**net(eth0=moved), "loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
