@@ -1,7 +1,7 @@
 """The fault campaign's equipment: an independent reader of this machine's counters, one run, and the checks after it.
 
-A kind of fault is a function that takes a `Run`, causes the fault at a random moment and calls the checks. `bench/faults`
-runs all kinds many times, `tests/lab/test_faults.py` runs each once.
+A kind of fault is a function that takes a `Run`, causes the fault at a random moment and calls the checks.
+`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs each once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rollbook.testing.lab.processes import living
 from tests.support.launchers import Heard, back, heard
 from tests.support.waits import until, until_sampled
 
-__all__ = ["GROUPS", "KINDS", "MPI_RUN", "Campaign", "Kind", "Result", "Run", "kind"]
+__all__ = ["GROUPS", "KINDS", "MPI_RUN", "ROLLBOOK", "Campaign", "Kind", "Result", "Run", "kind"]
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 MPI_RUN = Path(sys.prefix) / "bin" / "mpirun"
@@ -127,11 +127,11 @@ class CounterReader(threading.Thread):
         self._over.set()
         self.join()
 
-    def bounds(self, name: str, mono: int) -> tuple[float, float]:
-        """The least and greatest value that a correct reader can have read at this monotonic time."""
+    def bounds(self, name: str, mono: int, after_ns: int) -> tuple[float, float]:
+        """The least and greatest value that a correct reader can have read at this time, or this much later."""
         count = len(self._began)
         before = bisect.bisect_right(self._ended, mono - EARLY, hi=count) - 1
-        after = bisect.bisect_left(self._began, mono + AFTER, hi=count)
+        after = bisect.bisect_left(self._began, mono + after_ns, hi=count)
         low = self._values[before][name] if before >= 0 else float("-inf")
         return low, self._values[after][name] if after < count else float("inf")
 
@@ -180,6 +180,7 @@ class Run:
         self.names = [self.host.name, self.other.name]
         self.result = Result()
         self.stopped_ns = 0
+        self.after_ns, self.foreign_files = AFTER, True
         self.mark = f"ROLLBOOK_FAULTS={self.directory}"
         self.environ = {**os.environ, "TMPDIR": str(self.temporary), "ROLLBOOK_FAULTS": str(self.directory)}
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -244,12 +245,17 @@ class Run:
         process.send_signal(number)
         self.expect_code(process.wait(120), codes)
 
-    def expect_code(self, code: int, codes: Collection[int]) -> None:
-        """Count an exit code that is not one of these, and any traceback."""
+    def interrupt(self, process: subprocess.Popen[bytes]) -> None:
+        """Press Ctrl-C."""
+        process.send_signal(signal.SIGINT)
+
+    def expect_code(self, code: int, codes: Collection[int], messages: str | None = None) -> None:
+        """Count an exit code that is not one of these, and any traceback in the messages."""
+        messages = self.messages() if messages is None else messages
         if code not in codes:
-            self.result.wrong_exit_codes.append(f"{code} instead of {sorted(codes)}: {self.messages()[-500:]}")
-        if "Traceback" in self.messages():
-            self.result.wrong_exit_codes.append(f"traceback: {self.messages()[-1500:]}")
+            self.result.wrong_exit_codes.append(f"{code} instead of {sorted(codes)}: {messages[-500:]}")
+        if "Traceback" in messages:
+            self.result.wrong_exit_codes.append(f"traceback: {messages[-1500:]}")
 
     # The journal while it is being written
 
@@ -330,7 +336,7 @@ class Run:
             if abs(ts - mono - to_wall) > errors[host]:
                 self.result.wrong_values.append(f"{host} {source}: stored {(ts - mono - to_wall) / 1e6:.1f} ms off")
             for name, value in zip(names, values, strict=True):
-                low, high = self.campaign.counters.bounds(name, mono)
+                low, high = self.campaign.counters.bounds(name, mono, self.after_ns)
                 self.result.values += 1
                 if value is None or not low <= value <= high:
                     self.result.wrong_values.append(f"{host} {source}.{name}: {value} is not in {low} to {high}")
@@ -366,12 +372,12 @@ class Run:
         first = min((host.first_ns for host in record.hosts.series if host.first_ns), default=0)
         return [*([first] if first else []), *times, *([self.stopped_ns] if self.stopped_ns else [])]
 
-    def check_leftovers(self, *, foreign_files: bool = True) -> None:
+    def check_leftovers(self) -> None:
         """Count processes, temporary files and unfinished files that are left after the run."""
         with contextlib.suppress(AssertionError):
             until(lambda: not self.processes(), 15)
         self.result.leftovers += self.processes()
-        found = [path for path in self.temporary.rglob("*") if foreign_files or path.name.startswith("rollbook")]
+        found = [path for path in self.temporary.rglob("*") if self.foreign_files or path.name.startswith("rollbook")]
         found += [path for path in self.results.rglob("*") if is_scratch(path)]
         self.result.leftovers += [str(path) for path in found]
 
