@@ -108,10 +108,13 @@ def _cable_pulled(run: Run) -> None:
 
 @kind("cable pulled until the end", "network", slow=True)
 def _cable_stays_pulled(run: Run) -> None:
-    with run.recording(codes=(3,)):
-        run.host.link(up=False)
-        time.sleep(run.random.uniform(0, 8))
-    # The host cannot notice; its agent ends with the connection.
+    process = run.start("--timeout", "10")
+    run.wait()
+    run.host.link(up=False)
+    time.sleep(run.random.uniform(1, 8))
+    run.stop(process, (3,))
+    run.host.link(up=True)  # only now can the host notice that the connection is closed
+    run.check(partial=True)
 
 
 @kind("link down briefly", "network")
@@ -268,11 +271,11 @@ def _out_of_memory(run: Run) -> None:
 # Launcher
 
 
-def _mpi(run: Run, binary: Path = MPI_RUN, *more: str) -> dict[str, list[str]]:
+def _mpi(run: Run, binary: Path = MPI_RUN, *more: str) -> list[str]:
     """The options that record both hosts through a launcher."""
     agent = shlex.join(["--prtemca", "plm_ssh_agent", f"ssh -F {run.lab.ssh_config}"])
     run.foreign_files = False  # a launcher that is killed leaves its own files
-    return {"transport": ["--via", "mpi", "--mpi-bin", str(binary), "--allow-run-as-root", "--mpi-args", agent, *more]}
+    return ["--via", "mpi", "--mpi-bin", str(binary), "--allow-run-as-root", "--mpi-args", agent, *more]
 
 
 def _launchers(run: Run) -> list[int]:
@@ -281,7 +284,7 @@ def _launchers(run: Run) -> list[int]:
 
 @kind("launcher killed", "launcher")
 def _launcher_killed(run: Run) -> None:
-    with run.recording(codes=(3,), **_mpi(run)):
+    with run.recording(codes=(3,), transport=_mpi(run)):
         for pid in _launchers(run):
             os.kill(pid, signal.SIGKILL)
         run.wait_for_return(*run.names)
@@ -289,7 +292,7 @@ def _launcher_killed(run: Run) -> None:
 
 @kind("launcher stopped", "launcher")
 def _launcher_stopped(run: Run) -> None:
-    with run.recording(**_mpi(run)):
+    with run.recording(transport=_mpi(run)):
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in _launchers(run):
                 os.kill(pid, number)
@@ -299,13 +302,13 @@ def _launcher_stopped(run: Run) -> None:
 
 @kind("launched agent killed", "launcher")
 def _launched_agent_killed(run: Run) -> None:
-    with run.recording(codes=(3,), **_mpi(run)):
+    with run.recording(codes=(3,), transport=_mpi(run)):
         run.signal_agents(signal.SIGKILL)
         run.wait_for_loss()
         time.sleep(run.random.random())
 
 
-def _filtered(run: Run, lose: float, noise: float) -> dict[str, list[str]]:
+def _filtered(run: Run, lose: float, noise: float) -> list[str]:
     """A launcher whose standard output loses lines or has lines of others; agents cannot connect back."""
     path = run.directory / "mpirun"
     seed = run.random.randrange(1 << 30)
@@ -316,13 +319,13 @@ def _filtered(run: Run, lose: float, noise: float) -> dict[str, list[str]]:
 
 @kind("launcher loses lines", "launcher")
 def _lines_lost(run: Run) -> None:
-    with run.recording(**_filtered(run, 0.02, 0)):
+    with run.recording(transport=_filtered(run, 0.02, 0)):
         run.wait_for_beats(20)
 
 
 @kind("noise between lines", "launcher")
 def _noisy_lines(run: Run) -> None:
-    with run.recording(**_filtered(run, 0, 0.05)):
+    with run.recording(transport=_filtered(run, 0, 0.05)):
         run.wait_for_beats(10)
 
 
@@ -603,7 +606,7 @@ def _invented_names(run: Run) -> None:
 def _unknown_connections(run: Run) -> None:
     flood = subprocess.Popen([sys.executable, "-c", fault_records.CONNECT, run.mark])
     try:
-        with run.recording(**_mpi(run)):
+        with run.recording(transport=_mpi(run)):
             run.wait_for_beats()
     finally:
         flood.kill()

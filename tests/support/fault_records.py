@@ -275,8 +275,8 @@ def _readers_at_once(run: Run) -> None:
 def _readers_while_recording(run: Run) -> None:
     """Commands that read a record while it is being recorded do not change it."""
     with run.recording():
-        for arguments in (["query", run.path, "SELECT 1"], ["verify", run.path], ["recover", run.path]):
-            done = run.command(*arguments)
+        for arguments in (["query", "SELECT 1"], ["verify"], ["recover"]):
+            done = run.command(arguments[0], run.path, *arguments[1:])
             run.expect_code(done.returncode, (1, 2), done.stderr)
     with contextlib.suppress(FileNotFoundError):
         run.check_leftovers()
