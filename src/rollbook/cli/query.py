@@ -39,8 +39,8 @@ def command(record: Path, sql: str, form: str) -> None:
     """Run one SELECT over RECORD and print what it gives.
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
-    second; samples and rates with one row per host and beat; disks, interfaces, ports, gpus, nfs_mounts, disk_total,
-    net_total; hosts, facts, phases, gaps, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns
+    second; samples and rates with one row per host and beat; metrics per device in disks, interfaces, ports, gpus,
+    nfs_mounts and others; hosts, facts, phases, gaps, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns
     of one.
     """
     with store.connect(open_record(record), facts=store.wants_facts(sql)) as connection:
