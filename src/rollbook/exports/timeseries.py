@@ -1,4 +1,4 @@
-"""The series as MLPerf Storage's `TimeSeriesData` JSON, streamed: one host in memory at a time, whatever the size."""
+"""Export of the series as MLPerf Storage's `TimeSeriesData` JSON, streamed with one host in memory at a time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,20 @@ from rollbook.tables.quoting import quoted
 
 __all__ = ["write_timeseries"]
 
-# Key of a sample, table, and for lists the record of a row; the others are dicts of all columns by name.
+# By key of a sample: the table, and for lists the type of a row; the others are dicts of all columns by name.
 LISTS: dict[str, tuple[str, type[Facts]]] = {"diskstats": ("diskstats", Disk), "netdev": ("net_dev", Interface)}
 DICTS = {"vmstat": "vmstat", "meminfo": "meminfo", "loadavg": "loadavg"}
-DROPPED = ("device_number", "extra")  # keys that those tools do not know
-PLAIN = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # the same again under the kernel's names
+DROPPED = ("device_number", "extra")  # unknown to those tools
+PLAIN = (
+    "total_kib",
+    "swap_total_kib",
+    "huge_pages_total",
+    "huge_page_kib",
+)  # duplicates of columns with the kernel's names
 
 
 def write_timeseries(run: Record, path: Path) -> int:
-    """Write the file, whole or not at all, with the very keys that MLPerf Storage's tools read; gives its samples."""
+    """Write the file atomically, with the keys that MLPerf Storage's tools read; returns the number of samples."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with connect(run) as connection, temporary.open("wb") as file:
@@ -73,7 +78,7 @@ def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) 
 
 
 def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[str, Any]]:
-    """The samples of one host in order of time, what was not read left out."""
+    """The samples of one host in order of time, without what was not read."""
     known = connection.execute("SELECT hostname FROM hosts WHERE host = ?", [host]).fetchone()
     times = connection.execute("SELECT ts FROM samples WHERE host = ? ORDER BY ts", [host]).fetchall()
     rows = {name: _Rows(connection, host, table, record) for name, (table, record) in LISTS.items()}
@@ -90,7 +95,7 @@ def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[
 
 
 class _Rows:
-    """Rows of one table and host, taken in order of time."""
+    """Rows of one table and host, in order of time."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, host: str, table: str, record: type[Facts] | None
@@ -100,7 +105,7 @@ class _Rows:
         fields = (
             record.__struct_fields__ if record else LoadAvg.__struct_fields__ if table == "loadavg" else columns[3:]
         )
-        # Merged gauges have their least and greatest value beside them.
+        # Merged gauges have columns for their minimum and maximum.
         extra = {f"{name}_{part}" for name in columns for part in ("min", "max")}
         self._names = [name for name in fields if name not in extra and name not in (*DROPPED, *PLAIN)]
         chosen = ", ".join(["ts", *map(quoted, self._names)])
@@ -110,7 +115,7 @@ class _Rows:
         self._next = self._cursor.fetchone()
 
     def close(self) -> None:
-        """Give back what the query holds."""
+        """Close the query."""
         self._cursor.close()
 
     def at(self, ts: dt.datetime) -> list[dict[str, Any]]:
@@ -125,7 +130,7 @@ class _Rows:
         return found
 
     def _plain(self, value: Any) -> Any:
-        """Means of merged samples as whole numbers again, where the tools expect such."""
+        """Means of merged samples as whole numbers, where the tools expect such."""
         return round(value) if self._whole and not isinstance(value, str) else value
 
 
