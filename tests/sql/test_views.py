@@ -23,7 +23,7 @@ from rollbook.exports.timeseries import write_timeseries
 from rollbook.journal import writer
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import survey
-from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
+from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.records.hosts import HostResult
@@ -348,13 +348,13 @@ def mounted(**devices: str) -> HostResult:
     return HostResult(name="a", status="complete", facts={"mountinfo": mounts})
 
 
-def test_counted_mounts() -> None:
-    """One mount of each file system; what the facts do not have counts, and a device number may have a second life."""
+def test_same_mounts() -> None:
+    """One mount stands for each file system; one without facts for itself; a device number may be used again."""
     names = ["/a", "/b", "/c", "/d"]
-    assert counted_mounts(names, []) == names
-    assert counted_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]) == ["/a", "/b", "/d"]
-    assert counted_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]) == ["/b", "/c"]
-    assert counted_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]) == names
+    assert list(same_mounts(names, []).values()) == names
+    assert list(same_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]).values()) == ["/a", "/b", "/a", "/d"]
+    assert list(same_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]).values()) == ["/b", "/c"]
+    assert list(same_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]).values()) == names
     joined = [mounted(a="0:50", c="0:50"), mounted(b="0:50", c="0:50")]
     assert same_mounts(names, joined) == {"/a": "/a", "/b": "/a", "/c": "/a", "/d": "/d"}
 

@@ -486,9 +486,9 @@ def test_seeking_in_a_record(record: Path) -> None:
                     await pilot.press(key)
                     assert sought.place == (place, 20), key
                 assert app.held, "who steps wants to look"
-                assert "beat 20 of 20  held" in str(app.query_one("#status", Static).visual)
+                assert "beat 20 of 20  paused" in str(app.query_one("#status", Static).visual)
                 footer = {binding.description for *_, binding, on, _ in app.screen.active_bindings.values() if on}
-                assert {"Hold", "Back", "On", "-10 %", "+10 %", "Start", "End"} <= footer
+                assert {"Pause", "Back", "Forward", "-10 %", "+10 %", "Start", "End"} <= footer
                 await pilot.press("home", "space")
                 await pilot.pause(0.2)
                 assert sought.place == (1, 20), "it goes on, a beat in a second"
