@@ -187,7 +187,7 @@ def test_from_counters_to_words(tmp_path: Path) -> None:
 
 
 def test_healthy_run_says_so(tmp_path: Path) -> None:
-    """Noise is no finding."""
+    """Noise is not a finding."""
     views = tables(32, 600)
     page = build(report_records.check(report_records.run(tmp_path, 32, 600), views), views)
     assert page.findings == []

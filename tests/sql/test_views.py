@@ -131,7 +131,7 @@ def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
 def test_energy_wraps_where_its_zone_says(
     record: Callable[..., Record], top: str | None, expected: list[float | None]
 ) -> None:
-    """The counter of a RAPL zone begins anew at its own range; where that was not read, there is no rate."""
+    """The counter of a RAPL zone wraps at its own range; if the range was not read, there is no rate."""
     place = "/sys/class/powercap/intel-rapl:0"
     more = {f"{place}/max_energy_range_uj": f"{top}\n"} if top else {}
     reads = [(0, 600), (10, 900), (20, 100), (30, 500)]
@@ -426,7 +426,7 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("sql", OUTSIDE)
 def test_no_way_out(small: Record, sql: str) -> None:
-    """What somebody types can read the record and nothing else, and write nothing."""
+    """A query can read the record and nothing else, and write nothing."""
     before = (small.path / "series" / "net_dev.parquet").read_bytes()
     with store.connect(small) as connection, pytest.raises(UsageError):
         store.query(connection, sql.format(path=small.path)).fetchall()
@@ -491,7 +491,7 @@ def test_query_that_is_wrong(small: Record, sql: str, says: str, form: str) -> N
 
 
 def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand hosts they take long: who does not name them does not wait, and nobody takes them for empty."""
+    """They take long for a thousand hosts: queries without them do not wait, and they are never taken for empty."""
     small.hosts.start = [HostResult(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
     sql = "SELECT host, phase, source, key, value FROM Facts WHERE field = 'kind'"
     assert rollbook.query(small, sql) == [

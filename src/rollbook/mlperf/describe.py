@@ -64,7 +64,7 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def question(self) -> Entry:
-        """What to ask where nobody has told."""
+        """The question for a value that is not known."""
         return Entry(None, "ask", self.ask + (f" ({', '.join(self.one_of)})" if self.one_of else ""))
 
 
@@ -119,7 +119,7 @@ def _named(kind: str, node: dict[str, Any]) -> dict[str, Entry]:
 
 
 def _nested(fields: Sequence[Field], found: dict[str, Any], deployment: str) -> dict[str, Any]:
-    """What was found, in the order of the schema; fields nobody told are asked for, those of elsewhere left out."""
+    """The values found, in the order of the schema; unknown fields become questions, foreign ones are left out."""
     tree: dict[str, Any] = {}
     for field in fields:
         told = found.get(field.path)
