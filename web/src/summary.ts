@@ -79,6 +79,7 @@ function hosts(view: View): HTMLElement {
 }
 
 function findings(page: Page): HTMLElement {
+  const counted = page.findings.filter((finding) => finding.silenced === "");
   const line = h("span", {});
   for (const severity of SEVERITIES.filter((severity) => page.counts[severity]))
     add(line, h("span", { class: `word ${severity}` }, `${page.counts[severity]} ${severity}`), " ");
