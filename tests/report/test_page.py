@@ -374,7 +374,8 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
 def test_verdict(name: str) -> None:
     """The worst thing is said first."""
     given, level, headline = VERDICTS[name]
-    found = verdict(*given, checked=NOTHING)
+    command_, hosts, findings = given
+    found = verdict(command_, hosts, findings, NOTHING)
     assert (found.level, found.headline) == (level, headline)
 
 
