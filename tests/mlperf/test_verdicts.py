@@ -1,4 +1,4 @@
-"""The verdict matrix: for each rule a run that passes, one that violates it, and one that lacks its input."""
+"""The verdict matrix: for each rule of a round, a run that passes, one that violates it, one that lacks an input."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def patched(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def judged(run: dict[str, Any], directory: Path) -> Findings:
+def judge_run(run: dict[str, Any], directory: Path) -> Findings:
     """Check a run that lies in a directory, with its summary and the runs beside it."""
     fields = {name: value for name, value in run.items() if name != "verdict"}
-    subject: RunData = RunCase(about="", outcome="", **fields).run_data()
-    subject.path = directory / "20260801_120000"
-    subject.path.mkdir()
-    (subject.path / "summary.json").write_text(json.dumps(run["summary"]))
+    data: RunData = RunCase(about="", outcome="", **fields).run_data()
+    data.path = directory / "20260801_120000"
+    data.path.mkdir()
+    (data.path / "summary.json").write_text(json.dumps(run["summary"]))
     for stamp, metadata in run.get("beside", {}).items():
         (directory / stamp).mkdir()
         (directory / stamp / f"checkpointing_{stamp}_metadata.json").write_text(json.dumps(metadata))
-    return engine.check(subject)
+    return engine.check(data)
 
 
 @pytest.mark.parametrize("name", DATA["bases"])
 def test_a_run_that_passes(name: str, tmp_path: Path) -> None:
     """It has the verdict of its division; every rule that the round needs was evaluated, and shows its values."""
     base = DATA["bases"][name]
-    found = judged(base, tmp_path)
+    found = judge_run(base, tmp_path)
     assert found.verdict == base["verdict"], found.verdict_text
     assert found.round == base["round"]
     needed = rounds.load(base["round"]).needs[base["metadata"]["benchmark_type"]]
@@ -65,7 +65,7 @@ def test_a_run_that_passes(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_run_that_violates_a_rule(row: dict[str, Any], tmp_path: Path) -> None:
     """It is OPEN or INVALID, or not judged where the same fault hides another input; never CLOSED."""
-    found = judged(patched(DATA["bases"][row["base"]], row["violates"]), tmp_path)
+    found = judge_run(patched(DATA["bases"][row["base"]], row["violates"]), tmp_path)
     result = next(result for result in found.rules if result.id == row["rule"])
     assert result.outcome in ("warn", "fail"), result.note
     assert found.verdict == row["verdict"], found.verdict_text
@@ -75,7 +75,7 @@ def test_a_run_that_violates_a_rule(row: dict[str, Any], tmp_path: Path) -> None
 @pytest.mark.parametrize("row", ROWS)
 def test_a_run_where_a_rule_cannot_be_evaluated(row: dict[str, Any], tmp_path: Path) -> None:
     """It is not judged, and the missing input is named."""
-    found = judged(patched(DATA["bases"][row["base"]], row["unknown"]), tmp_path)
+    found = judge_run(patched(DATA["bases"][row["base"]], row["unknown"]), tmp_path)
     result = next(result for result in found.rules if result.id == row["rule"])
     assert result.is_incomplete, result.outcome
     assert found.verdict is None
@@ -99,7 +99,7 @@ def _type(base: str) -> str:
 
 def test_preparation_is_not_judged(tmp_path: Path) -> None:
     """Data generation has no verdict and lacks nothing."""
-    found = judged(patched(DATA["bases"]["training"], {"metadata/command": "datagen"}), tmp_path)
+    found = judge_run(patched(DATA["bases"]["training"], {"metadata/command": "datagen"}), tmp_path)
     assert (found.verdict, found.not_judged, found.verdict_text) == (None, [], "")
     assert "MLPerf Storage: datagen is not a measured run and is not judged" in found.notes
 

@@ -1,18 +1,25 @@
-"""MLPerf Storage's collectors on real hosts: same signatures, every host named, samples on the same instants."""
+"""MLPerf Storage's collectors on real hosts, alone and in a benchmark base class, with one host that fails."""
 
 from __future__ import annotations
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rollbook.errors import RollbookError
 from rollbook.mlpstorage import (
+    EXEC_TYPE,
+    BenchmarkRun,
     ClusterInformation,
     MPIClusterCollector,
     MultiHostTimeSeriesCollector,
@@ -20,140 +27,257 @@ from rollbook.mlpstorage import (
     TimeSeriesCollector,
     TimeSeriesData,
     collect_cluster_info,
+    validate_ssh_connectivity,
 )
+from rollbook.records.document import Snapshot
 from rollbook.testing import Lab
+from tests.mlpstorage.base import Benchmark
+from tests.mlpstorage.test_cluster import facts
+from tests.support.records import host_records
 
 LOGGER = logging.getLogger(__name__)
+METRICS = {"diskstats", "vmstat", "meminfo", "loadavg", "netdev"}
 
 
-def test_ssh_collector(lab: Lab) -> None:
-    """Data by the names asked for; a host that is down is an error and no host with zero memory."""
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_ssh_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """Data by the requested names; a host that is down is there with its error, and is logged."""
     lab["node03"].kill_sshd()
-    collector = SSHClusterCollector(
-        ["node01", "node02", "node03"], LOGGER, timeout_seconds=20, ssh_config=str(lab.ssh_config)
-    )
+    names = ["node01:4", "node02", "node03", "node02"]
+    collector = SSHClusterCollector(names, LOGGER, timeout_seconds=20, ssh_config=str(lab.ssh_config))
+    assert (collector.hosts, collector.timeout, collector.max_workers) == (names, 20, 10)
     assert collector.is_available()
     assert collector.get_collection_method() == "ssh"
     result = collector.collect()
     assert result.success
-    assert set(result.data) == {"node01", "node02", "node03"}
+    assert list(result.data) == ["node01", "node02", "node03"]
     assert result.data["node01"]["hostname"] == "node01"
+    assert set(result.data["node03"]) == {"hostname", "error"}
     assert [error.split(":")[0] for error in result.errors] == ["node03"]
     assert result.collection_method == "ssh"
-    cluster = ClusterInformation.from_mpi_collection(result.data, LOGGER)
-    assert cluster.num_hosts == 2
+    assert "SSH collection from node03 failed: " in caplog.text
+    cluster = ClusterInformation.from_ssh_collection(result.data, LOGGER)
+    assert (cluster.num_hosts, cluster.num_hosts_requested) == (2, 3)
     assert cluster.min_memory_bytes > 0
-    assert cluster.validate_cluster_consistency() == []
-
-
-def test_collect_takes_other_hosts_than_the_constructor(lab: Lab) -> None:
-    """As the interface promises."""
-    collector = SSHClusterCollector(["node01"], LOGGER, ssh_config=str(lab.ssh_config))
     assert set(collector.collect(["node02"], timeout=20).data) == {"node02"}
-    (local,) = collector.collect_local().data.values()
-    assert local["meminfo"]["MemTotal"] > 0
+    options = ["-F", str(lab.ssh_config)]
+    reached = validate_ssh_connectivity(["node01:2", "localhost", "node03", "a b"], 5, ssh_options=options)
+    assert [(name, ok) for name, ok, _ in reached] == [
+        ("node01", True), ("localhost", True), ("node03", False), ("a b", False)
+    ]  # fmt: skip
+
+
+def test_this_machine_under_two_names() -> None:
+    """Each requested name has its record, and the memory counts once; without hosts there is nothing to collect."""
+    result = SSHClusterCollector(["localhost", "127.0.0.1"], LOGGER).collect()
+    assert (list(result.data), result.collection_method) == (["localhost", "127.0.0.1"], "local")
+    cluster = ClusterInformation.from_ssh_collection(result.data, LOGGER)
+    assert (cluster.num_hosts, cluster.missing_hosts) == (1, [])
+    local = SSHClusterCollector([], LOGGER).collect_local()
+    ((name, info),) = local.data.items()
+    assert (name, local.success, local.collection_method) == (info["hostname"], True, "local")
+    assert cluster.total_memory_bytes == info["meminfo"]["MemTotal"] * 1024
+    with pytest.raises(ValueError, match="no hosts"):
+        SSHClusterCollector([], LOGGER).collect()
 
 
 def test_mpi_falls_back_to_this_machine_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """A launcher that is not there: the error is kept, and the method is never called mpi."""
+    caplog.set_level(logging.INFO)
     collector = MPIClusterCollector(["node01", "node02"], "no-such-mpirun", LOGGER, timeout_seconds=10)
     assert not collector.is_available()
-    with pytest.raises(RuntimeError, match="no-such-mpirun"):
+    with pytest.raises(RuntimeError, match=r"^MPI collection failed: .*no-such-mpirun"):
         collector.collect()
-    found = collect_cluster_info(["node01", "node02"], "no-such-mpirun", LOGGER, timeout_seconds=10)
-    about = found["_metadata"]
-    assert (about["collection_method"], about["hosts_collected"]) == ("local_fallback", 1)
-    assert about["requested_hosts"] == ["node01", "node02"]
-    assert "no-such-mpirun" in about["mpi_error"]
-    assert "only this machine" in caplog.text
-    cluster = ClusterInformation.from_mpi_collection(found, LOGGER)
-    assert (cluster.collection_method, cluster.num_hosts) == ("local_fallback", 1)
-    with pytest.raises(ValueError, match="no host"):
-        MPIClusterCollector([], "mpirun", LOGGER)
+    for hosts in (["node01", "node02"], []):
+        found = collect_cluster_info(hosts, "no-such-mpirun", LOGGER, timeout_seconds=10)
+        about = found["_metadata"]
+        assert (about["collection_method"], len(about["hosts_collected"])) == ("local_fallback", 1)
+        assert about["requested_hosts"] == hosts
+        assert about["mpi_error"].startswith("MPI collection failed: ")
+    assert "Falling back to local-only collection" in caplog.text
+    with pytest.raises(RuntimeError, match="MPI collection failed: no hosts"):
+        collect_cluster_info([], "mpirun", LOGGER, fallback_to_local=False)
 
 
-def sampled(collector: Any, seconds: float) -> TimeSeriesData:
-    """What a collector gives in so many seconds."""
+def test_both_argument_orders_of_the_mpi_collector() -> None:
+    """A truth value in the place of the results directory is allow_run_as_root."""
+    earlier = MPIClusterCollector(["n1"], "mpirun", LOGGER, True, 5)
+    later = MPIClusterCollector(["n1"], "mpirun", LOGGER, "/results", True, 5, "/stage", None, "ann")
+    for collector in (earlier, later):
+        assert (collector.allow_run_as_root, collector.timeout) == (True, 5)
+    assert (earlier.results_dir, later.results_dir) == (None, "/results")
+    assert (later.shared_staging_dir, later.ssh_username) == ("/stage", "ann")
+
+
+def test_hosts_of_one_name_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those made from one image: the first has the name, the others their requested one; a failed one is named."""
+    hosts = host_records({"n[1-3]": {**facts(), "@hostname": "image"}, "n4": {"@status": "refused", "@reason": "key"}})
+    taken = Snapshot.of("2026-08-01T00:00:00Z", hosts)
+    monkeypatch.setattr("rollbook.mlpstorage.collector.snapshot", lambda *_, **__: taken)
+    found = MPIClusterCollector(["n1", "n2", "n3", "n4"], "mpirun", LOGGER).collect()
+    assert found.pop("n4") == {"hostname": "n4", "error": "refused: key"}
+    assert {name: info["requested_name"] for name, info in found.items()} == {"image": "n1", "n2": "n2", "n3": "n3"}
+
+
+def test_series_of_this_machine() -> None:
+    """A list of sample dicts, live while it runs; the thread is the tool's kind."""
+    collector = TimeSeriesCollector(interval_seconds=0.1)
+    assert (collector.start_time, collector.end_time, collector.is_running) == (None, None, False)
     collector.start()
     assert collector.is_running
-    time.sleep(seconds)
-    data: TimeSeriesData = collector.stop()
+    (thread,) = (one for one in threading.enumerate() if one.name == "TimeSeriesCollector")
+    assert not thread.daemon
+    with pytest.raises(RuntimeError, match="already started"):
+        collector.start()
+    wait_for(lambda: len(collector.samples) > 3)
+    samples = collector.stop()
+    assert isinstance(samples, list)
+    assert collector.stop() is samples is collector.samples
     assert not collector.is_running
-    return data
-
-
-def test_series_of_hosts(lab: Lab) -> None:
-    """One stream per host; the keys of their samples; a host that is down is missing and named."""
-    lab["node03"].kill_sshd()
-    collector = MultiHostTimeSeriesCollector(
-        ["node01", "node02", "node03"], interval_seconds=0.2, ssh_timeout=20, ssh_config=str(lab.ssh_config), via="ssh"
-    )
-    data = sampled(collector, 2.0)
-    assert data.hosts_requested == ["node01", "node02", "node03"]
-    assert data.hosts_collected == ["node01", "node02"]
-    assert (data.collection_method, data.collection_interval_seconds) == ("ssh", 0.2)
-    for host, samples in data.samples_by_host.items():
-        assert len(samples) >= 5
-        full = samples[-1]
-        assert full.hostname == host
-        assert full.meminfo
-        assert full.meminfo["MemTotal"] > 0
-        assert full.vmstat
-        assert full.loadavg
-        assert {row["interface_name"] for row in full.netdev or []} == {"lo", "eth0"}
-        assert full.diskstats
-        assert full.errors is None
-    assert data.num_samples == sum(len(samples) for samples in data.samples_by_host.values())
-    written = json.loads(json.dumps(data.to_dict()))
-    assert TimeSeriesData.from_dict(written).to_dict() == written
-
-
-def test_series_of_this_machine_keeps_the_end() -> None:
-    """Past the limit every second sample goes, and the last beats stay."""
-    collector = TimeSeriesCollector(interval_seconds=0.1, max_samples=4)
-    data = sampled(collector, 1.5)
-    (samples,) = data.samples_by_host.values()
-    assert 2 <= len(samples) <= 4
-    assert data.collection_interval_seconds in (0.4, 0.8)
-    assert data.collection_method == "local"
-    assert collector.stop() is data
+    assert collector.end_time is not None
+    assert set(samples[-1]) >= METRICS
+    assert samples.data.collection_method == "local"
+    assert samples.data.num_samples == len(samples)
+    with pytest.raises(RuntimeError, match="already stopped"):
+        collector.start()
     with pytest.raises(RuntimeError, match="not started"):
         TimeSeriesCollector().stop()
 
 
-def test_series_without_a_limit() -> None:
-    """0 keeps all; hosts are named as they were asked, without their slots."""
-    data = sampled(MultiHostTimeSeriesCollector(["localhost:4"], interval_seconds=0.1, max_samples=0), 1.0)
-    assert data.num_samples > 4
-    assert data.collection_interval_seconds == 0.1
-    assert data.hosts_requested == data.hosts_collected == ["localhost"]
+def test_the_limit_keeps_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Past it every second sample goes, and the data says the true interval; 0 keeps none."""
+    collector = TimeSeriesCollector(interval_seconds=0.1, max_samples=4, logger=LOGGER)
+    collector.start()
+    wait_for(lambda: collector.samples.__len__() and time.monotonic() > 0 and len(collector.samples) >= 3)
+    time.sleep(1.0)
+    samples = collector.stop()
+    assert 2 <= len(samples) <= 4
+    assert samples.data.collection_interval_seconds in (0.2, 0.4, 0.8)
+    assert sum("samples per host" in record.message for record in caplog.records) == 1
+    none = TimeSeriesCollector(interval_seconds=0.1, max_samples=0)
+    none.start()
+    time.sleep(0.3)
+    assert none.stop() == []
+
+
+def test_series_of_hosts(lab: Lab) -> None:
+    """A dict of sample lists by requested name; a failing host has error samples and no data."""
+    lab["node03"].kill_sshd()
+    collector = MultiHostTimeSeriesCollector(
+        ["node01:2", "node02", "node03"], interval_seconds=0.2, ssh_timeout=20, ssh_config=str(lab.ssh_config)
+    )
+    assert collector.hosts == ["node01", "node02", "node03"]
+    began = time.monotonic()
+    collector.start()
+    assert time.monotonic() - began < 1.0, "it returns at once"
+    wait_for(lambda: len(collector.get_hosts_with_data()) == 2)
+    time.sleep(1.5)
+    found = collector.stop()
+    assert list(found) == ["node01", "node02", "node03"]
+    assert collector.samples_by_host is found
+    assert collector.get_hosts_with_data() == found.data.hosts_collected == ["node01", "node02"]
+    assert (found.data.collection_method, found.data.collection_interval_seconds) == ("ssh", 0.2)
+    for host in ("node01", "node02"):
+        full = found[host][-1]
+        assert full["hostname"] == host
+        assert {row["interface_name"] for row in full["netdev"]} == {"lo", "eth0"}
+        assert "errors" not in full
+    assert len(found["node03"]) >= 3
+    for sample in found["node03"]:
+        assert set(sample) == {"timestamp", "hostname", "errors"}
+        assert sample["errors"]["ssh"]
+    written = json.loads(json.dumps(found.data.to_dict()))
+    assert TimeSeriesData.from_dict(written).to_dict() == written
+
+
+def test_series_without_hosts_samples_nothing() -> None:
+    """Not this machine instead."""
+    collector = MultiHostTimeSeriesCollector([], interval_seconds=0.1)
+    collector.start()
+    time.sleep(0.3)
+    assert collector.stop() == {}
+    assert collector.get_hosts_with_data() == []
 
 
 def test_a_series_that_cannot_begin_says_so() -> None:
     """Not only when it is over."""
-    with pytest.raises(RollbookError, match=r"n\[1-"):
-        MultiHostTimeSeriesCollector(["n[1-"]).start()
     with pytest.raises(RollbookError, match="no-such-way"):
         MultiHostTimeSeriesCollector(["localhost"], via="no-such-way").start()
 
 
-def test_a_program_that_ends_without_stop_ends() -> None:
-    """Whatever it dies of."""
-    script = (
-        "from rollbook.mlpstorage import TimeSeriesCollector; TimeSeriesCollector(0.1).start(); raise SystemExit(3)"
-    )
+@pytest.mark.parametrize("end", ["raise SystemExit(3)", "import os; os._exit(3)"])
+def test_a_program_that_ends_without_stop_ends(end: str) -> None:
+    """A thread that is not a daemon does not keep the interpreter."""
+    script = f"from rollbook.mlpstorage import TimeSeriesCollector; TimeSeriesCollector(0.1).start(); {end}"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 3
 
 
-@pytest.mark.needs("mpirun")
-def test_mpi_collector() -> None:
-    """A real launcher on this machine: data by the name the host gives itself, method mpi."""
-    options = {"allow_run_as_root": True, "oversubscribe": True}
-    found = collect_cluster_info(
-        ["localhost"], "mpirun", LOGGER, timeout_seconds=30, fallback_to_local=False, **options
-    )
-    assert found.pop("_metadata")["collection_method"] == "mpi"
-    ((name, info),) = found.items()
-    assert name == info["hostname"]
-    assert info["vmstat"]
-    assert info["mounts"]
+def files_of(output: Path, run: Benchmark) -> dict[str, Any]:
+    """The documents that a run of the base class wrote, by the end of their names."""
+    assert run.timeseries is not None
+    return {path.name.removeprefix("kv_cache_"): json.loads(path.read_bytes()) for path in output.iterdir()}
+
+
+def test_base_class_local(tmp_path: Path) -> None:
+    """Without hosts: a series of this machine, and metadata that read back."""
+    args = SimpleNamespace(timeseries_interval=0.1)
+    run = Benchmark(args, LOGGER, tmp_path / "out", {"ssh": {}})
+    run.run(2.0)
+    files = files_of(tmp_path / "out", run)
+    assert set(files) == {"20260801_120000_metadata.json", "20260801_120000_timeseries.json"}
+    series = files["20260801_120000_timeseries.json"]
+    assert (series["collection_method"], len(series["hosts_collected"])) == ("local", 1)
+    assert series["num_samples"] > 2
+    assert BenchmarkRun.from_result_dir(tmp_path / "out", LOGGER).parameters == {"num_users": 1}
+
+
+def mpi_arguments(lab: Lab) -> dict[str, Any]:
+    """What Open MPI needs to reach lab hosts, if it is there."""
+    if shutil.which("mpirun") is None:
+        return {}
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+    ssh = f"ssh -F {lab.ssh_config}"
+    agent = f"--prtemca plm_ssh_agent '{ssh}'" if " 5." in version.split("\n")[0] else f"--mca plm_rsh_agent '{ssh}'"
+    return {"mpi_args": agent}
+
+
+@pytest.mark.parametrize("exec_type", [EXEC_TYPE.DOCKER, EXEC_TYPE.MPI])
+def test_base_class_with_a_failing_host(
+    lab: Lab, tmp_path: Path, exec_type: EXEC_TYPE, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Over ssh or MPI with one host down: all files, the failed host named, the others complete."""
+    if exec_type == EXEC_TYPE.MPI and shutil.which("mpirun") is None:
+        pytest.skip("needs mpirun")
+    lab["node03"].kill_sshd()
+    hosts = ["node01", "node02", "node03"]
+    way = {"ssh": {"ssh_config": str(lab.ssh_config)}, "mpi": mpi_arguments(lab)}
+    args = SimpleNamespace(
+        timeseries_interval=0.2, hosts=hosts, exec_type=exec_type, mpi_bin="mpirun", allow_run_as_root=True,
+        cluster_collection_timeout=20,
+    )  # fmt: skip
+    run = Benchmark(args, LOGGER, tmp_path / "out", way)
+    run.run(3.0)
+    files = files_of(tmp_path / "out", run)
+    assert set(files) == {
+        "20260801_120000_metadata.json", "20260801_120000_timeseries.json", "cluster_info.json"
+    }  # fmt: skip
+    cluster = files["cluster_info.json"]
+    assert cluster["collection_method"] == ("mpi" if exec_type == EXEC_TYPE.MPI else "ssh"), caplog.text
+    assert [host["hostname"] for host in cluster["hosts"]] == ["node01", "node02"]
+    assert [host["name"] for host in cluster["missing_hosts"]] == ["node03"]
+    assert (cluster["num_hosts"], cluster["num_hosts_requested"]) == (2, 3)
+    assert cluster["min_memory_bytes"] > 0
+    snapshots = files["20260801_120000_metadata.json"]["cluster_snapshots"]
+    assert snapshots["end"]["num_hosts"] == 2
+    series = files["20260801_120000_timeseries.json"]
+    assert series["hosts_requested"] == hosts
+    assert series["hosts_collected"] == ["node01", "node02"]
+    assert all("errors" in sample for sample in series["samples_by_host"]["node03"])
+    assert "node03" in caplog.text

@@ -23,6 +23,7 @@ from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
 from rollbook.protocol.plan import Plan
+from rollbook.protocol.redaction import mask_command_line
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
 from rollbook.records.layout import RecordDirectory
@@ -143,9 +144,9 @@ class Recording:
         about = {
             "type": settings.type,
             "stamp": directory.stamp,
-            "argv": self.argv,
+            "argv": mask_command_line(self.argv),
             "cwd": str(Path.cwd()),
-            "args": settings.args,
+            "args": _masked(settings.args),
             "max_samples": settings.max_samples,
         }
         try:
@@ -312,6 +313,19 @@ def start_thread(function: Callable[[], None]) -> threading.Event:
 
     threading.Thread(target=call, name="rollbook-finish", daemon=True).start()
     return ended
+
+
+def _masked(args: dict[str, Any]) -> dict[str, Any]:
+    """The user's options without secrets: those for launchers and ssh may hold some."""
+    masked: dict[str, Any] = {}
+    for name, value in args.items():
+        if isinstance(value, str):
+            masked[name] = mask_command_line([value])[0]
+        elif isinstance(value, list) and all(isinstance(item, str) for item in value):
+            masked[name] = mask_command_line(value)
+        else:
+            masked[name] = value
+    return masked
 
 
 async def _others_done() -> None:

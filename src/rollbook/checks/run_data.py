@@ -90,8 +90,9 @@ class RunData:
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
         mlperf_round: Round | None = None,
     ) -> None:
+        self.hosts = hosts
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
-        self.interval = hosts.interval_seconds
+        self.interval, self.clock_steps = hosts.interval_seconds, hosts.clock_steps
         self.started_ns, self.ended_ns = hosts.started_ns, hosts.ended_ns
         self.metadata = metadata or {}
         self.path = path

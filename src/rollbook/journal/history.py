@@ -94,7 +94,7 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
     interval = interval_of(survey, host)
-    found.late, found.missed = _off_beat([survey.clock.shown_at(ts) for ts in times], interval)
+    found.late, found.missed = _off_beat([survey.clock.aligned(ts, interval) for ts in times], interval)
     found.gaps = list(host_gaps(survey, host))
     cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
     if cost and cost.cpu_seconds is not None and cpus and life > 0:

@@ -1,7 +1,7 @@
-"""MLPerf Storage's own classes, files and descriptions, thin over Rollbook's core.
+"""MLPerf Storage's public names over Rollbook's core: code written for the tool changes only its import line.
 
-A benchmark written for its collectors and rules runs on Rollbook by importing them from here. Names are loaded when
-they are used.
+Names are loaded when they are used. The module is lenient where the tool is; what could not be read or checked is
+named beside the empty value, and is never counted as good.
 """
 
 from __future__ import annotations
@@ -9,21 +9,34 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_WHERE = {
-    "mlpstorage.cluster": "ClusterInformation ClusterSnapshots host_info",
-    "mlpstorage.collector": "ClusterCollectorInterface CollectionResult MPIClusterCollector SSHClusterCollector "
-    "collect_cluster_info collect_local_system_info",
+_NAMES = {
+    "mlpstorage.cluster": "ClusterInformation ClusterSnapshots",
+    "mlpstorage.collector": "ClusterCollectorInterface CollectionResult LOCALHOST_IDENTIFIERS LocalCollectorInterface "
+    "MPIClusterCollector SSHClusterCollector TimeSeriesCollectorInterface collect_cluster_info "
+    "collect_local_system_info collect_timeseries_sample",
+    "mlpstorage.config": "ACCELERATORS BENCHMARK_TYPES EXEC_TYPE EXIT_CODE INDEX_TYPES KVCACHE_GENERATION_MODES "
+    "KVCACHE_MODELS KVCACHE_PERFORMANCE_PROFILES LLM_MODELS LLM_SUBSET_PROCS MAX_NUM_FILES_TRAIN "
+    "MAX_READ_THREADS_TRAINING MINIMUM_HOST_MEMORY_GB MODELS MOST_MEMORY_MULTIPLIER PARAM_VALIDATION RuleState "
+    "STEPS_PER_EPOCH",
+    "mlpstorage.environment": "INSTALL_INSTRUCTIONS OSInfo ValidationIssue collect_validation_issues detect_os "
+    "get_install_instruction validate_ssh_connectivity",
+    "mlpstorage.hosts": "CgroupInfo HostCPUInfo HostDiskInfo HostInfo HostMemoryInfo HostNetworkInfo HostSystemInfo "
+    "MountInfo summarize_cpuinfo",
+    "mlpstorage.issues": "Issue",
     "mlpstorage.parsers": "parse_os_release parse_proc_cgroups parse_proc_cpuinfo parse_proc_diskstats "
-    "parse_proc_loadavg "
-    "parse_proc_meminfo parse_proc_mounts parse_proc_net_dev parse_proc_uptime parse_proc_version parse_proc_vmstat",
-    "mlpstorage.results": "BenchmarkResult BenchmarkRun",
-    "mlpstorage.rules": "MINIMUM_HOST_MEMORY_GB PARAM_VALIDATION BenchmarkRulesChecker BenchmarkVerifier "
-    "ClusterValidationRulesChecker Issue RulesChecker",
+    "parse_proc_loadavg parse_proc_meminfo parse_proc_mounts parse_proc_net_dev parse_proc_uptime parse_proc_version "
+    "parse_proc_vmstat",
+    "mlpstorage.results": "BenchmarkInstanceExtractor BenchmarkResult BenchmarkRun BenchmarkRunData DLIOResultParser "
+    "ProcessedRun ResultFilesExtractor RunID calculate_training_data_size generate_output_location get_runs_files",
+    "mlpstorage.rules": "BenchmarkRulesChecker BenchmarkVerifier CheckpointSubmissionRulesChecker "
+    "CheckpointingRunRulesChecker ClusterValidationRulesChecker KVCacheRunRulesChecker MultiRunRulesChecker "
+    "RulesChecker RunRulesChecker TrainingRunRulesChecker TrainingSubmissionRulesChecker VectorDBRunRulesChecker",
+    "mlpstorage.scripts": "MPI_COLLECTOR_SCRIPT SSH_COLLECTOR_SCRIPT TIMESERIES_SSH_SCRIPT",
+    "mlpstorage.timeseries": "MultiHostTimeSeriesCollector TimeSeriesCollector",
     "mlperf.export": "export_mlpstorage",
     "records.timeseries": "TimeSeriesData TimeSeriesSample",
-    "mlpstorage.timeseries": "MultiHostTimeSeriesCollector TimeSeriesCollector",
 }
-_MODULES = {name: module for module, names in _WHERE.items() for name in names.split()}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """MLPerf Storage's collectors over Rollbook's agent and transports: same classes, same signatures, every host named.
 
-Unlike theirs, hosts that gave nothing are never counted as hosts with no memory, and a way that failed is never
-replaced by another without saying so.
+A host that failed is in `data` with its error and is logged; a method that failed is never replaced by another
+without a message.
 """
 
 from __future__ import annotations
@@ -9,26 +9,38 @@ from __future__ import annotations
 import abc
 import dataclasses
 import shutil
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 from rollbook.api.snapshot import snapshot
-from rollbook.mlpstorage.shapes import raw_record
-from rollbook.times import iso_now
+from rollbook.errors import RollbookError
+from rollbook.hosts import is_local, parse_hosts
+from rollbook.mlpstorage import standalone
+from rollbook.mlpstorage.logs import log
+from rollbook.mlpstorage.shapes import failed_record, raw_record
+from rollbook.records.hosts import HostResult
 
 __all__ = [
+    "LOCALHOST_IDENTIFIERS",
     "ClusterCollectorInterface",
     "CollectionResult",
+    "LocalCollectorInterface",
     "MPIClusterCollector",
     "SSHClusterCollector",
+    "TimeSeriesCollectorInterface",
     "collect_cluster_info",
     "collect_local_system_info",
+    "collect_timeseries_sample",
+    "host_names",
 ]
+
+LOCALHOST_IDENTIFIERS = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclasses.dataclass
 class CollectionResult:
-    """What a collection gave: data by host, and an error for each host that gave none."""
+    """What a collection gave: data by host, and an error text for each host that failed."""
 
     success: bool
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -42,7 +54,7 @@ class ClusterCollectorInterface(abc.ABC):
 
     @abc.abstractmethod
     def collect(self, hosts: list[str], timeout: int = 60) -> CollectionResult:
-        """Collect from hosts, `data` keyed by the names asked for."""
+        """Collect from hosts, `data` keyed by the requested names."""
 
     @abc.abstractmethod
     def collect_local(self) -> CollectionResult:
@@ -50,50 +62,66 @@ class ClusterCollectorInterface(abc.ABC):
 
     @abc.abstractmethod
     def is_available(self) -> bool:
-        """Whether this way can be used here."""
+        """Whether this method can be used here."""
 
     @abc.abstractmethod
     def get_collection_method(self) -> str:
-        """The word for this way."""
+        """The name of this method."""
 
 
-class _Collector(ClusterCollectorInterface):
-    """The common part: hosts, time and options, given at the start or with the call."""
+class LocalCollectorInterface(abc.ABC):
+    """What MLPerf Storage asks of a collector of this machine."""
 
-    method = "auto"
+    @abc.abstractmethod
+    def get_memory_info(self) -> dict[str, Any]:
+        """Memory by name."""
 
-    def __init__(self, hosts: Sequence[str], timeout_seconds: float, max_workers: int, **options: Any) -> None:
-        self.hosts, self.timeout, self._fanout, self._options = list(hosts), timeout_seconds, max_workers, options
+    @abc.abstractmethod
+    def get_cpu_info(self) -> dict[str, Any]:
+        """CPUs by name."""
 
-    def collect(self, hosts: Sequence[str] | None = None, timeout: float | None = None) -> CollectionResult:
-        """Collect from these hosts, or from those of the constructor."""
-        return self._collected(hosts or self.hosts, self.method, timeout or self.timeout, **self._options)
+    @abc.abstractmethod
+    def get_disk_info(self) -> list[dict[str, Any]]:
+        """A dict for each disk."""
 
-    def collect_local(self) -> CollectionResult:
-        """Collect from this machine, without any network."""
-        options = {"python": self._options["python"]} if "python" in self._options else {}
-        return self._collected(["localhost"], "local", self.timeout, **options)
+    @abc.abstractmethod
+    def get_network_info(self) -> list[dict[str, Any]]:
+        """A dict for each interface."""
 
-    def get_collection_method(self) -> str:
-        """The word used in records."""
-        return self.method
-
-    def _collected(self, hosts: Sequence[str], via: str, timeout: float, **options: Any) -> CollectionResult:
-        records = snapshot(hosts, via=via, timeout=timeout, fanout=self._fanout, **options).hosts
-        gave = [record for record in records if record.gave_data]
-        return CollectionResult(
-            success=bool(gave),
-            data={record.name: raw_record(record) for record in records},
-            errors=[f"{record.name}: {record.reason}" for record in records if not record.gave_data],
-            collection_method="+".join(sorted({record.method for record in gave})) or via,
-            timestamp=iso_now(),
-        )
+    @abc.abstractmethod
+    def get_system_info(self) -> dict[str, Any]:
+        """Kernel, distribution and load."""
 
 
-class SSHClusterCollector(_Collector):
-    """Over ssh, one login per host, this machine without one; `max_workers` hosts at a time."""
+class TimeSeriesCollectorInterface(abc.ABC):
+    """What MLPerf Storage asks of a time-series collector."""
 
-    method = "ssh"
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Start in the background."""
+
+    @abc.abstractmethod
+    def stop(self) -> Any:
+        """Stop, and return the samples."""
+
+
+def host_names(hosts: Sequence[str]) -> list[str]:
+    """Return the names without slots, each once, in order; entries that cannot be read stay as they are."""
+    names: list[str] = []
+    for entry in hosts:
+        text = str(entry).strip()
+        try:
+            names += [host.name for host in parse_hosts([text])] if text else []
+        except RollbookError:
+            names.append(text.partition(":")[0].strip())
+    return list(dict.fromkeys(name for name in names if name))
+
+
+class SSHClusterCollector(ClusterCollectorInterface):
+    """Over ssh, one login per host, this machine without one; `max_workers` hosts at a time.
+
+    Other keyword arguments are fields of `rollbook.transports.Options`.
+    """
 
     def __init__(
         self,
@@ -104,100 +132,174 @@ class SSHClusterCollector(_Collector):
         max_workers: int = 10,
         **options: Any,
     ) -> None:
-        super().__init__(hosts, timeout_seconds, max_workers, ssh_user=ssh_username, **options)
-        self.logger, self.ssh_username = logger, ssh_username
+        self.hosts, self.logger, self.ssh_username = hosts, logger, ssh_username
+        self.timeout, self.max_workers = timeout_seconds, max_workers
+        self._options = options
 
     def collect(self, hosts: Sequence[str] | None = None, timeout: float | None = None) -> CollectionResult:
-        """Collect from the hosts; this machine is asked without a login."""
-        return self._collected(hosts or self.hosts, "auto", timeout or self.timeout, **self._options)
+        """Collect from these hosts, or from those of the constructor; raises `ValueError` without any."""
+        names, seconds = host_names(self.hosts if hosts is None else hosts), timeout or self.timeout
+        if not names:
+            raise ValueError("no hosts to collect from")
+        log(self.logger, "debug", f"Collecting from {len(names)} hosts over SSH")
+        fanout = self.max_workers
+        records = _asked(names, self.ssh_username, via="auto", timeout=seconds, fanout=fanout, **self._options)
+        data = {name: {**raw_record(record), **_requested(record, name)} for name, record in records.items()}
+        errors = []
+        for name, record in records.items():
+            if record.gave_data:
+                log(self.logger, "debug", f"Collected from {name}")
+            else:
+                errors.append(f"{name}: {data[name]['error']}")
+                late = f"SSH to {name} timed out after {seconds:g}s"
+                failed = f"SSH collection from {name} failed: {record.reason or record.status}"
+                log(self.logger, "warning", late if record.status == "timed-out" else failed)
+        gave = [record for record in records.values() if record.gave_data]
+        only_local = bool(gave) and not errors and all(record.method == "local" for record in gave)
+        return CollectionResult(bool(gave), data, errors, "local" if only_local else "ssh", standalone.now())
+
+    def collect_local(self) -> CollectionResult:
+        """Collect from this machine, without any network."""
+        info = collect_local_system_info()
+        return CollectionResult(True, {info["hostname"]: info}, [], "local", standalone.now())
 
     def is_available(self) -> bool:
         """Whether there is an ssh client."""
         return shutil.which("ssh") is not None
 
+    def get_collection_method(self) -> str:
+        """The name of this method."""
+        return "ssh"
 
-class MPIClusterCollector(_Collector):
+
+class MPIClusterCollector:
     """Through `mpirun` or `mpiexec`, which start the agent: no mpi4py, no staged script, no shared directory.
 
-    `results_dir`, `shared_staging_dir` and `shared_tmp_dir` are taken and not needed.
+    Both argument orders of the tool work: a truth value in the place of `results_dir` is `allow_run_as_root`, followed
+    by the timeout. `results_dir`, `shared_staging_dir` and `shared_tmp_dir` are kept and not needed.
     """
 
-    method = "mpi"
-
-    def __init__(  # noqa: PLR0917 - their signature
+    def __init__(  # noqa: PLR0917 - the tool's signature
         self,
         hosts: Sequence[str],
         mpi_bin: str,
         logger: Any,
-        results_dir: str | None = None,
-        allow_run_as_root: bool = False,
+        results_dir: Any = None,
+        allow_run_as_root: Any = False,
         timeout_seconds: float = 60,
         shared_staging_dir: str | None = None,
         shared_tmp_dir: str | None = None,
         ssh_username: str | None = None,
         **options: Any,
     ) -> None:
-        if not hosts:
-            raise ValueError("no host is named")
-        own: dict[str, Any] = {"mpi_bin": mpi_bin, "allow_run_as_root": allow_run_as_root}
-        if options.get("fallback") == "ssh":  # the launcher itself logs in as its own configuration says
-            own["ssh_user"] = ssh_username
-        super().__init__(hosts, timeout_seconds, len(hosts), **own, **options)
-        self.mpi_bin, self.logger, self.results_dir = mpi_bin, logger, results_dir
-        del shared_staging_dir, shared_tmp_dir
+        if isinstance(results_dir, bool):
+            if not isinstance(allow_run_as_root, bool):
+                timeout_seconds = allow_run_as_root
+            results_dir, allow_run_as_root = None, results_dir
+        self.hosts, self.mpi_bin, self.logger, self.results_dir = hosts, mpi_bin, logger, results_dir
+        self.allow_run_as_root, self.timeout = bool(allow_run_as_root), timeout_seconds
+        self.shared_staging_dir, self.shared_tmp_dir = shared_staging_dir, shared_tmp_dir
+        self.ssh_username, self._options = ssh_username, options
 
-    def collect(self, hosts: Sequence[str] | None = None, timeout: float | None = None) -> dict[str, Any]:  # type: ignore[override] # as theirs does
-        """System information by the name each host gives itself, by the one asked for where that is taken.
+    def collect(self) -> dict[str, Any]:
+        """Return records by the name each host gives itself, by the requested one where that is taken.
 
-        Raises `RuntimeError` where no host gave any.
+        A host that failed is there by its requested name, with its error. Raises `RuntimeError` if all failed.
         """
-        result = super().collect(hosts, timeout)
-        if not result.success:
-            raise RuntimeError(f"no host gave data through {self.mpi_bin}: {'; '.join(result.errors[:5])}")
-        for error in result.errors:
-            self.logger.warning(error)
+        names = host_names(self.hosts)
+        if not names:
+            raise RuntimeError("MPI collection failed: no hosts to collect from")
+        own = {"mpi_bin": self.mpi_bin, "allow_run_as_root": self.allow_run_as_root, **self._options}
+        try:
+            records = _asked(names, self.ssh_username, via="mpi", timeout=self.timeout, fanout=len(names), **own)
+        except RollbookError as error:
+            raise RuntimeError(f"MPI collection failed: {error}") from error
+        failed = {name: record for name, record in records.items() if not record.gave_data}
+        if len(failed) == len(records):
+            if all(record.status == "timed-out" for record in failed.values()):
+                raise RuntimeError(f"MPI collection timed out after {self.timeout:g} seconds")
+            reasons = "; ".join(f"{name}: {record.reason}" for name, record in list(failed.items())[:5])
+            raise RuntimeError(f"MPI collection failed: {reasons}")
         found: dict[str, Any] = {}
-        for name, info in result.data.items():
-            if "error" not in info:
-                # Hosts made from one image may all call themselves the same.
-                found[name if info["hostname"] in found else info["hostname"]] = info
-        return found
+        for rank, (name, record) in enumerate(records.items()):
+            info = raw_record(record)
+            if record.gave_data:
+                # Hosts made from one image may all have the same name.
+                key = name if info["hostname"] in found else info["hostname"]
+                found[key] = {**info, **_requested(record, name), "mpi_rank": rank}
+            else:
+                log(self.logger, "warning", f"MPI collection from {name} failed: {record.reason or record.status}")
+        return found | {name: raw_record(record) for name, record in failed.items()}
+
+    def collect_local_only(self) -> dict[str, Any]:
+        """Return the record of this machine by its own name."""
+        info = collect_local_system_info()
+        return {info["hostname"]: info}
 
     def is_available(self) -> bool:
         """Whether the launcher is there."""
         return shutil.which(self.mpi_bin) is not None
 
 
+def _asked(names: Sequence[str], user: str | None, **options: Any) -> dict[str, HostResult]:
+    """Return a result for each requested name; names of one local machine share one."""
+    hosts = [f"{user}@{name}" if user else name for name in names]
+    results = {record.name: record for record in snapshot(hosts, **options).hosts}
+    local = next((record for record in results.values() if is_local(record.name)), None)
+    missing = HostResult(name="", status="failed", reason="there is no result for this host")
+    return {name: results.get(name) or (local if is_local(name) else None) or missing for name in names}
+
+
+def _requested(record: HostResult, name: str) -> dict[str, Any]:
+    return {"requested_name": name} if record.gave_data else {"hostname": name}
+
+
 def collect_local_system_info() -> dict[str, Any]:
-    """System information of this machine."""
-    (record,) = snapshot("localhost", via="local").hosts
-    return raw_record(record)
+    """Return the record of this machine; never raises."""
+    try:
+        (record,) = snapshot("localhost", via="local").hosts
+        return raw_record(record)
+    except RollbookError as error:
+        return failed_record(socket.gethostname(), str(error))
 
 
-def collect_cluster_info(  # noqa: PLR0917 - their signature
+def collect_timeseries_sample() -> dict[str, Any]:
+    """Return one sample of this machine; a metric that cannot be read is left out and named in `errors`."""
+    return standalone.sample()
+
+
+def collect_cluster_info(  # noqa: PLR0917 - the tool's signature
     hosts: Sequence[str],
     mpi_bin: str,
     logger: Any,
-    results_dir: str | None = None,
-    allow_run_as_root: bool = False,
-    timeout_seconds: float = 60,
+    results_dir: Any = None,
+    allow_run_as_root: Any = False,
+    timeout_seconds: Any = 60,
     fallback_to_local: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """What the MPI collector gives, with `_metadata` on how it came; on failure this machine's own, and the error."""
+    """Return what the MPI collector gives, with `_metadata`; on failure this machine's own, with the error.
+
+    Both argument orders of the tool work, as for `MPIClusterCollector`.
+    """
+    if isinstance(results_dir, bool) and not isinstance(allow_run_as_root, bool):
+        if isinstance(timeout_seconds, bool):
+            fallback_to_local = timeout_seconds
+        results_dir, allow_run_as_root, timeout_seconds = None, results_dir, allow_run_as_root
     about: dict[str, Any] = {
+        "collection_method": "mpi",
         "requested_hosts": list(hosts),
-        "collection_timestamp": iso_now(),
+        "collection_timestamp": standalone.now(),
     }
     collector = MPIClusterCollector(hosts, mpi_bin, logger, results_dir, allow_run_as_root, timeout_seconds, **options)
     try:
         found = collector.collect()
-        about["collection_method"] = "mpi"
     except RuntimeError as error:
+        log(logger, "warning", str(error))
         if not fallback_to_local:
             raise
-        logger.warning("%s; only this machine is described", error)
-        local = collect_local_system_info()
-        found = {local["hostname"]: local}
+        log(logger, "info", "Falling back to local-only collection")
+        found = collector.collect_local_only()
         about |= {"collection_method": "local_fallback", "mpi_error": str(error)}
-    return {**found, "_metadata": {**about, "hosts_collected": len(found)}}
+    collected = [name for name, info in found.items() if "error" not in info]
+    return {**found, "_metadata": {**about, "hosts_collected": collected}}

@@ -1,18 +1,17 @@
-"""The `parse_proc_*` functions by the names MLPerf Storage's code knows them by, over Rollbook's parsers.
+"""The tool's `parse_proc_*` functions: they never raise, and skip lines that do not fit.
 
-They take the text of a file and give plain dicts, lists and texts. Text that is none of the kernel's raises
-`rollbook.errors.ParseError`, which is no silent zero.
+Rollbook's collectors do not use them: they parse strictly, and name what could not be parsed under `errors`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from rollbook.mlpstorage.shapes import plain_rows, sample_value
-from rollbook.sources import cgroups, diskstats, loadavg, meminfo, mounts, net_dev, os_release, uptime, version, vmstat
-from rollbook.sources.text import lines_of
+from rollbook.mlpstorage import standalone
+from rollbook.mlpstorage.hosts import CgroupInfo, HostDiskInfo, HostNetworkInfo, MountInfo
 
 __all__ = [
+    "LoadAverage",
     "parse_os_release",
     "parse_proc_cgroups",
     "parse_proc_cpuinfo",
@@ -27,75 +26,66 @@ __all__ = [
 ]
 
 
+class LoadAverage(NamedTuple):
+    """The five values of /proc/loadavg."""
+
+    load_1min: float
+    load_5min: float
+    load_15min: float
+    running_processes: int
+    total_processes: int
+
+
 def parse_proc_meminfo(content: str) -> dict[str, int]:
-    """Every line's number by name: kB, and for `HugePages_*` pages."""
-    found: dict[str, int] = sample_value(meminfo.parse(content))
-    return found
+    """Return every line's number by name: kB, and pages for `HugePages_*`."""
+    return standalone.meminfo(content)
 
 
 def parse_proc_cpuinfo(content: str) -> list[dict[str, Any]]:
-    """One dict per logical CPU with every line of it; whole and decimal numbers as such."""
-    blocks: list[dict[str, Any]] = []
-    for line in lines_of(content):
-        name, _, value = (part.strip() for part in line.partition(":"))
-        if name == "processor" or not blocks:
-            blocks.append({})
-        blocks[-1][name] = _number(value)
-    return blocks
+    """Return a dict for each logical CPU; numbers as such."""
+    return standalone.cpuinfo(content)
 
 
-def _number(value: str) -> int | float | str:
-    for kind in (int, float):
-        if value.isascii() and value.replace(".", "", 1).isdigit():
-            try:
-                return kind(value)
-            except ValueError:
-                continue
-    return value
+def parse_proc_diskstats(content: str) -> list[HostDiskInfo]:
+    """Return a row for each device, partitions included."""
+    return [HostDiskInfo(**row) for row in standalone.diskstats(content)]
 
 
-def parse_proc_diskstats(content: str) -> list[dict[str, Any]]:
-    """One dict per device; the columns that the kernel does not have are left out."""
-    return plain_rows(diskstats.parse(content))
-
-
-def parse_proc_net_dev(content: str) -> list[dict[str, Any]]:
-    """One dict per interface."""
-    return plain_rows(net_dev.parse(content))
+def parse_proc_net_dev(content: str) -> list[HostNetworkInfo]:
+    """Return a row for each interface."""
+    return [HostNetworkInfo(**row) for row in standalone.net_dev(content)]
 
 
 def parse_proc_version(content: str) -> str:
-    """The whole banner."""
-    return version.parse(content).banner
+    """Return the kernel's banner."""
+    return standalone.version(content)
 
 
-def parse_proc_loadavg(content: str) -> dict[str, float]:
-    """The averages and the task counts by name."""
-    found: dict[str, float] = sample_value(loadavg.parse(content))
-    return found
+def parse_proc_loadavg(content: str) -> LoadAverage:
+    """Return the averages and the task counts; zeros for text that does not fit."""
+    return LoadAverage(**standalone.loadavg(content))
 
 
 def parse_proc_uptime(content: str) -> float:
-    """Seconds since boot."""
-    return uptime.parse(content).uptime_seconds
+    """Return seconds since boot; 0.0 for text that does not fit."""
+    return standalone.uptime(content)
 
 
 def parse_proc_vmstat(content: str) -> dict[str, int]:
-    """Every line's number by name."""
-    found: dict[str, int] = sample_value(vmstat.parse(content))
-    return found
+    """Return every line's number by name."""
+    return standalone.vmstat(content)
 
 
-def parse_proc_mounts(content: str) -> list[dict[str, Any]]:
-    """One dict per mount."""
-    return plain_rows(mounts.parse(content))
+def parse_proc_mounts(content: str) -> list[MountInfo]:
+    """Return a row for each mount."""
+    return [MountInfo(**row) for row in standalone.mounts(content)]
 
 
-def parse_proc_cgroups(content: str) -> list[dict[str, Any]]:
-    """One dict per subsystem."""
-    return plain_rows(cgroups.parse(content))
+def parse_proc_cgroups(content: str) -> list[CgroupInfo]:
+    """Return a row for each subsystem."""
+    return [CgroupInfo(**row) for row in standalone.cgroups(content)]
 
 
 def parse_os_release(content: str) -> dict[str, str]:
-    """Every assignment by name."""
-    return os_release.parse(content).fields
+    """Return every assignment by name."""
+    return standalone.os_release(content)

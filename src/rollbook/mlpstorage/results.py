@@ -1,31 +1,247 @@
-"""Results of a benchmark on disk and as rules see them, by the names MLPerf Storage's code uses."""
+"""Results of a benchmark on disk and as rules see them, by the names MLPerf Storage's code uses.
+
+Reading is lenient: what cannot be read is logged and None. Two metadata files in one directory are an error and are
+not guessed at.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from rollbook.errors import RecordError
+import msgspec
+
+from rollbook.checks.dataset import column_bytes
+from rollbook.checks.mlperf import GIB
+from rollbook.errors import CannotTell
 from rollbook.mlpstorage.cluster import ClusterInformation
+from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
+from rollbook.mlpstorage.issues import Issue
+from rollbook.mlpstorage.logs import log
 
-__all__ = ["BenchmarkResult", "BenchmarkRun"]
+__all__ = [
+    "BenchmarkInstanceExtractor",
+    "BenchmarkResult",
+    "BenchmarkRun",
+    "BenchmarkRunData",
+    "DLIOResultParser",
+    "ProcessedRun",
+    "ResultFilesExtractor",
+    "RunID",
+    "calculate_training_data_size",
+    "generate_output_location",
+    "get_runs_files",
+]
+
+NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
+OVERRIDE = "++workload."
+
+
+@dataclasses.dataclass(frozen=True)
+class RunID:
+    """What identifies a run."""
+
+    program: str
+    command: str
+    model: str
+    run_datetime: str
+
+    def __str__(self) -> str:
+        return "_".join(part for part in (self.program, self.command, self.model, self.run_datetime) if part)
+
+
+@dataclasses.dataclass
+class ProcessedRun:
+    """A run that was checked."""
+
+    run_id: RunID
+    benchmark_type: str
+    run_parameters: dict[str, Any]
+    run_metrics: dict[str, Any]
+    issues: list[Issue] = dataclasses.field(default_factory=list)
+
+    def is_valid(self) -> bool:
+        """Whether no issue is INVALID."""
+        return all(issue.validation.value != RuleState.INVALID.value for issue in self.issues)
+
+    def is_closed(self) -> bool:
+        """Whether it is valid and no issue is OPEN."""
+        return self.is_valid() and all(issue.validation.value != RuleState.OPEN.value for issue in self.issues)
+
+
+@dataclasses.dataclass
+class BenchmarkRunData:
+    """What rules need of a run."""
+
+    benchmark_type: BENCHMARK_TYPES
+    model: str | None
+    command: str | None
+    run_datetime: str
+    num_processes: int
+    parameters: dict[str, Any]
+    override_parameters: dict[str, Any]
+    system_info: ClusterInformation | None = None
+    metrics: dict[str, Any] | None = None
+    result_dir: str | None = None
+    accelerator: str | None = None
+    end_datetime: str = ""
 
 
 class BenchmarkResult:
-    """The files of one run: metadata, DLIO's summary, and the cluster from its own file or from the metadata."""
+    """The files of one run: metadata, DLIO's summary and configuration, and the cluster information."""
 
-    def __init__(self, benchmark_result_root_dir: str | Path, logger: Any) -> None:
-        self.benchmark_result_root_dir, self.logger = Path(benchmark_result_root_dir), logger
-        found = sorted(self.benchmark_result_root_dir.glob("*_metadata.json"))
-        if len(found) != 1:
-            raise RecordError(f"{self.benchmark_result_root_dir} has {len(found)} files named *_metadata.json, not one")
-        self.metadata: dict[str, Any] = _json(found[0]) or {}
-        self.summary: dict[str, Any] | None = _json(self.benchmark_result_root_dir / "summary.json")
-        own = sorted(self.benchmark_result_root_dir.glob("*_cluster_info.json"))
-        # Some writers call it system_info, some readers cluster_information.
-        self.cluster_info: dict[str, Any] | None = (_json(own[0]) if own else None) or next(
-            (self.metadata[key] for key in ("cluster_information", "system_info") if self.metadata.get(key)), None
+    def __init__(self, benchmark_result_root_dir: str | os.PathLike[str], logger: Any) -> None:
+        self.benchmark_result_root_dir, self.logger = benchmark_result_root_dir, logger
+        root = Path(benchmark_result_root_dir)
+        self.issues: list[Issue] = []
+        self.metadata: dict[str, Any] | None = self._only(root, "*_metadata.json")
+        self.summary: dict[str, Any] | None = self._json(root / "summary.json")
+        self.hydra_configs: dict[str, Any] = {}
+        for path in sorted((root / "dlio_config").glob("*.yaml")):
+            if (content := _yaml(path)) is not None:
+                self.hydra_configs[path.name] = content
+        clusters = sorted(root.glob("*_cluster_info.json"))
+        self.cluster_info: dict[str, Any] | None = self._json(clusters[0]) if clusters else None
+        for key in ("cluster_information", "system_info"):
+            found = (self.metadata or {}).get(key)
+            if self.cluster_info is None and isinstance(found, dict):
+                self.cluster_info = found
+
+    def _only(self, root: Path, pattern: str) -> dict[str, Any] | None:
+        found = sorted(root.glob(pattern))
+        if len(found) > 1:
+            log(self.logger, "error", f"Failed to load {root}: {len(found)} files named {pattern}, not one")
+        return self._json(found[0]) if len(found) == 1 else None
+
+    def _json(self, path: Path) -> dict[str, Any] | None:
+        if not path.exists():
+            return None
+        try:
+            data = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            log(self.logger, "error", f"Failed to load {path}: {error}")
+            return None
+        log(self.logger, "verbose", f"Loaded {path}")
+        return data if isinstance(data, dict) else None
+
+
+def _yaml(path: Path) -> Any:
+    try:
+        return msgspec.yaml.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError, ValueError, IndexError, RecursionError):
+        return None
+
+
+class BenchmarkInstanceExtractor:
+    """Takes what rules need from a benchmark before or during its run."""
+
+    @staticmethod
+    def extract(benchmark: Any) -> BenchmarkRunData:
+        """Return the data of a live benchmark; attributes that it lacks are empty."""
+        args, metadata = getattr(benchmark, "args", None), getattr(benchmark, "metadata", None)
+        parameters = getattr(benchmark, "combined_params", None)
+        if not parameters and isinstance(metadata, Mapping):
+            parameters = metadata.get("parameters")
+        return BenchmarkRunData(
+            benchmark_type=getattr(benchmark, "BENCHMARK_TYPE", None) or BENCHMARK_TYPES.training,
+            model=getattr(args, "model", None),
+            command=getattr(args, "command", None),
+            run_datetime=getattr(benchmark, "run_datetime", "") or "",
+            num_processes=getattr(args, "num_processes", 0) or 0,
+            parameters=dict(parameters or {}),
+            override_parameters=dict(getattr(benchmark, "params_dict", None) or {}),
+            system_info=getattr(benchmark, "cluster_information", None),
+            metrics=None,
+            result_dir=getattr(benchmark, "run_result_output", None),
+            accelerator=getattr(args, "accelerator_type", None),
+        )
+
+
+class DLIOResultParser:
+    """Reads a run from DLIO's own files."""
+
+    def __init__(self, logger: Any = None) -> None:
+        self.logger = logger
+
+    def parse(self, result_dir: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> BenchmarkRunData:
+        """Return the data of a run; raises `ValueError` without a summary or a workflow that is known."""
+        root = Path(result_dir)
+        result = BenchmarkResult(root, self.logger)
+        summary, configs = result.summary, result.hydra_configs
+        if summary is None:
+            raise ValueError(f"No summary.json found in {result_dir}")
+        workload = _table(_table(configs.get("config.yaml")).get("workload"))
+        overrides = [str(one) for one in configs.get("overrides.yaml") or [] if isinstance(one, str)]
+        chosen = next((one.partition("=")[2] for one in overrides if one.startswith("workload=")), "")
+        name = _table(workload.get("model")).get("name") or chosen.rpartition("_")[0]
+        system = ClusterInformation.from_dlio_summary_json(summary, self.logger, root)
+        if system is None:
+            system = ClusterInformation.from_dict(_table((metadata or {}).get("cluster_information")), self.logger)
+        changed = (one.removeprefix(OVERRIDE).partition("=") for one in overrides if one.startswith(OVERRIDE))
+        return BenchmarkRunData(
+            benchmark_type=_type(_table(workload.get("workflow"))),
+            model=_model(str(name or "")),
+            command="run",
+            run_datetime=str(summary.get("start") or ""),
+            num_processes=int(summary.get("num_accelerators") or 0),
+            parameters=workload,
+            override_parameters={key: value for key, _, value in changed},
+            system_info=system,
+            metrics=_table(summary.get("metric")),
+            result_dir=str(result_dir),
+            accelerator=chosen.partition("_")[2] or None,
+            end_datetime=str(summary.get("end") or ""),
+        )
+
+
+def _type(workflow: Mapping[str, Any]) -> BENCHMARK_TYPES:
+    flags = {name: str(value).lower() == "true" for name, value in workflow.items()}
+    if flags.get("generate_data") or flags.get("train"):
+        return BENCHMARK_TYPES.training
+    if flags.get("checkpoint"):
+        return BENCHMARK_TYPES.checkpointing
+    raise ValueError("The workflow in dlio_config/config.yaml is neither training nor checkpointing")
+
+
+def _model(name: str) -> str:
+    return name.replace("llama_", "llama3-").replace("_", "-")
+
+
+class ResultFilesExtractor:
+    """Reads a run from its directory: the tool's metadata where they are complete, else DLIO's files."""
+
+    def __init__(self, result_parser: Any = None) -> None:
+        self.result_parser = result_parser
+
+    def extract(self, result_dir: str | os.PathLike[str], logger: Any = None) -> BenchmarkRunData:
+        """Return the data of the run; raises `ValueError` for a directory without a readable result."""
+        result = BenchmarkResult(result_dir, logger)
+        metadata = result.metadata or {}
+        if any(key not in metadata for key in NEEDED):
+            found: BenchmarkRunData = (self.result_parser or DLIOResultParser(logger)).parse(result_dir, metadata)
+            return found
+        system = ClusterInformation.from_dict(result.cluster_info, logger)
+        if system is None and result.summary:
+            system = ClusterInformation.from_dlio_summary_json(result.summary, logger, Path(result_dir))
+        metrics = metadata.get("metrics") or (result.summary or {}).get("metric")
+        return BenchmarkRunData(
+            benchmark_type=BENCHMARK_TYPES[str(metadata["benchmark_type"])],
+            model=metadata.get("model"),
+            command=metadata.get("command"),
+            run_datetime=str(metadata["run_datetime"]),
+            num_processes=metadata["num_processes"],
+            parameters=_table(metadata["parameters"]),
+            override_parameters=_table(metadata.get("override_parameters")),
+            system_info=system,
+            metrics=metrics if isinstance(metrics, dict) else None,
+            result_dir=str(result_dir),
+            accelerator=metadata.get("accelerator"),
+            end_datetime=str(metadata.get("end_datetime") or ""),
         )
 
 
@@ -34,49 +250,154 @@ class BenchmarkRun:
 
     def __init__(
         self,
-        benchmark_result: BenchmarkResult | None = None,
+        benchmark_result: Any = None,
         benchmark_instance: Any = None,
         logger: Any = None,
+        *,
+        data: BenchmarkRunData | None = None,
     ) -> None:
+        if isinstance(benchmark_result, BenchmarkRunData):  # the order (data, logger)
+            benchmark_result, benchmark_instance, logger, data = None, None, benchmark_instance, benchmark_result
+        given = [one for one in (data, benchmark_result, benchmark_instance) if one is not None]
+        if not given:
+            raise ValueError("Either data, benchmark_result, or benchmark_instance must be provided")
+        if len(given) > 1:
+            raise ValueError("Only one of data, benchmark_result, or benchmark_instance can be provided")
         self.logger = logger
         self.metadata: dict[str, Any] = {}
         self.summary: dict[str, Any] | None = None
-        self.directory: Path | None = None
-        self.system_info: ClusterInformation | None = None
+        self.issues: list[Issue] = []
+        self.category: Any = None
         if benchmark_result is not None:
-            self._load_from_result(benchmark_result)
+            self.metadata, self.summary = benchmark_result.metadata or {}, benchmark_result.summary
+            data = ResultFilesExtractor().extract(benchmark_result.benchmark_result_root_dir, logger)
         elif benchmark_instance is not None:
-            self._load_from_instance(benchmark_instance)
-        else:
-            raise ValueError("a run is made of a benchmark_result or of a benchmark_instance")
+            live = getattr(benchmark_instance, "metadata", None)
+            self.metadata = dict(live) if isinstance(live, Mapping) else {}
+            data = BenchmarkInstanceExtractor.extract(benchmark_instance)
+        assert data is not None
+        self.data = data
 
-    def _load_from_result(self, result: BenchmarkResult) -> None:
-        self.metadata, self.summary, self.directory = result.metadata, result.summary, result.benchmark_result_root_dir
-        if result.cluster_info:
-            self.system_info = ClusterInformation.from_dict(result.cluster_info, self.logger)
-        if self.system_info is None and result.summary and result.summary.get("host_memory_GB"):
-            self.system_info = ClusterInformation.from_dlio_summary_json(result.summary, self.logger, self.directory)
+    @classmethod
+    def from_benchmark(cls, benchmark: Any, logger: Any = None) -> BenchmarkRun:
+        """Return the run of a live benchmark."""
+        return cls(benchmark_instance=benchmark, logger=logger)
 
-    def _load_from_instance(self, benchmark: Any) -> None:
-        self.metadata = dict(getattr(benchmark, "metadata", None) or {})
-        self.system_info = getattr(benchmark, "cluster_information", None)
+    @classmethod
+    def from_result_dir(cls, result_dir: str | os.PathLike[str], logger: Any = None) -> BenchmarkRun:
+        """Return the run in a directory; raises `ValueError` if there is none."""
+        return cls(benchmark_result=BenchmarkResult(result_dir, logger), logger=logger)
+
+    @classmethod
+    def from_data(cls, data: BenchmarkRunData, logger: Any = None) -> BenchmarkRun:
+        """Return the run with that data."""
+        return cls(data=data, logger=logger)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _FIELDS:
+            return getattr(self.__dict__["data"], name)
+        raise AttributeError(name)
 
     @property
-    def benchmark_type(self) -> str | None:
-        """training, checkpointing, vector_database or kv_cache."""
-        return self.metadata.get("benchmark_type")
+    def run_id(self) -> RunID:
+        """What identifies the run."""
+        data = self.data
+        return RunID(data.benchmark_type.name, data.command or "", data.model or "", data.run_datetime)
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """What the run was configured with."""
-        return self.metadata.get("parameters") or {}
+    def post_execution(self) -> bool:
+        """Whether the run has metrics."""
+        return self.data.metrics is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the run for a report."""
+        data = self.data
+        found: dict[str, Any] = {
+            "run_id": str(self.run_id),
+            "benchmark_type": data.benchmark_type.name,
+            "model": data.model,
+            "command": data.command,
+            "num_processes": data.num_processes,
+            "parameters": data.parameters,
+            "system_info": data.system_info.as_dict() if data.system_info else None,
+            "metrics": data.metrics,
+        }
+        return {**found, "accelerator": data.accelerator} if data.accelerator else found
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: {error}") from error
-    return data if isinstance(data, dict) else None
+_FIELDS = frozenset(field.name for field in dataclasses.fields(BenchmarkRunData))
+
+
+def get_runs_files(results_dir: str | os.PathLike[str], logger: Any = None) -> list[BenchmarkRun]:
+    """Return every run below a directory; one that cannot be read is logged and skipped."""
+    if not Path(results_dir).exists():
+        log(logger, "error", f"Results directory not found: {results_dir}")
+        return []
+    runs = []
+    for root, below, files in os.walk(results_dir):
+        below.sort()
+        if "summary.json" in files or any(name.endswith("_metadata.json") for name in files):
+            try:
+                runs.append(BenchmarkRun.from_result_dir(root, logger))
+            except (ValueError, KeyError, TypeError) as error:
+                log(logger, "warning", f"Failed to load run from {root}: {error}")
+    return runs
+
+
+def generate_output_location(benchmark: Any, datetime_str: str | None = None, **_: Any) -> str:
+    """Return the result directory of a live benchmark; ends the program for a type without one, as the tool does."""
+    args, kind = benchmark.args, benchmark.BENCHMARK_TYPE
+    stamp = datetime_str or getattr(benchmark, "run_datetime", None) or ""
+    if kind in (BENCHMARK_TYPES.training, BENCHMARK_TYPES.checkpointing) and not hasattr(args, "model"):
+        raise ValueError(f"Model name is required for {kind.name} benchmark output location")
+    parts = {
+        BENCHMARK_TYPES.training: (getattr(args, "model", ""), getattr(args, "command", "")),
+        BENCHMARK_TYPES.checkpointing: (getattr(args, "model", ""),),
+        BENCHMARK_TYPES.vector_database: (getattr(args, "command", ""),),
+    }
+    if kind not in parts:
+        _unsupported(kind)
+    return str(Path(args.results_dir, kind.name, *parts[kind], stamp))
+
+
+def _unsupported(kind: Any) -> NoReturn:
+    sys.stderr.write(f"{getattr(kind, 'name', kind)} has no output location\n")
+    sys.exit(EXIT_CODE.GENERAL_ERROR)
+
+
+def calculate_training_data_size(  # noqa: PLR0917 - the tool's signature
+    args: Any,
+    cluster_information: Any,
+    dataset_params: Mapping[str, Any],
+    reader_params: Mapping[str, Any],
+    logger: Any,
+    num_processes: int | None = None,
+) -> tuple[int, int, int]:
+    """Return files, subfolders and bytes of the smallest data set that CLOSED allows; declared memory counts first."""
+    memory, hosts = getattr(args, "client_host_memory_in_gb", None), getattr(args, "num_client_hosts", None)
+    hosts = hosts or len(getattr(args, "hosts", None) or [])
+    if args and memory and hosts:
+        total, processes = int(memory * GIB) * hosts, getattr(args, "num_processes", None) or num_processes
+    elif cluster_information is not None:
+        total, processes = cluster_information.total_memory_bytes, num_processes or getattr(args, "num_processes", None)
+    else:
+        raise ValueError("Either args or cluster_information is required")
+    samples, record = dataset_params["num_samples_per_file"], dataset_params.get("record_length_bytes")
+    if record is None:
+        try:
+            record = column_bytes(dataset_params)
+        except CannotTell:
+            record = None
+    if record is None:
+        log(logger, "warning", "The record length is unknown; only the number of steps decides")
+    rules, size = ROUND.training, samples * (record or 0)
+    by_memory = int(rules.times_memory * total // size) if size else 0
+    by_steps = int(rules.steps * (processes or 0) * reader_params["batch_size"] // samples)
+    reason = "the memory of the clients" if by_memory > by_steps else f"{rules.steps} steps"
+    log(logger, "result", f"Minimum file count set by {reason}")
+    files = max(by_memory, by_steps)
+    return files, 0, int(files * size)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}

@@ -1,4 +1,7 @@
-"""A host's facts in the shape that MLPerf Storage's collectors return per host: the same keys for every transport."""
+"""A host's facts in the shape that MLPerf Storage's collectors return per host: the same keys for every transport.
+
+What was not read has the tool's empty value and is named in `errors`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rollbook.mlperf.node import Entry, node_of
+from rollbook.mlpstorage.standalone import READERS
 from rollbook.records.cluster import HostCPUInfo, HostSystemInfo
 from rollbook.records.hosts import HostResult
 from rollbook.sources.cpu_topology import Topology
@@ -17,9 +21,9 @@ from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.sysctl import Sysctl
 from rollbook.sources.vmstat import VmStat
 
-__all__ = ["SOURCES", "plain_rows", "raw_record", "sample_value"]
+__all__ = ["SOURCES", "failed_record", "raw_record", "sample_value"]
 
-UNKNOWN_THERE = ("device_number", "extra")  # keys that those tools do not know
+NOT_IN_TOOL = ("device_number", "extra")  # keys that the tool does not know
 # Keys of a host's record, and the sources they come from.
 SOURCES = {
     "meminfo": "meminfo",
@@ -29,46 +33,62 @@ SOURCES = {
     "netdev": "net_dev",
     "mounts": "mounts",
     "cgroups": "cgroups",
+    "cpuinfo": "cpuinfo",
+    "version": "version",
+    "os_release": "os_release",
+    "uptime_seconds": "uptime",
 }
-
-
-def plain_rows(rows: Sequence[msgspec.Struct]) -> list[dict[str, Any]]:
-    """Rows as dicts, without what is not known and without keys of our own."""
-    found = (msgspec.to_builtins(row) for row in rows)
-    return [{k: v for k, v in row.items() if v is not None and k not in UNKNOWN_THERE} for row in found]
+DIRECT = ("meminfo", "vmstat", "loadavg", "diskstats", "netdev", "mounts", "cgroups")
 
 
 def sample_value(fact: Any) -> Any:
-    """A fact as it stands in a sample: rows as dicts, and what the kernel writes as names and numbers as one dict."""
+    """Return a fact as it stands in a sample: rows as dicts, names and numbers as one dict."""
     if isinstance(fact, list):
-        return plain_rows(fact)
+        return _plain_rows(fact)
     if isinstance(fact, MemInfo):
         return {**fact.kib, **fact.counts}
     if isinstance(fact, VmStat):
         return {**fact.gauges, **fact.counters}
-    return plain_rows([fact])[0]
+    return _plain_rows([fact])[0]
+
+
+def _plain_rows(rows: Sequence[msgspec.Struct]) -> list[dict[str, Any]]:
+    built = (msgspec.to_builtins(row) for row in rows)
+    return [{k: v for k, v in row.items() if v is not None and k not in NOT_IN_TOOL} for row in built]
+
+
+def failed_record(name: str, text: str) -> dict[str, Any]:
+    """Return the record of a host that gave nothing; its two keys mark it as failed."""
+    return {"hostname": name, "error": text}
 
 
 def raw_record(host: HostResult) -> dict[str, Any]:
-    """All that a host gave, under the collectors' keys; `error` alone where it gave nothing."""
+    """Return everything that a host gave, under the collectors' keys."""
     if not host.gave_data:
-        return {"hostname": host.name, "error": f"{host.status}: {host.reason}"}
+        return failed_record(host.name, f"{host.status}: {host.reason}")
     found: dict[str, Any] = {
         "hostname": host.hostname or host.name,
         "collection_timestamp": host.collected_at,
         "requested_name": host.name,
         "machine_id": host.machine_id,
         "boot_id": host.boot_id,
+        "collection_method": host.method,
     }
-    for key, source in SOURCES.items():
-        if source in host.facts:
-            found[key] = sample_value(host.facts[source])
+    for key in DIRECT:
+        if SOURCES[key] in host.facts:
+            found[key] = sample_value(host.facts[SOURCES[key]])
     found |= _system(host) | _hardware(host)
     errors = {
         name: f"{reading.status}: {reading.note}".rstrip(": ")
         for name, reading in host.readings.items()
         if reading.status in ("denied", "timed-out", "truncated", "failed") and name not in host.facts
     }
+    for key, (_, _, empty) in READERS.items():
+        if key not in found:
+            found[key] = empty.copy() if isinstance(empty, dict | list) else empty
+            source = SOURCES[key]
+            errors.setdefault("uptime" if key == "uptime_seconds" else key, errors.pop(source, "not read"))
+    found["uptime"] = found["uptime_seconds"]
     return {**found, "errors": errors} if errors else found
 
 
@@ -84,25 +104,24 @@ def _system(host: HostResult) -> dict[str, Any]:
 
 
 def _hardware(host: HostResult) -> dict[str, Any]:
-    """CPUs, cards and drives one by one, settings by name."""
+    """CPUs, network cards and drives one by one, settings by name."""
     node = node_of(host, {})
+    settings = host.fact(Sysctl)
     found: dict[str, Any] = {
         "networking": [_plain(row, "type", "state", "speed") for row in _each(node["networking"])],
         "drives": [
             _plain(row, "vendor_name", "model_name", "interface", "capacity_in_GB") for row in _each(node["drives"])
         ],
+        "environment": [_plain(row, "name", "value") for row in node["environment"]],
+        "sysctl": [{"name": name, "value": value} for name, value in (settings.settings if settings else {}).items()],
     }
-    if "environment" in host.facts:
-        found["environment"] = [_plain(row, "name", "value") for row in node["environment"]]
-    if settings := host.fact(Sysctl):
-        found["sysctl"] = [{"name": name, "value": value} for name, value in settings.settings.items()]
     if cpu := host.fact(CpuInfo):
         found["cpuinfo"] = _cpus(host, cpu)
     return found
 
 
 def _each(rows: Sequence[dict[str, Entry]]) -> Iterator[dict[str, Entry]]:
-    """Rows that stand for several, as often as there are."""
+    """Repeat rows that stand for several units."""
     for row in rows:
         yield from [row] * row["unit_count"].value
 
@@ -112,9 +131,9 @@ def _plain(row: dict[str, Entry], *names: str) -> dict[str, Any]:
 
 
 def _cpus(host: HostResult, cpu: CpuInfo) -> list[dict[str, Any]]:
-    """One dict per logical CPU. Sockets and cores are dealt out evenly, so that counting them gives what there is."""
-    known = HostCPUInfo.of(cpu, host.fact(Topology))
-    sockets, cores = known.num_sockets or 1, known.num_cores or cpu.logical_cpus
+    """Return a dict for each logical CPU; sockets and cores are assigned so that their counts are right."""
+    counts = HostCPUInfo.of(cpu, host.fact(Topology))
+    sockets, cores = counts.num_sockets or 1, counts.num_cores or cpu.logical_cpus
     shared = {
         "model name": cpu.model,
         "vendor_id": cpu.vendor,

@@ -53,10 +53,18 @@ class TimeSeriesData:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesData:
-        """From `to_dict`."""
+        """Return the data from `to_dict`; what is missing is empty, and unknown keys are ignored."""
         samples = {
             host: [TimeSeriesSample.from_dict(sample) for sample in found]
-            for host, found in data["samples_by_host"].items()
+            for host, found in data.get("samples_by_host", {}).items()
         }
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{**{k: v for k, v in data.items() if k in known}, "samples_by_host": samples})
+        return cls(
+            data.get("collection_interval_seconds", 10.0),
+            data.get("start_time", ""),
+            data.get("end_time", ""),
+            data.get("num_samples", 0),
+            samples,
+            data.get("collection_method", "unknown"),
+            list(data.get("hosts_requested", [])),
+            list(data.get("hosts_collected", [])),
+        )

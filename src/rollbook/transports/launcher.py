@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from rollbook import agent
+from rollbook.agent.wire import slurp
 from rollbook.errors import AgentFailed, TimedOut, TransportError, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, Transport
@@ -59,6 +60,7 @@ class Launcher(abc.ABC):
         self._retry_at = 0.0
         self._unusable: Mapping[str, TransportError] = {}
         self._excluded: dict[str, TransportError] = {}
+        self._addresses: dict[str, str] = {}
         self._starting: asyncio.Lock | None = None
 
     async def unusable_hosts(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
@@ -73,6 +75,11 @@ class Launcher(abc.ABC):
     @abc.abstractmethod
     def variables(self) -> tuple[str, str]:
         """The environment variables with an agent's rank and, if the launcher sets one, the name of its node."""
+
+    async def addresses(self, hosts: Sequence[Host]) -> dict[str, str]:
+        """Addresses by host name, for launchers whose messages name hosts by address; looked up after a failure."""
+        del hosts
+        return {}
 
     def classify(self, message: str) -> type[TransportError]:
         """The kind of failure that a message of the launcher reports."""
@@ -93,6 +100,10 @@ class Launcher(abc.ABC):
             if host.name not in launch.channels:
                 raise AgentFailed(f"{self.program} was started for other hosts")
             channel = await self._arrival(launch, host)
+            if reason := launch.conflicts.get(host.name):
+                raise AgentFailed(reason)
+            if channel is None and not self._addresses:
+                self._addresses = await self.addresses(launch.hosts)
             if channel is None and not self._can_retry(launch):
                 raise self._missing(host, launch.output, launch.code or 0)
         if channel.opened:
@@ -124,7 +135,7 @@ class Launcher(abc.ABC):
             async with asyncio.timeout(patience):
                 channel = await asyncio.shield(launch.channels[host.name])
         except TimeoutError:
-            message = message_about(launch.output, host.name) or first_message(launch.output)
+            message = self._message_about(launch.output, host) or first_message(launch.output)
             detail = f"; {self.program} says: {message}" if message else ""
             raise TimedOut(f"no agent arrived from the host within {patience:g} s{detail}") from None
         if channel is None:
@@ -135,14 +146,14 @@ class Launcher(abc.ABC):
         """Whether another launch may do better: no agent arrived, and the launcher named the hosts that failed."""
         if launch.dismissed or launch is not self._launch:
             return not launch.dismissed  # another host has started the next launch
-        blamed = [host for host in launch.hosts if message_about(launch.output, host.name)]
+        blamed = [host for host in launch.hosts if self._message_about(launch.output, host)]
         if launch.arrived or not 0 < len(blamed) < len(launch.hosts):
             return False
         self._excluded |= {host.name: self._missing(host, launch.output, launch.code or 0) for host in blamed}
         return True
 
     def _missing(self, host: Host, output: str, code: int) -> TransportError:
-        if line := message_about(output, host.name):
+        if line := self._message_about(output, host):
             return self.classify(line)(f"{self.program}: {line}")
         message = first_message(output) or f"it ended with code {code} and printed nothing"
         kind: type[TransportError] = AgentFailed
@@ -153,6 +164,10 @@ class Launcher(abc.ABC):
         if not self.messages_apply_to_all and len(self._hosts) > 1:
             kind = AgentFailed
         return kind(f"{self.program} started no agent on the host: {message}")
+
+    def _message_about(self, output: str, host: Host) -> str:
+        address = self._addresses.get(host.name, "")
+        return message_about(output, host.name) or (message_about(output, address) if address else "")
 
     def _not_restarted(self, channel: AgentChannel) -> AgentFailed:
         detail = f": {channel.failure}" if channel.failure else ""
@@ -184,14 +199,15 @@ class Launcher(abc.ABC):
             return launch
         pace = max(2, 1000 * len(hosts) // LINES_PER_SECOND)
         addresses = [self.connect_back] if self.connect_back else own_addresses()
-        back = "/".join(("{port}", *self.variables(), str(pace), ",".join(a for a in addresses if a != "none")))
+        boot = slurp("/proc/sys/kernel/random/boot_id") or "-"
+        back = "/".join(("{port}", *self.variables(), str(pace), boot, ",".join(a for a in addresses if a != "none")))
         template = await self.argv(hosts, ["{agent}"])
 
         def argv(port: int) -> list[str]:
             program = agent.launched_argv(self.python, back.format(port=port), self._script)
             return [word for part in template for word in (program if part == "{agent}" else [part])]
 
-        await launch.start(argv)
+        await launch.start(argv, self.connect_back)
         return launch
 
 

@@ -6,6 +6,7 @@ file. It is not bound to any CPU, and an agent that dies does not end the others
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 import shlex
@@ -23,6 +24,8 @@ from rollbook.transports.ssh import FAILURES
 __all__ = ["Family", "Mpi", "family_of"]
 
 SECONDS = 10.0
+PARALLEL = 32  # ssh clients started at once to look up addresses
+AGENTS = ("plm_rsh_agent", "plm_ssh_agent", "-launcher-exec")  # arguments that name the login program
 
 
 class Family(NamedTuple):
@@ -135,6 +138,23 @@ class Mpi(Launcher):
             if on and option
         ]
         return [self.mpi_bin, *family.options(names), *extra, *self._args, *program]
+
+    async def addresses(self, hosts: Sequence[Host]) -> dict[str, str]:
+        """What the launcher's ssh makes of each name: an alias of ssh_config(5) is an address in its messages."""
+        limit = asyncio.Semaphore(PARALLEL)
+        ssh = next((self._args[at + 1] for at, word in enumerate(self._args[:-1]) if word in AGENTS), "ssh")
+
+        async def resolve(name: str) -> str:
+            async with limit:
+                text, _ = await run_program([*shlex.split(ssh), "-G", "--", name], SECONDS)
+            found = re.search(r"^hostname (\S+)$", text, re.MULTILINE)
+            return found[1] if found and found[1] != name else ""
+
+        try:
+            resolved = await asyncio.gather(*(resolve(host.name) for host in hosts))
+        except (TransportError, OSError):  # another login program, which has no such option
+            return {}
+        return {host.name: address for host, address in zip(hosts, resolved, strict=True) if address}
 
     def classify(self, message: str) -> type[TransportError]:
         """Most launchers log in by ssh and pass on its messages."""

@@ -1,0 +1,375 @@
+"""Hosts as MLPerf Storage's mutable dataclasses, with the constructors and dictionaries of its code.
+
+Rows also answer `row["field"]`. Values that are unknown are 0 or "" here, as there; Rollbook's own models keep None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+__all__ = [
+    "CgroupInfo",
+    "HostCPUInfo",
+    "HostDiskInfo",
+    "HostInfo",
+    "HostMemoryInfo",
+    "HostNetworkInfo",
+    "HostSystemInfo",
+    "MountInfo",
+    "summarize_cpuinfo",
+]
+
+KIB, GIB = 1024, 1024**3
+
+
+class _Row:
+    """A dataclass that can also be read like its dictionary."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return a row from its dictionary; unknown keys are ignored."""
+        known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        return cls(**{name: value for name, value in data.items() if name in known})
+
+    def __getitem__(self, name: str) -> Any:
+        return self.to_dict()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.to_dict()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def keys(self) -> Iterator[str]:
+        """Return the names of the fields, so that `dict(row)` works."""
+        return iter(self)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field by name, or the default."""
+        return self.to_dict().get(name, default)
+
+
+@dataclasses.dataclass
+class HostDiskInfo(_Row):
+    """One line of /proc/diskstats."""
+
+    device_name: str
+    reads_completed: int = 0
+    reads_merged: int = 0
+    sectors_read: int = 0
+    time_reading_ms: int = 0
+    writes_completed: int = 0
+    writes_merged: int = 0
+    sectors_written: int = 0
+    time_writing_ms: int = 0
+    ios_in_progress: int = 0
+    time_doing_ios_ms: int = 0
+    weighted_time_doing_ios_ms: int = 0
+    discards_completed: int | None = None
+    discards_merged: int | None = None
+    sectors_discarded: int | None = None
+    time_discarding_ms: int | None = None
+    flush_requests_completed: int | None = None
+    time_flushing_ms: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that the kernel has."""
+        return {name: value for name, value in super().to_dict().items() if value is not None}
+
+
+@dataclasses.dataclass
+class HostNetworkInfo(_Row):
+    """One line of /proc/net/dev."""
+
+    interface_name: str
+    rx_bytes: int = 0
+    rx_packets: int = 0
+    rx_errors: int = 0
+    rx_dropped: int = 0
+    rx_fifo: int = 0
+    rx_frame: int = 0
+    rx_compressed: int = 0
+    rx_multicast: int = 0
+    tx_bytes: int = 0
+    tx_packets: int = 0
+    tx_errors: int = 0
+    tx_dropped: int = 0
+    tx_fifo: int = 0
+    tx_collisions: int = 0
+    tx_carrier: int = 0
+    tx_compressed: int = 0
+
+
+@dataclasses.dataclass
+class HostSystemInfo(_Row):
+    """Kernel, distribution, uptime and load."""
+
+    hostname: str
+    kernel_version: str = ""
+    os_release: dict[str, str] = dataclasses.field(default_factory=dict)
+    uptime_seconds: float = 0.0
+    load_average_1min: float = 0.0
+    load_average_5min: float = 0.0
+    load_average_15min: float = 0.0
+    running_processes: int = 0
+    total_processes: int = 0
+
+
+@dataclasses.dataclass
+class MountInfo(_Row):
+    """One line of /proc/mounts."""
+
+    device: str
+    mount_point: str
+    fs_type: str
+    options: str
+    dump_freq: int = 0
+    pass_num: int = 0
+
+
+@dataclasses.dataclass
+class CgroupInfo(_Row):
+    """One line of /proc/cgroups."""
+
+    subsys_name: str
+    hierarchy: int
+    num_cgroups: int
+    enabled: bool
+
+
+@dataclasses.dataclass
+class HostMemoryInfo(_Row):
+    """Memory in bytes. `limit` is what a control group leaves, `origin` where `total` comes from; both are ours."""
+
+    total: int = 0
+    available: int | None = None
+    used: int | None = None
+    free: int | None = None
+    active: int | None = None
+    inactive: int | None = None
+    buffers: int | None = None
+    cached: int | None = None
+    shared: int | None = None
+    limit: int | None = None
+    origin: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tool's nine fields, and ours where they are set."""
+        ours = ("limit", "origin")
+        return {name: value for name, value in super().to_dict().items() if name not in ours or value is not None}
+
+    @classmethod
+    def from_psutil_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return memory from psutil's fields; those that are missing are 0."""
+        names = ("total", "available", "used", "free", "active", "inactive", "buffers", "cached", "shared")
+        sizes: dict[str, Any] = {name: int(data.get(name) or 0) for name in names}
+        return cls(**sizes)
+
+    @classmethod
+    def from_proc_meminfo_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return memory from /proc/meminfo's names, in kB or as `123 kB`; those that are missing are 0."""
+        size = {name: _kib(data.get(name)) * KIB for name in data}
+        total, free, buffers, cached = (size.get(name, 0) for name in ("MemTotal", "MemFree", "Buffers", "Cached"))
+        return cls(
+            total=total,
+            available=size.get("MemAvailable", 0),
+            used=total - free - buffers - cached,
+            free=free,
+            active=size.get("Active", 0),
+            inactive=size.get("Inactive", 0),
+            buffers=buffers,
+            cached=cached,
+            shared=size.get("Shmem", 0),
+        )
+
+    @classmethod
+    def from_total_mem_int(cls, total_mem_int: int) -> Self:
+        """Return memory of which only the total, in bytes, is known."""
+        return cls(total=int(total_mem_int))
+
+
+def _kib(value: Any) -> int:
+    words = str(value).split()
+    return int(words[0]) if words and words[0].isdecimal() else 0
+
+
+@dataclasses.dataclass
+class HostCPUInfo(_Row):
+    """CPUs of a host."""
+
+    num_cores: int = 0
+    num_logical_cores: int = 0
+    model: str = ""
+    architecture: str = ""
+    num_sockets: int = 0
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return CPUs from their dictionary; what is missing is 0 or empty."""
+        return cls(
+            num_cores=int(data.get("num_cores") or 0),
+            num_logical_cores=int(data.get("num_logical_cores") or 0),
+            model=str(data.get("model") or ""),
+            architecture=str(data.get("architecture") or ""),
+            num_sockets=int(data.get("num_sockets") or 0),
+        )
+
+
+@dataclasses.dataclass
+class HostInfo:
+    """One host. The fields after `collection_timestamp` are ours; they are written only where they are set."""
+
+    hostname: str
+    memory: HostMemoryInfo = dataclasses.field(default_factory=HostMemoryInfo)
+    cpu: HostCPUInfo | None = None
+    disks: list[HostDiskInfo] | None = None
+    network: list[HostNetworkInfo] | None = None
+    system: HostSystemInfo | None = None
+    collection_timestamp: str | None = None
+    mounts: list[MountInfo] | None = None
+    cgroups: list[CgroupInfo] | None = None
+    chassis_model: str | None = None
+    networking: list[dict[str, Any]] | None = None
+    sysctl: list[dict[str, Any]] | None = None
+    environment: list[dict[str, Any]] | None = None
+    drives: list[dict[str, Any]] | None = None
+    requested_name: str | None = None
+    machine_id: str | None = None
+    boot_id: str | None = None
+    collection_method: str | None = None
+    status: str | None = None
+
+    @property
+    def cores(self) -> int:
+        """Physical cores, else logical CPUs, else 0."""
+        return (self.cpu.num_cores or self.cpu.num_logical_cores) if self.cpu else 0
+
+    @property
+    def identity(self) -> tuple[str, str, str] | None:
+        """What is equal only for one machine under two names; None where it is unknown."""
+        return (self.hostname, self.machine_id, self.boot_id) if self.machine_id and self.boot_id else None
+
+    @classmethod
+    def from_dict(cls, hostname: str, data: Mapping[str, Any]) -> Self:
+        """Return a host from the older form, which has `memory_info` and `cpu_info`."""
+        memory, cpu = data.get("memory_info"), data.get("cpu_info")
+        return cls(
+            hostname=hostname,
+            memory=HostMemoryInfo.from_psutil_dict(memory) if isinstance(memory, Mapping) else HostMemoryInfo(),
+            cpu=HostCPUInfo.from_dict(cpu) if isinstance(cpu, Mapping) else None,
+        )
+
+    @classmethod
+    def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return a host from a collector's record; without memory it has none, which sums leave out."""
+        host = cls(hostname=str(data.get("hostname", "unknown")))
+        if data.get("meminfo"):
+            host.memory = HostMemoryInfo.from_proc_meminfo_dict(data["meminfo"])
+        if data.get("cpuinfo"):
+            host.cpu = HostCPUInfo.from_dict(_cpu_fields(summarize_cpuinfo(data["cpuinfo"])))
+        host.disks = [HostDiskInfo.from_dict(row) for row in data.get("diskstats") or []] or None
+        host.network = [HostNetworkInfo.from_dict(row) for row in data.get("netdev") or []] or None
+        host.mounts = [MountInfo.from_dict(row) for row in data.get("mounts") or []] or None
+        host.cgroups = [CgroupInfo.from_dict(row) for row in data.get("cgroups") or []] or None
+        load = data.get("loadavg") or {}
+        host.system = HostSystemInfo(
+            hostname=host.hostname,
+            kernel_version=str(data.get("version") or ""),
+            os_release=dict(data.get("os_release") or {}),
+            uptime_seconds=data.get("uptime_seconds") or data.get("uptime") or 0.0,
+            load_average_1min=load.get("load_1min", 0.0),
+            load_average_5min=load.get("load_5min", 0.0),
+            load_average_15min=load.get("load_15min", 0.0),
+            running_processes=load.get("running_processes", 0),
+            total_processes=load.get("total_processes", 0),
+        )
+        for name in OURS:
+            setattr(host, name, data.get(name) or None)
+        host.collection_timestamp = data.get("collection_timestamp")
+        return host
+
+    @classmethod
+    def from_written(cls, data: Mapping[str, Any]) -> Self:
+        """Return a host from what `to_dict` wrote, here or in the tool."""
+        cpu, system = data.get("cpu"), data.get("system")
+        host = cls(
+            hostname=str(data.get("hostname", "unknown")),
+            memory=HostMemoryInfo.from_dict(data.get("memory") or {}),
+            cpu=HostCPUInfo.from_dict(cpu) if isinstance(cpu, Mapping) else None,
+            disks=[HostDiskInfo.from_dict(row) for row in data.get("disks") or []] or None,
+            network=[HostNetworkInfo.from_dict(row) for row in data.get("network") or []] or None,
+            system=HostSystemInfo.from_dict(system) if isinstance(system, Mapping) else None,
+            collection_timestamp=data.get("collection_timestamp"),
+        )
+        host.mounts = [MountInfo.from_dict(row) for row in data.get("mounts") or []] or None
+        host.cgroups = [CgroupInfo.from_dict(row) for row in data.get("cgroups") or []] or None
+        for name in OURS:
+            setattr(host, name, data.get(name) or None)
+        return host
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the host as it is written into `system_info`."""
+        found: dict[str, Any] = {
+            "hostname": self.hostname,
+            "memory": self.memory.to_dict(),
+            "collection_timestamp": self.collection_timestamp,
+        }
+        for name in ("cpu", "system"):
+            if getattr(self, name):
+                found[name] = getattr(self, name).to_dict()
+        for name in ("disks", "network", "mounts", "cgroups"):
+            if getattr(self, name):
+                found[name] = [row.to_dict() for row in getattr(self, name)]
+        return found | {name: getattr(self, name) for name in OURS if getattr(self, name)}
+
+
+OURS = (
+    "chassis_model",
+    "networking",
+    "sysctl",
+    "environment",
+    "drives",
+    "requested_name",
+    "machine_id",
+    "boot_id",
+    "collection_method",
+    "status",
+)
+
+
+def summarize_cpuinfo(cpu_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return counts, model and architecture from the blocks of /proc/cpuinfo; zeros and empty texts without any."""
+    if not cpu_list:
+        return {"num_logical_cores": 0, "num_physical_cores": 0, "model": "", "architecture": ""}
+    first = cpu_list[0]
+    cores = {(cpu.get("physical id"), cpu["core id"]) for cpu in cpu_list if "core id" in cpu}
+    sockets = {cpu["physical id"] for cpu in cpu_list if "physical id" in cpu}
+    model, flags = str(first.get("model name") or ""), str(first.get("flags") or "").split()
+    found: dict[str, Any] = {
+        "num_logical_cores": len(cpu_list),
+        "num_physical_cores": len(cores) or len(cpu_list),
+        "model": model,
+        "architecture": _architecture(first, flags),
+        "num_sockets": len(sockets) or 1,
+    }
+    if "cpu MHz" in first:
+        found["cpu_mhz"] = first["cpu MHz"]
+    return found
+
+
+def _architecture(cpu: Mapping[str, Any], flags: Sequence[str]) -> str:
+    if "lm" in flags:
+        return "x86_64"
+    if "tm" in flags:
+        return "i686"
+    return "aarch64" if "CPU implementer" in cpu or "ARM" in str(cpu.get("model name", "")) else ""
+
+
+def _cpu_fields(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return {**summary, "num_cores": summary["num_physical_cores"]}
