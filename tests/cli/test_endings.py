@@ -156,17 +156,9 @@ def test_a_full_disk_is_the_reason_later_too(tmp_path: Path, monkeypatch: pytest
 
 def test_secrets_of_the_command_line_are_masked(tmp_path: Path) -> None:
     """They are in no file of the record, the page and the journal included; the command itself gets them."""
-    command = ["sh", "-c", 'test ${#2} = 10', "sh", "--password", "verysecret"]
-    options = [
-        "--results-dir",
-        "out",
-        "--interval",
-        "0.2",
-        "--ssh-option",
-        "SetEnv=API_TOKEN=verysecret",
-        "--via",
-        "auto",
-    ]
+    command = ["sh", "-c", "test ${#2} = 10", "sh", "--password", "verysecret"]
+    secrets = ["--ssh-option", "SetEnv=API_TOKEN=verysecret", "--ssh-option", "ProxyCommand=nc --token verysecret"]
+    options = ["--results-dir", "out", "--interval", "0.2", *secrets]
     argv = [sys.executable, "-m", "rollbook", "run", *options, "--", *command]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -317,15 +317,17 @@ def start_thread(function: Callable[[], None]) -> threading.Event:
 
 def _masked(args: dict[str, Any]) -> dict[str, Any]:
     """The user's options without secrets: those for launchers and ssh may hold some."""
-    masked: dict[str, Any] = {}
-    for name, value in args.items():
-        if isinstance(value, str):
-            masked[name] = mask_command_line([value])[0]
-        elif isinstance(value, list) and all(isinstance(item, str) for item in value):
-            masked[name] = mask_command_line(value)
-        else:
-            masked[name] = value
-    return masked
+
+    def mask(value: Any) -> Any:
+        if isinstance(value, list):
+            return [mask(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        # `SetEnv=API_TOKEN=…` of ssh is a setting whose value is a setting.
+        name, equals, rest = value.partition("=")
+        return mask_command_line([f"{name}={mask(rest)}" if equals else value])[0]
+
+    return {name: mask(value) for name, value in args.items()}
 
 
 async def _others_done() -> None:
