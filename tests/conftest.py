@@ -8,8 +8,13 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from rollbook.testing import Lab, LabCannot
+
+# How long an example takes depends on what else the machine does: that is not a failure.
+settings.register_profile("rollbook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rollbook")
 
 
 @pytest.fixture(scope="session")

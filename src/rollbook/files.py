@@ -1,4 +1,4 @@
-"""The one way to write a file atomically: readers see the old content or the complete new content.
+"""Files: atomic writes, after which readers see the old or the complete new content, and temporary directories.
 
 The temporary file lies in the same directory under an unpredictable name. It is created exclusively, so neither an
 existing file nor a symlink is ever opened; file and directory are synced, and the rename replaces a symlink instead
@@ -8,16 +8,29 @@ of following it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
+import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from rollbook.errors import RecordError
 
-__all__ = ["BY_UMASK", "PRIVATE", "atomic_file", "atomic_path", "remove_leftovers", "sync_directory", "write_file"]
+__all__ = [
+    "BY_UMASK",
+    "PRIVATE",
+    "atomic_file",
+    "atomic_path",
+    "remove_leftovers",
+    "sync_directory",
+    "temporary_directory",
+    "write_file",
+]
 
 PRIVATE = 0o600
 """Only the owner reads the file: the default, used for everything inside a record."""
@@ -26,6 +39,8 @@ BY_UMASK = 0o666
 """As permissive as the umask allows: for files that a user asks for outside a record."""
 
 SUFFIX = ".part"
+TEMPORARY = "rollbook-run-"
+FRESH = 60.0  # seconds
 
 
 def write_file(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
@@ -67,6 +82,40 @@ def atomic_path(path: Path, *, mode: int = PRIVATE, sync: bool = True) -> Iterat
             sync_directory(path.parent)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
+    """Create a private directory that is removed at the end of the block, and remove those of killed processes.
+
+    A process holds a lock on its directory while it lives; the lock of a killed process is free. Raises `OSError`.
+    """
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    _remove_abandoned(parent)
+    path = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for found in parent.glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            about = found.lstat()
+            # A new directory may not be locked yet.
+            if about.st_uid != os.geteuid() or time.time() - about.st_mtime < FRESH:
+                continue
+            descriptor = os.open(found, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(found, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

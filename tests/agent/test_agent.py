@@ -353,7 +353,7 @@ def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
 
 
 def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) -> None:
-    """The sample is what it wrote since the previous beat; it ends with the agent, and an absent one is no error."""
+    """The sample is what it wrote since the previous beat; it ends with the agent, and may be absent."""
     program = tmp_path / "ticker"
     program.write_text("#!/bin/sh\nn=0\nwhile :; do n=$((n + 1)); echo tick $n every $1; sleep 0.05; done\n")
     program.chmod(0o755)

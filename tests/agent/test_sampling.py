@@ -350,7 +350,7 @@ def test_a_useless_address(monkeypatch: pytest.MonkeyPatch) -> None:
     from rollbook.agent import agent as module
 
     monkeypatch.setattr(module, "CONNECT", 0.1)
-    assert not module.connect(9, ["no:such:address"], b"token", b"who")
+    assert not module.connect(9, ["no:such:address"], b"token", b"0 - host", near=True)
 
 
 def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

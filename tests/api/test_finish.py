@@ -85,7 +85,7 @@ def test_the_raw_log_goes_when_the_tables_are_proven(record: Path) -> None:
     assert not (record / "raw").exists()
     assert not (record / ".again").exists()
     assert open_record(record).metadata["notes"] == []
-    assert "raw" not in (record / "manifest.json").read_text()
+    assert '"raw/' not in (record / "manifest.json").read_text()
     assert table_rows(record / "series" / "loadavg.parquet") == 8
 
 

@@ -1,4 +1,4 @@
-"""`rollbook check` as a person uses it: exit codes, files it reads, manuals, rules of other packages."""
+"""`rollbook check` on the command line: exit codes, files, manuals, plug-in rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAIL: dict[str, Any] = {**GOOD, "clocksource": {"current": "jiffies-of-old", "av
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
-    """Where a snapshot of the hosts of a test lies."""
+    """The path of a snapshot file."""
     return tmp_path / "s.json"
 
 
@@ -60,7 +60,7 @@ def test_exit_code(snapshot: Path, odd: dict[str, Any], options: list[str], code
 
 
 def test_text(snapshot: Path) -> None:
-    """Rule, odd hosts, majority and odd value, advice; nothing that a host wrote reaches the terminal as it was."""
+    """Rule, odd hosts, values and advice are printed; control characters from hosts are replaced."""
     result = check(snapshot, {"n[1-4]": GOOD, "n4": WARN})
     assert result.stdout.splitlines()[:2] == [
         "warn     thp-mismatch  n4",
@@ -78,15 +78,15 @@ def test_nothing_to_check(snapshot: Path) -> None:
     assert "rules over no hosts: 0 with findings, " in check(snapshot, {}).stderr.splitlines()[-1]
 
 
-def test_what_a_finding_leaves_open_is_told(snapshot: Path) -> None:
-    """A rule that found something on one host says so of another that it could not see."""
+def test_incomplete_input_is_printed(snapshot: Path) -> None:
+    """A rule with a finding on one host also names another host that it could not check."""
     result = check(snapshot, {"n1": {"clocksource": {"current": "hpet", "available": []}}, "n2": {"@readings": {}}})
     assert "warn     clocksource-slow  n1" in result.stdout
     assert "could not tell  clocksource-slow: clocksource not read on n2" in result.stderr
 
 
 def test_document(snapshot: Path) -> None:
-    """Every rule is in it with its outcome, exact values and groups."""
+    """The document has every rule with its outcome, exact values and groups."""
     document = json.loads(check(snapshot, {"n[1-4]": GOOD, "n4": WARN}, "--json").stdout)
     assert document["schema"] == "rollbook.findings/1"
     assert len(document["rules"]) == sum(document["outcomes"].values()) == len(engine.rules())
@@ -104,7 +104,7 @@ def test_document(snapshot: Path) -> None:
 
 
 def test_silence(snapshot: Path, tmp_path: Path) -> None:
-    """Silenced findings stay in sight and do not count; one that has run out is told."""
+    """Silenced findings are printed and do not count; expired silences are named."""
     file = tmp_path / "silence.toml"
     file.write_text('[[silence]]\nrule = "clocksource-mismatch"\nreason = "ticket 1"\nuntil = 2999-01-01\n')
     result = check(snapshot, {"n[1-4]": GOOD, "n4": FAIL}, "--silence", str(file))
@@ -138,7 +138,7 @@ def test_silence(snapshot: Path, tmp_path: Path) -> None:
     ],
 )
 def test_files_that_cannot_be_used(snapshot: Path, tmp_path: Path, option: str, text: str, why: str) -> None:
-    """Each says what is wrong with it, before anything is checked."""
+    """The error names the problem before anything is checked."""
     file = tmp_path / "file"
     file.write_text(text, "latin-1")
     with pytest.raises(UsageError, match=why):
@@ -146,7 +146,7 @@ def test_files_that_cannot_be_used(snapshot: Path, tmp_path: Path, option: str, 
 
 
 def test_expectations_and_baseline(snapshot: Path, tmp_path: Path) -> None:
-    """Both are asked for on the command line."""
+    """Both can be given on the command line."""
     file, base = tmp_path / "expect.toml", tmp_path / "base.json"
     file.write_text('[[expect]]\nfield = "thp.enabled"\nequals = "never"\nreason = "as tuned"\n')
     base.write_bytes(encode(Snapshot.of("2026-07-01T00:00:00Z", host_records({"n[1-2]": FAIL}))))
@@ -156,7 +156,7 @@ def test_expectations_and_baseline(snapshot: Path, tmp_path: Path) -> None:
 
 
 def test_groups_as_typed(snapshot: Path) -> None:
-    """A host is in one group, and a group has a name."""
+    """Named groups are compared separately; invalid ones are rejected."""
     for options, why in ((["--group", "n1"], "NAME=HOSTS"), (["--group", "a=n1", "--group", "b=n[1-2]"], "two groups")):
         with pytest.raises(UsageError, match=why):
             check(snapshot, {"n[1-2]": GOOD}, *options)
@@ -166,7 +166,7 @@ def test_groups_as_typed(snapshot: Path) -> None:
 
 
 def test_explain_and_list() -> None:
-    """The manual of one rule, and a line for each."""
+    """`--explain` prints one manual, `--list` one line per rule."""
     shown = CliRunner().invoke(command, ["--explain", "clock-skew"]).stdout
     assert shown.startswith("clock-skew (warn)\n\nThe clock of a host differs")
     assert [title for title in ("Why:", "Example:", "Fix:", "Reference:") if title not in shown] == []
@@ -177,7 +177,7 @@ def test_explain_and_list() -> None:
 
 
 def test_this_machine_live() -> None:
-    """Without a record hosts are asked; one host has nobody to differ from."""
+    """Without a record, live hosts are checked; a single host cannot differ."""
     argv = [sys.executable, "-c", "from rollbook.cli import main; main()", "check", "--json"]
     document = json.loads(subprocess.run(argv, capture_output=True, check=False, timeout=60).stdout)
     outcomes = {rule["id"]: rule["outcome"] for rule in document["rules"]}
@@ -194,7 +194,7 @@ PLUGGED = Rule("site-rule", "warn", (), _always, Manual("A site's own.", "w", "e
 
 @pytest.fixture
 def plugged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Entry points of another package, as `module:name` texts to be filled in."""
+    """Entry points of a plug-in, as `module:name` texts to be filled in."""
     values: list[str] = []
 
     def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
@@ -208,7 +208,7 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_rules_of_other_packages(plugged: list[str], snapshot: Path) -> None:
-    """An entry point that is a rule is asked like any other."""
+    """An entry point that is a rule is evaluated like any other."""
     plugged.append(f"{__name__}:PLUGGED")
     assert "site-rule" in check(snapshot, {"n1": GOOD}).stdout
 
@@ -225,7 +225,7 @@ def test_rules_of_other_packages(plugged: list[str], snapshot: Path) -> None:
 def test_rules_that_cannot_be_used(
     plugged: list[str], value: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are named; nothing is checked without them as if all were well."""
+    """The error names the plug-in; nothing is checked without it."""
     (tmp_path / "no_rule.py").write_text("def check(")
     monkeypatch.syspath_prepend(tmp_path)
     plugged.append(value)
@@ -234,7 +234,7 @@ def test_rules_that_cannot_be_used(
 
 
 def test_minimum_memory(tmp_path: Path) -> None:
-    """The site sets the least memory of a client; a run that lacks inputs is not judged, which has an exit status."""
+    """`--minimum-memory` sets the limit; a run with missing input is not judged, which has an exit status."""
     facts = {"meminfo": {"total_kib": 8 << 20, "kib": {"MemTotal": 8 << 20}, "counts": {}}}
     write_file(
         tmp_path / "hosts.json", encode(RecordHosts(started_ns=1, ended_ns=2, start=host_records({"n1": facts})))

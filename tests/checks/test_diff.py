@@ -1,4 +1,4 @@
-"""`rollbook diff`: by field, the volatile left out unless asked for."""
+"""`rollbook diff`: field by field, volatile fields only on request."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_from_python(tmp_path: Path) -> None:
 
 
 def test_no_host_in_both(tmp_path: Path) -> None:
-    """None is called the same, and how to compare any two is said."""
+    """The message explains how to compare two hosts."""
     old, new = snapshot(tmp_path / "a.json", {"n1": FACTS}), snapshot(tmp_path / "b.json", {"n2": FACTS})
     result = diff(old, new)
     assert (result.exit_code, result.stderr) == (1, "no host is on both sides; compare two with A:HOST B:HOST\n")
 
 
 def test_volatile_only_when_asked(tmp_path: Path) -> None:
-    """A level of the moment is no difference, unless it is wanted."""
+    """A gauge is not a difference, except with --volatile."""
     old = snapshot(tmp_path / "a.json", {"n1": FACTS})
     new = snapshot(tmp_path / "b.json", {"n1": {**FACTS, "loadavg": {**LOAD, "load_1min": 9.0}}})
     assert (diff(old, new).exit_code, diff(old, new).stderr) == (0, "no differences on 1 host\n")
@@ -83,7 +83,7 @@ def test_volatile_only_when_asked(tmp_path: Path) -> None:
 
 
 def test_two_hosts(tmp_path: Path) -> None:
-    """Disks are matched by what they are; what is each host's own is left out."""
+    """Disks are matched by model; unique values are left out."""
     one = {**FACTS, "identity": {"hostname": "a", "kernel_release": "6.1"}}
     two = {**CHANGED, "identity": {"hostname": "b", "kernel_release": "6.1"}, "block": [{**DISK, "device": "sdz"}]}
     path = snapshot(tmp_path / "a.json", {"n1": one, "n2": two})
@@ -105,28 +105,28 @@ def test_start_against_end(tmp_path: Path) -> None:
 
 
 def test_hosts_that_gave_nothing(tmp_path: Path) -> None:
-    """They are not called the same: alone they cannot be compared, among others they are named."""
+    """Hosts without data are an error if they are the only ones, else they are named."""
     gone = {"@status": "unreachable", "@reason": "no route"}
     some = snapshot(tmp_path / "a.json", {"n1": FACTS, "n2": gone})
     none = snapshot(tmp_path / "b.json", {"n[1-2]": gone})
     for pair in ((f"{some}:n1", f"{some}:n2"), (f"{some}:n2", f"{some}:n2")):
-        with pytest.raises(UsageError, match="n2 gave nothing to compare: no route"):
+        with pytest.raises(UsageError, match="n2 returned no data to compare: no route"):
             diff(*pair)
-    with pytest.raises(UsageError, match="no host gave anything"):
+    with pytest.raises(UsageError, match="no host returned data"):
         diff(none, none)
     result = diff(some, some)
     assert result.exit_code == 0
     assert "nothing to compare from n2" in result.stderr
-    assert json.loads(diff(some, some, "--json").stdout)["silent"] == ["n2"]
+    assert json.loads(diff(some, some, "--json").stdout)["without_data"] == ["n2"]
     assert diff(some, none).exit_code == 1
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
-    """A snapshot has no end; a host must be in its record."""
+    """A snapshot has no end; a host must exist in its record."""
     path = snapshot(tmp_path / "a.json", {"n1": FACTS})
     with pytest.raises(UsageError, match="has no end"):
         diff(path)
-    with pytest.raises(UsageError, match="there is no host n7 among n1"):
+    with pytest.raises(UsageError, match="no host n7 among n1"):
         diff(f"{path}:n7", path)
     with pytest.raises(UsageError, match="does not exist"):
         diff("nothing", path)

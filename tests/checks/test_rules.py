@@ -1,4 +1,4 @@
-"""Every rule against its data cases, and what every rule promises, whoever wrote it."""
+"""Every rule against its data cases, and properties of all rules."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PLUGGED = {"site_fabric": "tests.support.plugged"}
 
 @pytest.fixture(autouse=True)
 def other_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Another package brings the source of `tests.support.plugged`."""
+    """The source of `tests.support.plugged` is installed as a plug-in."""
 
     def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
         entries = PLUGGED if group == catalogue.GROUP else {}
@@ -58,11 +58,12 @@ RULES = (*module_rules(), *declared.rules())
 
 
 def opened(case: RunCase, directory: Path) -> RunData:
-    """The case's run; on disk where it has files beside its hosts."""
+    """The run of a case, on disk if it has files."""
     run = case.run_data()
-    if case.summary or case.beside:
+    if case.summary or case.beside or case.tables:
         run.path = directory / "20260801_120000"
         run.path.mkdir()
+        case.write_tables(run.path)
         (run.path / "summary.json").write_text(json.dumps(case.summary))
         for stamp, metadata in case.beside.items():
             (directory / stamp).mkdir()
@@ -72,7 +73,7 @@ def opened(case: RunCase, directory: Path) -> RunData:
 
 @pytest.mark.parametrize(("rule", "case"), CASES)
 def test_case(rule: str, case: RunCase, tmp_path: Path) -> None:
-    """A rule says of a run exactly what its case states, about exactly these hosts."""
+    """The outcome, the hosts and the texts of a rule are those of the case."""
     result = engine.evaluate(engine.rule(rule), opened(case, tmp_path))
     told = [finding.message for finding in result.findings] + [result.note]
     assert result.outcome == case.outcome, told
@@ -86,7 +87,7 @@ def test_case(rule: str, case: RunCase, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_rule_has_a_hit_and_a_near_miss(rule: Rule) -> None:
-    """No rule without data that it finds, and data that it passes over."""
+    """Every rule has a case with a finding and a case without."""
     path = next((path for path in FILES if path.stem == rule.id), None)
     assert path is not None, f"tests/data/checks/{rule.id}.json is missing"
     outcomes = {case.outcome for case in msgspec.json.decode(path.read_bytes(), type=list[RunCase])}
@@ -95,13 +96,13 @@ def test_every_rule_has_a_hit_and_a_near_miss(rule: Rule) -> None:
 
 
 def test_no_data_without_a_rule() -> None:
-    """A rule that was renamed takes its cases along."""
+    """Every case file belongs to a rule."""
     assert {path.stem for path in FILES} == {rule.id for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_manual(rule: Rule) -> None:
-    """A rule is named after what is wrong, and says what, why, how it looks, how to fix it, and where to read on."""
+    """A rule is named after the problem, and its manual is complete."""
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rule.id)
     assert rule.severity in ("warn", "fail")
     assert rule.manual.what.endswith(".")
@@ -110,14 +111,14 @@ def test_manual(rule: Rule) -> None:
 
 
 def test_ids_are_stable_and_unique() -> None:
-    """Silences and scripts go by ids."""
+    """Ids are unique, and those that silences and scripts use stay the same."""
     ids = [rule.id for rule in engine.rules()]
     assert len(ids) == len(set(ids))
     assert {"mtu-mismatch", "kernel-mismatch", "clock-skew", "host-rebooted", "fact-mismatch"} <= set(ids)
 
 
 def test_declared_fields_exist() -> None:
-    """Every pattern of the table fits a view and a field there is."""
+    """Every pattern of a declared rule matches an existing view and field."""
     known = {view.name: view for view in views()}
     for name, row in declared.rows().items():
         for pattern in row.fields:
@@ -129,7 +130,7 @@ def test_declared_fields_exist() -> None:
 
 
 def test_only_the_rest_is_left_to_the_general_rule() -> None:
-    """Every compared field of a built-in source has a rule of its own."""
+    """Every compared field of a built-in source has a specific rule."""
     left = [
         f"{view.name}.{field}"
         for view in views()
@@ -140,7 +141,7 @@ def test_only_the_rest_is_left_to_the_general_rule() -> None:
 
 
 def test_every_count_of_errors_has_a_rule() -> None:
-    """A source that declares an error count is watched over the run, under a name."""
+    """Every error counter of a built-in source has a specific rule."""
     for view in views():
         for field, how in view.error_counters.items():
             rule = declared.rule_for("rose", f"{view.name}.{field}" + ".x" * how.columns)
@@ -148,10 +149,10 @@ def test_every_count_of_errors_has_a_rule() -> None:
 
 
 def test_a_rule_may_need_a_source_of_another_package() -> None:
-    """It is asked where such a fact is there; one that needs what no source gives could not tell."""
+    """It is evaluated if the facts exist; a rule that needs an unknown type could not tell."""
 
     class Unknown(Facts):
-        """What nobody reads."""
+        """Facts without a source."""
 
     def old(run: RunData) -> Iterator[Finding]:
         yield from (Finding(message=fabric.version) for _, fabric in run.each(Fabric))
@@ -166,8 +167,8 @@ def test_a_rule_may_need_a_source_of_another_package() -> None:
     assert "no source gives" in lacking.note
 
 
-def test_a_rule_that_breaks_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it raises, what it found before stands, and without any finding it could not tell."""
+def test_an_error_in_a_rule_does_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier findings of the rule stay; without findings it could not tell."""
 
     def broken(run: RunData) -> Iterator[Finding]:
         yield from (Finding(message="old", hosts=[host.name]) for host in run.hosts_with_data)
@@ -185,7 +186,7 @@ def test_rules_on_nothing_never_pass() -> None:
     """Without any host, no rule about hosts passes."""
     empty = RunData(RecordHosts(started_ns=0, ended_ns=0))
     passed = {one.id for one in engine.check(empty).rules if one.outcome == "pass"}
-    assert passed == {"host-missing"}, "nobody was asked for"
+    assert passed == {"host-missing"}
 
 
 def test_unread_sources_never_pass() -> None:
@@ -250,7 +251,7 @@ def test_findings_and_rules_are_counted_apart() -> None:
 
 
 def test_silence_needs_all_hosts_and_an_end_that_is_not_past() -> None:
-    """A finding about one host more is not covered; the last day counts, the day after does not."""
+    """A finding with another host is not covered; the silence applies on its last day and not later."""
     one = Silence(rule="mtu-mismatch", hosts="n[1-2]", reason="new switch", until=dt.date(2026, 8, 1))
     for hosts, today, silenced in (
         (["n1"], dt.date(2026, 8, 1), True),
@@ -267,7 +268,7 @@ def test_silence_needs_all_hosts_and_an_end_that_is_not_past() -> None:
 
 
 def test_the_record_may_be_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run that wrote the checkpoints lies beside it, whatever the record is called by."""
+    """The writing run is found if the record is given as the current directory."""
     path = next(path for path in FILES if path.stem == "mlperf-gap")
     run = opened(msgspec.json.decode(path.read_bytes(), type=list[RunCase])[0], tmp_path)
     assert run.path is not None
@@ -278,13 +279,13 @@ def test_the_record_may_be_where_we_are(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, None, "many", [], 0, -1])
 def test_counts_that_are_none(value: Any) -> None:
-    """What other tools wrote in place of a count could not tell."""
+    """Values that are not positive integers raise `CannotTell`."""
     with pytest.raises(CannotTell, match="num_processes"):
         positive_integer(value, "num_processes")
 
 
-def test_a_silenced_finding_is_no_pass_for_what_was_not_read() -> None:
-    """A host that could not tell is still open when the finding about another one is silenced."""
+def test_a_silenced_finding_does_not_hide_unread_hosts() -> None:
+    """With an unread host the outcome is could-not-tell even if all findings are silenced."""
     slow: dict[str, Any] = {"clocksource": {"current": "hpet", "available": []}}
     silent: dict[str, Any] = {"@readings": {}}
     one = Silence(rule="clocksource-slow", reason="old boards", until=dt.date(2026, 8, 1))
@@ -293,8 +294,8 @@ def test_a_silenced_finding_is_no_pass_for_what_was_not_read() -> None:
         assert [rule.outcome for rule in found.rules if rule.id == "clocksource-slow"] == [outcome]
 
 
-def test_a_snapshot_file_is_a_subject(tmp_path: Path) -> None:
-    """What `snapshot -o NAME.json` writes can be checked."""
+def test_a_snapshot_file_can_be_checked(tmp_path: Path) -> None:
+    """The output of `snapshot -o NAME.json` is accepted."""
     hosts = host_records({"n[1-2]": {"thp": {"enabled": "always"}}})
     (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
     assert [host.name for host in open_run_data(tmp_path / "s.json").hosts_with_data] == ["n1", "n2"]

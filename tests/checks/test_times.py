@@ -1,4 +1,4 @@
-"""When a count rose: read from the series of the run, for the hosts and the device that a finding is about."""
+"""The time at which a counter rose, from the tables of the run, for the hosts and the device of a finding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(record: Path, source: str, columns: str, rows: list[tuple[Any, ...]]) 
 
 
 def test_a_finding_points_to_the_time_of_the_rise(tmp_path: Path) -> None:
-    """From the sample before the first event to the sample that saw the last; other hosts do not count."""
+    """From the sample before the first rise to the last rise; other hosts do not count."""
     rows = [("n1", s, 5, 7) for s in range(0, 60, 10)]
     rows += [("n2", 0, 5, 7), ("n2", 10, 5, 7), ("n2", 20, 5, 9), ("n2", 30, 5, 12), ("n2", 40, 5, 12)]
     write(tmp_path, "thermal_throttle", "host, ts, core, package", rows)
@@ -54,7 +54,7 @@ def test_a_finding_points_to_the_time_of_the_rise(tmp_path: Path) -> None:
     ],
 )
 def test_device_and_column(tmp_path: Path, field: str, row: str, found: dict[str, int]) -> None:
-    """The device's own rows; a column or a table that is not there says nothing."""
+    """Only rows of the device count; without the column or the table there is no time."""
     rows = [("n1", 0, "mlx5_0:1", 3), ("n1", 10, "mlx5_0:1", 4), ("n1", 0, "mlx5_1:1", 0), ("n1", 10, "mlx5_1:1", 0)]
     write(tmp_path, "infiniband_counters", "host, ts, port, symbol_error", rows)
     assert rise(tmp_path, Change(field, 3, 4, row), ["n1"]) == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 import zlib
@@ -173,11 +174,23 @@ def test_real_hosts_stay_far_below() -> None:
             now += max(1.0, interval)
             for _ in range(22):
                 meter.frame(READING)
-            meter.receive(800_000 if interval >= 1 else 400_000)
+            meter.receive(800_000)
             meter.inflate(1_000_000)
         for _ in EVERYTHING.sources:
             meter.frame(READING)
             meter.receive(200_000)
+
+
+def test_the_total_of_a_long_recording() -> None:
+    """A host that sends as fast as it may for an hour cannot fill a disk at the default interval."""
+    now, sent = 0.0, 0
+    meter = Meter(Budget.of(EVERYTHING, 10.0), lambda: now)
+    while now < 3600:
+        now += 0.1
+        with contextlib.suppress(AgentFailed):
+            meter.receive(MIB)
+            sent += MIB
+    assert sent < 512 * MIB
 
 
 def test_the_size_of_a_sample_in_mid_stream() -> None:

@@ -89,7 +89,7 @@ def test_a_journal_has_two_begin_events(tmp_path: Path) -> None:
     """They are far apart, so that damage at one place does not lose the list of hosts."""
     record(tmp_path, Fake({"a": FakeHost(pages=linux("a"))}))
     first, again = events(tmp_path, "begin")
-    assert first == again
+    assert {**first, "boot_ns": 0} == {**again, "boot_ns": 0}
 
 
 def test_login_and_start_facts_share_a_timeout(tmp_path: Path) -> None:

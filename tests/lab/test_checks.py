@@ -91,8 +91,9 @@ def test_uniform_and_odd(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
         "shared-mount-mismatch": ["node12"],
     }
     messages = {result["id"]: result["findings"][0]["message"] for result in odd["rules"] if result.get("findings")}
-    assert messages["mtu-mismatch"] == "eth0 mtu: 15 of 16: 1500 bytes; node02: 9000 bytes"
-    assert messages["shared-mount-mismatch"] == "/data super_options: 15 of 16: rsize=1048576; node12: rsize=65536"
+    assert messages["mtu-mismatch"] == "net_class eth0: mtu 1500 bytes on 15 of 16 hosts; 9000 bytes on node02"
+    mount = "shared_mounts /data: super_options rsize=1048576 on 15 of 16 hosts; rsize=65536 on node12"
+    assert messages["shared-mount-mismatch"] == mount
 
     silence = tmp_path / "silence.toml"
     silence.write_text(

@@ -112,7 +112,7 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
     assert named["nvme-media-errors"] == ["node04"]
     assert "node05" not in {host for hosts in named.values() for host in hosts}
     findings = {result["id"]: result.get("findings", []) for result in document["rules"]}
-    assert findings["nvme-media-errors"][0]["message"] == "nvme0 media_errors: 2 more (node04)"
+    assert findings["nvme-media-errors"][0]["message"] == "nvme_smart nvme0: media_errors rose by 2 (node04)"
     away, hosts = findings["host-rebooted"][0]["evidence"], Record.open(path).hosts
     assert hosts.started_ns < away["start_ns"] < away["end_ns"] < hosts.ended_ns
     again = json.loads(encode(engine.check(open_run_data(path))))

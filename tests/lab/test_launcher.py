@@ -1,4 +1,4 @@
-"""What all launcher transports share: strangers get nowhere, shared lines stay apart, places are found."""
+"""What all launcher transports share: unauthenticated connections, shared lines, and the host of each agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollbook.agent.wire import text
+from rollbook.agent.secure import Seal, line_code
+from rollbook.agent.wire import slurp, text
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed
@@ -30,9 +31,10 @@ from rollbook.testing import conformance
 from rollbook.testing.lab.processes import living
 from rollbook.transports import launch, listener
 from rollbook.transports.base import Transport
+from rollbook.transports.claims import Claim
 from rollbook.transports.launcher import Launcher
 from rollbook.transports.launcher_output import first_message, message_about
-from rollbook.transports.listener import Claim
+from rollbook.transports.listener import Connection
 from rollbook.transports.local import Local
 from rollbook.transports.mpi import Mpi
 from rollbook.transports.pipe import Pipe
@@ -42,6 +44,7 @@ from tests.support.launchers import AGENT, INTERVAL, PLAN, kill_children, lastin
 from tests.support.waits import until
 
 pytestmark = pytest.mark.lab
+BOOT = slurp("/proc/sys/kernel/random/boot_id")
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
 
 
@@ -67,7 +70,7 @@ class Together(Launcher):
         return "TOGETHER_RANK", "TOGETHER_NODE"
 
 
-def nobody_left() -> None:
+def no_agent_left() -> None:
     """No agent of ours runs any more."""
     until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline], 20)
 
@@ -80,14 +83,14 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("back", [None, "127.0.0.1", "none"])
 def test_every_host_has_its_own_agent(back: str | None) -> None:
-    """By connection or by lines: as many agents as hosts, all complete, with a clock where they can be asked."""
+    """By connection or by lines: one agent for each host, all complete, with a clock if orders can be sent."""
     records = snapshot(Together(connect_back=back), ["a", "b", "c"])
     assert [record.status for record in records.values()] == ["complete"] * 3, records
     assert [record.clock is None for record in records.values()] == [back == "none"] * 3
     assert {record.method for record in records.values()} == {"together"}
     facts = [lasting(record.facts) for record in records.values()]
     assert facts[0] == facts[1] == facts[2]
-    nobody_left()
+    no_agent_left()
 
 
 @pytest.mark.parametrize("back", [None, "none"])
@@ -100,7 +103,7 @@ def test_a_series(back: str | None) -> None:
         assert host.facts == {"start": 1, "end": 1}
         assert host.goodbye
         assert not host.lost
-    nobody_left()
+    no_agent_left()
 
 
 def test_warnings_in_the_stream() -> None:
@@ -109,7 +112,7 @@ def test_warnings_in_the_stream() -> None:
     records = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
     # A pipe takes each line of an agent as a whole: noise comes before it, never within.
     assert {(found.status, found.reason) for found in records.values()} == {("complete", "")}
-    nobody_left()
+    no_agent_left()
 
 
 def test_an_agent_that_cannot_start() -> None:
@@ -118,11 +121,11 @@ def test_an_agent_that_cannot_start() -> None:
     records = snapshot(Together(each=one), ["a", "b", "c"])
     assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
     assert "no such interpreter" in records["b"].reason
-    nobody_left()
+    no_agent_left()
 
 
 def test_a_launcher_that_fails() -> None:
-    """Nobody comes: every host says why, at once, and it is not tried for each of them again."""
+    """No agent arrives: every host has the reason at once, and the launcher is not started again for each of them."""
     began = time.monotonic()
     records = snapshot(Together(before='echo "quota exceeded" >&2; exit 3'), [f"h{n}" for n in range(100)])
     assert {(r.status, r.reason) for r in records.values()} == {
@@ -132,7 +135,7 @@ def test_a_launcher_that_fails() -> None:
 
 
 def test_fallback() -> None:
-    """Hosts that the launcher gave nothing of come another way, and say what failed before."""
+    """Hosts that returned no data through the launcher are read by the fallback and record what failed before."""
     refusing = Together(before="echo no licence >&2; exit 1")
     records = snapshot(refusing, ["a", "b"], fallback=lambda _: Local())
     for found in records.values():
@@ -147,11 +150,11 @@ def test_the_launcher_is_killed() -> None:
         assert host.lost[0] == "the agent is gone: sh ended with code -9"
         assert host.gaps() * INTERVAL <= 8
         assert host.facts == {"start": 1, "end": 1}
-    nobody_left()
+    no_agent_left()
 
 
 def test_the_token_is_in_no_command_line() -> None:
-    """It goes by the environment, which strangers cannot read, and children of the agent do not get it."""
+    """It is in the environment, which other users cannot read, and children of the agent do not get it."""
 
     async def main() -> None:
         transport = Together()
@@ -169,41 +172,43 @@ def test_the_token_is_in_no_command_line() -> None:
     asyncio.run(main())
 
 
-def prove(port: int, *said: bytes) -> bytes:
-    """Connect as a stranger, say something, and hear all that comes back."""
-    with socket.create_connection(("127.0.0.1", port), 5) as stranger:
+def talk_to(port: int, *lines: bytes) -> bytes:
+    """Connect without the token, send something, and return all that comes back."""
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
         answer = b""
         with contextlib.suppress(OSError):  # it may have hung up by now
-            for line in said:
-                stranger.sendall(line)
-            stranger.shutdown(socket.SHUT_WR)
+            for line in lines:
+                connection.sendall(line)
+            connection.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
-            while piece := stranger.recv(4096):
+            while piece := connection.recv(4096):
                 answer += piece
         return answer
 
 
-def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still come."""
+def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still arrive."""
     monkeypatch.setattr(listener, "UNPROVEN", 20)
     came, first = [], []
 
     async def main() -> None:
-        async def greeting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        async def greeting(connection: Connection) -> bytes:
             try:
-                return await reader.readexactly(4)
+                while not (data := connection.receive.open(await connection.reader.read(4096))):
+                    pass
+                return data[:4]
             finally:
-                writer.transport.abort()
+                connection.writer.transport.abort()
 
-        def welcome(who: Claim, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            came.append(who)
-            first.append(asyncio.create_task(greeting(reader, writer)))
+        def welcome(connection: Connection) -> None:
+            came.append(connection.claim)
+            first.append(asyncio.create_task(greeting(connection)))
 
-        door = listener.Listener("the token", welcome)
-        await door.open()
-        silent = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(100)]
+        open_port = listener.Listener("the token", welcome)
+        await open_port.open()
+        silent = [socket.create_connection(("127.0.0.1", open_port.port)) for _ in range(100)]
         wrong = b"rollbook 0 - vm %s %s\n" % (b"0" * 32, b"f" * 64)
-        for said in (
+        for lines in (
             (b"",),
             (wrong,),
             (b"GET / HTTP/1.1\r\n\r\n",),
@@ -211,18 +216,18 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
             (b"rollbook\n",),
             (wrong, wrong),
         ):
-            answer = await asyncio.to_thread(prove, door.port, *said)
+            answer = await asyncio.to_thread(talk_to, open_port.port, *lines)
             assert len(answer.strip()) in (0, 32), answer  # at most the challenge
         environ = {**os.environ, "ROLLBOOK_TOKEN": "the token", "TOGETHER_RANK": "7"}
         from rollbook import agent
 
         for token in ("another", "the token"):
-            argv = agent.launched_argv(None, f"{door.port}/TOGETHER_RANK/X/2/127.0.0.1", b"stop\n")
+            argv = agent.launched_argv(None, f"{open_port.port}/TOGETHER_RANK/X/2/{BOOT}/127.0.0.1", b"stop\n")
             started = await asyncio.create_subprocess_exec(
                 *argv, env={**environ, "ROLLBOOK_TOKEN": token}, stdout=asyncio.subprocess.DEVNULL
             )
             await asyncio.wait_for(started.wait(), 20)
-        door.close()
+        open_port.close()
         for one in silent:
             one.close()
         assert [await greeting for greeting in first] == [b"\xffRB1"]
@@ -233,37 +238,37 @@ def test_strangers_get_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("turns", range(6))
 def test_the_port_is_closed_while_connections_come(turns: int) -> None:
-    """However far they are, after so many turns of the loop: all are closed by us, not by the garbage collector."""
-    strangers: list[socket.socket] = []
+    """However far they are after these turns of the loop: all are closed by us, not by the garbage collector."""
+    connections: list[socket.socket] = []
 
     async def main() -> None:
-        door = listener.Listener("the token", lambda *_: None)
-        await door.open()
-        strangers.extend(socket.create_connection(("127.0.0.1", door.port)) for _ in range(3))
+        open_port = listener.Listener("the token", lambda *_: None)
+        await open_port.open()
+        connections.extend(socket.create_connection(("127.0.0.1", open_port.port)) for _ in range(3))
         for _ in range(turns):
             await asyncio.sleep(0)
-        door.close()
+        open_port.close()
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         asyncio.run(main())
         gc.collect()
     assert [str(warning.message) for warning in caught] == []
-    for stranger in strangers:
-        with stranger, contextlib.suppress(ConnectionResetError):
-            assert not stranger.recv(100).strip(b"0123456789abcdef\n"), "a challenge at most, then the end"
-            assert stranger.recv(100) == b""
+    for connection in connections:
+        with connection, contextlib.suppress(ConnectionResetError):
+            assert not connection.recv(100).strip(b"0123456789abcdef\n"), "a challenge at most, then the end"
+            assert connection.recv(100) == b""
 
 
 def test_an_agent_that_left_unheard() -> None:
-    """It came, nobody opened its channel, and it closed: its connection is closed with the launch."""
+    """It arrived, its channel was not opened, and it closed: its connection is closed with the launch."""
 
     async def main() -> None:
         running = launch.Launch("sh", [Host("a")], b"")
         running.channels = {"a": asyncio.get_running_loop().create_future()}
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
-        running._connected(Claim(0, "", "a"), reader, writer)
+        running._connected(Connection(Claim(0, "", "a"), reader, writer, Seal(b"1"), Seal(b"2")))
         theirs.close()
         assert await reader.read() == b""
         await running.close()
@@ -285,22 +290,22 @@ def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         return accept(self)
 
     async def main() -> bytes:
-        door = listener.Listener("the token", lambda *_: None)
-        await door.open()
+        open_port = listener.Listener("the token", lambda *_: None)
+        await open_port.open()
         monkeypatch.setattr(socket.socket, "accept", full)
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", open_port.port)
         try:
             return await asyncio.wait_for(reader.readline(), 20)
         finally:
             writer.close()
-            door.close()
+            open_port.close()
 
     assert len(asyncio.run(main()).strip()) == 32
     assert not refused
 
 
-def test_an_agent_takes_no_orders_from_strangers() -> None:
-    """Who answers at the collector's address without knowing the token is hung up on."""
+def test_an_agent_takes_no_orders_without_the_token() -> None:
+    """The agent hangs up on a program that answers at the collector's address without the token."""
     heard: list[bytes] = []
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -316,8 +321,8 @@ def test_an_agent_takes_no_orders_from_strangers() -> None:
         server = await asyncio.start_server(impostor, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         started = await asyncio.create_subprocess_exec(
-            *agent.launched_argv(None, f"{port}/X/Y/2/127.0.0.1", b"stop\n"),
-            env={**os.environ, "ROLLBOOK_TOKEN": "the token"},
+            *agent.launched_argv(None, f"{port}/X/Y/2/{BOOT}/127.0.0.1", b"stop\n"),
+            env={**os.environ, "ROLLBOOK_TOKEN": "the token", "X": "7"},
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await asyncio.wait_for(started.communicate(), 30)
@@ -326,7 +331,7 @@ def test_an_agent_takes_no_orders_from_strangers() -> None:
 
     out = asyncio.run(main())
     assert b"the token" not in b"".join(heard)
-    assert {frame.kind for frame in Decoder().feed(out)} == {"H", "E"}
+    assert {frame.kind for frame in Decoder(line_code(b"the token", b"7")).feed(out)} == {"H", "E"}
     assert not Path("/owned").exists()
 
 
@@ -346,7 +351,7 @@ def test_conformance(check: conformance.Check) -> None:
             await transport.close()
 
     asyncio.run(main())
-    nobody_left()
+    no_agent_left()
 
 
 def test_a_read_that_is_given_up_as_data_comes() -> None:
@@ -370,7 +375,7 @@ def test_a_read_that_is_given_up_as_data_comes() -> None:
 
 
 def test_two_that_write_at_once() -> None:
-    """More than the pipe takes, to a program that is slow to read: one after the other, and nobody waits for ever."""
+    """More than the pipe takes, to a program that is slow to read: one after the other, and none waits forever."""
 
     async def main() -> bytes:
         pipe = Pipe(["sh", "-c", "sleep 0.2; exec cat"])
@@ -404,7 +409,7 @@ STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.
 
 @pytest.mark.parametrize("way", [Pipe.close, Pipe.read])
 def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None, None, object]]) -> None:
-    """Neither between SIGTERM and SIGKILL nor while a program of the site is asked; closing again is no error."""
+    """Neither between SIGTERM and SIGKILL nor while a program of the site runs; closing twice is allowed."""
 
     async def main() -> None:
         pipe = Pipe([sys.executable, "-c", STUBBORN])
@@ -425,7 +430,7 @@ def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None
 
 
 def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are killed as a group whose number is still the program's, and nobody is later."""
+    """They are killed while the process group is still the program's, and never later."""
     ours: list[bool] = []
     real = os.killpg
 
@@ -477,7 +482,7 @@ def test_cut_and_mixed_lines_never_lie(
     """However the agents' lines are cut, mixed and talked over: what comes out of a stream is what went in."""
     streams = []
     for tag, frames in enumerate(sent):
-        carry = text(str(tag))
+        carry = text(str(tag), line_code(b"token", b"%d" % tag))
         hello = carry(b"H", 0, 1, 2, f"rank={tag}\nhostname=h{tag}\nnode=-\n".encode())
         lines = [carry(kind.encode(), seq, seq, seq, data) for seq, (kind, data) in enumerate(frames, 1)]
         streams.append(bytearray(hello + b"".join(lines)))
@@ -494,7 +499,7 @@ def test_cut_and_mixed_lines_never_lie(
 
         return take
 
-    merged = SharedOutput(announce)
+    merged = SharedOutput("token", announce)
     whole = not cuts and not noise
     for (which, size), said in zip(cuts, [*noise, *[b""] * 40], strict=False):
         stream = streams[which % len(streams)]
@@ -520,14 +525,15 @@ def test_agents_that_say_nonsense_of_themselves(monkeypatch: pytest.MonkeyPatch)
         came.append(who)
         return lambda _: None
 
-    merged = SharedOutput(taker)
-    merged.feed(text("1")(b"H", 0, 1, 1, b"rank=%s\nnode=n1\n" % (b"9" * 200)))
-    merged.feed(text("2")(b"H", 0, 1, 1, b"rank=%s\nnode=n2\n" % (b"9" * 5000)))
-    merged.feed(text("3")(b"H", 0, 1, 1, b"rank=3\nnode=n3\n"))
+    merged = SharedOutput("token", taker)
+    for tag, rank in ((1, b"9" * 200), (2, b"9" * 5000), (3, b"3")):
+        carry = text(str(tag), line_code(b"token", b"%d" % tag))
+        merged.feed(carry(b"H", 0, 1, 1, b"rank=%s\nnode=n%d\n" % (rank, tag)))
     assert [(who.rank, who.node) for who in came] == [(None, "n1"), (None, "n2"), (3, "n3")]
     for tag in range(10, 1000):
         merged.feed(b"@rb1 %d 0 %s\n" % (tag, b"x" * 900))
-    kept = sum(len(kept) for _, kept in merged._early.values())
+    kept = sum(stream.received for stream in merged._early.values())
+    assert merged._streams.keys() == {b"1", b"2", b"3", *merged._early}
     assert 50_000 < kept == merged._kept <= 100_000
 
 
@@ -537,7 +543,7 @@ def test_lines_after_the_end() -> None:
     async def main() -> None:
         running = launch.Launch("sh", [Host("a")], b"")
         running.channels = {"a": asyncio.get_running_loop().create_future()}
-        back = running._assign(Claim(0, "", "a"), asyncio.StreamReader())
+        back = running._assign(Claim(0, "", "a"))
         assert back is not None
         running._finish()
         back.feed(b"@rb1 0 0 late\n")
@@ -547,7 +553,7 @@ def test_lines_after_the_end() -> None:
 
 
 def test_a_launcher_that_cannot_be_started_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by one host after the other, but not never again either; one started for others says so."""
+    """Not by one host after the other, but later; if it was started for other hosts, the reason says so."""
     monkeypatch.setattr("rollbook.transports.launcher.RETRY_AFTER", 0.3)
     tries = 0
 
@@ -573,7 +579,7 @@ def test_a_launcher_that_cannot_be_started_is_tried_again_later(monkeypatch: pyt
             await transport.close()
 
     asyncio.run(main())
-    nobody_left()
+    no_agent_left()
 
 
 SAID = """\
@@ -618,11 +624,11 @@ REFUSED = "ssh: connect to host 10.0.0.2 port 22: Connection refused\n"
         (f"{REFUSED}A daemon failed to report back:\n  Remote host:   b\n", ["failed", "refused", "failed"]),
         ("ssh: connect to host b port 22: No route to host\n", ["failed", "unreachable", "failed"]),
         ("[b:7] PMIX ERROR: BAD-PARAM in file event.c at line 1033\n", ["failed"] * 3),
-        (REFUSED, ["failed"] * 3),  # whose address that is, nobody knows
+        (REFUSED, ["failed"] * 3),  # the address does not tell which host it is
     ],
 )
 def test_what_an_mpi_launcher_says(said: str, statuses: list[str]) -> None:
-    """A host is what is said of it; what is said of others, or in warnings, makes it no more than failed."""
+    """A message about a host decides its status; messages about others and warnings only make it failed."""
     transport = Mpi()
     transport.expect([Host(name) for name in "abc"], b"")
     assert [transport._missing(Host(name), said, 1).status for name in "abc"] == statuses
@@ -642,7 +648,7 @@ def test_one_host_ends_the_launch_for_all() -> None:
     assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
     assert records["b"].reason == "sh: sh: error: b: cannot be reached"
     assert tried == [["a", "b", "c"], ["a", "c"]]
-    nobody_left()
+    no_agent_left()
 
 
 def test_a_launch_that_fails_is_tried_again() -> None:
@@ -663,7 +669,7 @@ def place(names: Sequence[str], *agents: Claim) -> list[str | None]:
         running.channels = {name: asyncio.get_running_loop().create_future() for name in names}
         found = []
         for who in agents:
-            back = running._assign(who, asyncio.StreamReader())
+            back = running._assign(who)
             found.append(back.host.name if back else None)
         return found
 
@@ -692,7 +698,7 @@ def test_places(names: list[str], agents: list[Claim], hosts: list[str | None]) 
 
 
 def test_a_recording_by_another_way(tmp_path: Path) -> None:
-    """`run` over a launcher that brings nobody: with a fallback the data comes that way, and each host says so."""
+    """`run` over a launcher that starts no agent: with a fallback the data comes from there, as each host records."""
     from rollbook.api.finish import finish
 
     async def main(fallback: Callable[[Host], Transport] | None, raw: Path) -> None:

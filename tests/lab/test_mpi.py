@@ -129,7 +129,7 @@ def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
 
 
 def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
-    """The recording starts it anew; every host has its start and its end."""
+    """The recording starts it again; every host has its start and its end."""
     asked = names(lab)[:3]
     hosts = record(make(), asked, 4, lambda: kill_children(PROCESSES[family]), again=asked)
     for name, host in hosts.items():
@@ -328,7 +328,7 @@ def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
     assert {record.reason for record in records.values()} == {
         f"cannot run {tmp_path}/mpirun: No such file or directory"
     }
-    with pytest.raises(AgentFailed, match=r"its --version says: something else"):
+    with pytest.raises(AgentFailed, match=r"its --version prints: something else"):
         command_line(tmp_path / "mpirun", "something else")
 
 

@@ -223,7 +223,7 @@ def test_heterogeneous_job(outside: SlurmLab, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_srun_is_killed(job: SlurmLab, lab: Lab) -> None:
-    """The recording starts it anew; every host has its start and its end."""
+    """The recording starts it again; every host has its start and its end."""
     hosts = record(Slurm(), job.nodes, 4, lambda: kill_children("srun"), again=job.nodes)
     for name, host in hosts.items():
         assert host.facts == {"start": 1, "end": 1}, name

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.transports.registry import BUILT_IN, options_of
+
 ROOT = Path(__file__).parents[2]
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 MODULE = ROOT / "tests" / "support" / "plugged_transport.py"
@@ -47,7 +49,7 @@ def test_help(environ: dict[str, str]) -> None:
     """The option is listed with its default, and `--python` as an option of this transport, too."""
     text = " ".join(run([*ROLLBOOK, "snapshot", "--help"], environ).stdout.split())
     assert "--site-zone ZONE Zone of the hosts. [site] [default: main]" in text
-    assert "[local, ssh, slurm, mpi, site]" in text
+    assert f"[{', '.join(name for name in BUILT_IN if 'python' in options_of(name))}, site]" in text
     assert "--site-zone" not in run([*ROLLBOOK, "snapshot", "--help"], dict(os.environ)).stdout
 
 
@@ -57,7 +59,7 @@ def test_help(environ: dict[str, str]) -> None:
         (["--via", "site", "--site-zone", "5"], "--site-zone '5': a zone has letters only"),
         (["--via=site", "--ssh-user", "ann"], "--ssh-user has no effect: it is an option of ssh, and --via is site"),
         (["--site-zone", "north"], "No such option '--site-zone'"),
-        (["--via", "sites"], "there are: auto, local, ssh, slurm, mpi, site"),
+        (["--via", "sites"], f"there are: auto, {', '.join(BUILT_IN)}, site"),
     ],
 )
 def test_refused(environ: dict[str, str], arguments: list[str], message: str) -> None:

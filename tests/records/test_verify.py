@@ -151,7 +151,15 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
     (record / "zero").symlink_to("/dev/null")
     (record / "ghosts.json").unlink()
     os.mkfifo(record / "ghosts.json")
-    assert told(record) == [("missing", "ghosts.json"), ("changed", "zero")]
+    (record / "new").mkdir()
+    os.mkfifo(record / "new pipe")
+    assert told(record) == [
+        ("missing", "ghosts.json"),
+        ("changed", "zero"),
+        ("added", "ghosts.json"),
+        ("added", "new"),
+        ("added", "new pipe"),
+    ]
     (record / "manifest.json").unlink()
     os.mkfifo(record / "manifest.json")
     with pytest.raises(RecordError, match=r"manifest\.json does not exist"):

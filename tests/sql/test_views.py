@@ -24,7 +24,8 @@ from rollbook.exports.timeseries import write_timeseries
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import survey
 from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
-from rollbook.records.document import Snapshot
+from rollbook.records.document import Snapshot, encode
+from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.records.hosts import HostResult
 from rollbook.records.layout import RecordDirectory, list_files
 from rollbook.records.record import Record, RecordHosts
@@ -90,8 +91,9 @@ WRAP32, WRAP64 = 1 << 32, 1 << 64
 TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
     "steady": ([(0, 10), (1, 110), (2, 310)], [None, 100, 200]),
     "uneven beats": ([(0, 0), (1.5, 150), (2, 250)], [None, 100, 200]),
-    "wraps at 32 bits": ([(0, WRAP32 - 50), (1, 50), (2, 150)], [None, 100, 100]),
-    "wraps at 64 bits": ([(0, WRAP64 - 50), (1, 50), (2, 150)], [None, 100, 100]),
+    "falls at 32 bits": ([(0, WRAP32 - 50), (1, 50), (2, 150)], [None, None, 100]),
+    "falls at 64 bits": ([(0, WRAP64 - 50), (1, 50), (2, 150)], [None, None, 100]),
+    "was reset near 32 bits": ([(0, 3_300_000_000), (1, 1000)], [None, None]),
     "crosses 63 bits": ([(0, (1 << 63) - 50), (1, (1 << 63) + 50)], [None, 100]),
     "crosses 32 bits": ([(0, WRAP32 - 50), (1, WRAP32 + 50)], [None, 100]),
     "was reset": ([(0, 10_000), (1, 40), (2, 140)], [None, None, 100]),
@@ -382,7 +384,7 @@ def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
             )
         )
     run = record(["nfs", "nfs_ops", "loadavg"], samples, interval_ns=SECOND)
-    asked = "SELECT nfs_read, nfs_read_latency FROM slow_total ORDER BY ts"
+    asked = "SELECT nfs_read, nfs_read_latency FROM rates ORDER BY ts"
     assert rows(run, asked)[1:3] == [(207, 10 / 3)] * 2, "nothing is known of them"
     run.hosts.start = [mounted(home1="0:50", home2="0:50", data="0:51")]
     assert rows(run, asked) == [(None, None)] + [(107, 3)] * 4
@@ -477,7 +479,7 @@ def test_rows_wider_than_the_terminal(small: Record, monkeypatch: pytest.MonkeyP
         ("SELECT * FROM nowhere", "nowhere"),
         ("SELECT CAST(interface_name AS INTEGER) FROM net_dev", "Could not convert"),
         ("SELECT ts::TIMESTAMPTZ FROM net_dev", "cast it to TIMESTAMP"),
-        ("DROP VIEW rates", "one SELECT is asked for"),
+        ("DROP VIEW rates", "only a single SELECT"),
     ],
 )
 def test_query_that_is_wrong(small: Record, sql: str, says: str, form: str) -> None:
@@ -498,7 +500,7 @@ def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPa
     with store.connect(small) as connection:
         assert store.query(connection, "DESCRIBE facts").fetchall()[5][:2] == ("value", "VARCHAR")
         for sql in ("SELECT count(*) FROM facts", "FROM query_table('fac' || 'ts')"):
-            with pytest.raises(UsageError, match="facts were not asked for"):
+            with pytest.raises(UsageError, match="opened without its facts"):
                 store.query(connection, sql).fetchall()
 
 
@@ -506,13 +508,13 @@ def test_findings(small: Record) -> None:
     """What the rules found is a table; without them it is empty."""
     sql = "SELECT rule, severity, hosts, message, silenced FROM findings ORDER BY rule"
     assert rows(small, sql) == []
-    silenced = {"reason": "known", "until": "2030-01-01"}
+    silenced = Finding(message="n", severity="fail", silenced=Silenced("known", dt.date(2030, 1, 1)))
     found = [
-        {"id": "b", "outcome": "warn", "findings": [{"message": "m", "hosts": ["a"], "severity": "warn"}]},
-        {"id": "c", "outcome": "pass"},
-        {"id": "d", "outcome": "pass", "findings": [{"message": "n", "severity": "fail", "silenced": silenced}]},
+        RuleResult(id="b", outcome="warn", findings=[Finding(message="m", hosts=["a"], severity="warn")]),
+        RuleResult(id="c", outcome="pass"),
+        RuleResult(id="d", outcome="pass", findings=[silenced]),
     ]
-    (small.path / "findings.json").write_text(json.dumps({"schema": "rollbook.findings/1", "rules": found}))
+    (small.path / "findings.json").write_bytes(encode(Findings.of("now", [], found)))
     assert rows(small, sql) == [("b", "warn", ["a"], "m", None), ("d", "fail", [], "n", "known")]
 
 

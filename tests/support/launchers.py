@@ -77,7 +77,7 @@ def record(
     during: Callable[[], object] | None = None,
     again: Sequence[str] = (),
 ) -> dict[str, Heard]:
-    """Record a series for so long after all hosts are ready; halfway, something happens.
+    """Record a series for this many seconds after all hosts are ready; halfway, something happens.
 
     The other half lasts until these hosts are back with a few beats, where some are named, but half a minute at most.
     """

@@ -1,6 +1,6 @@
 """The agent: runs on a host while Rollbook reads it, and leaves nothing behind.
 
-The modules wire, reading, source, children, once, steady, loop and agent are sent as one text in argv and run by
+The modules of this package are joined into one text, which is sent in argv and run by
 `python3 -I -S -c`; `python -m rollbook.agent` prints that text, which also runs by hand as `python3 FILE CARRIER`.
 Standard library only, Python 3.6 or later, no import of the rest of Rollbook; few imports, because they slow the start
 on every host. It takes orders as lines on stdin and answers with frames on stdout. Started by a launcher, it
@@ -34,11 +34,13 @@ import time
 import zlib
 
 from rollbook.agent.loop import Agent
-from rollbook.agent.wire import Out, binary, text
+from rollbook.agent.secure import Seal, derive, line_code, same
+from rollbook.agent.wire import Out, binary, slurp, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    import socket
 else:
     import _signal as signal  # the C module: the enumerations of signal cost more than all other imports here
 
@@ -46,33 +48,53 @@ CONNECT = 5.0  # seconds to connect to the collector
 AGREE = 20.0  # seconds for the other side to prove itself; many agents connect at once to a busy machine
 
 
-def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool:
-    """Make stdin and stdout a connection to the collector; false if no address can be reached.
+def agree(sock: "socket.socket", token: bytes, claim: bytes) -> "tuple[Seal, Seal] | None":
+    """Prove to the collector that the token is known, and have it prove the same; the token itself is not sent.
 
-    All addresses are tried at once, because some may drop packets. Both sides prove that they know the token and
-    neither sends it: another program that answers at one of the addresses cannot give orders.
+    All that follows is authenticated with keys from the token and both nonces, one for each direction: a program that
+    only forwards the proofs can neither send orders nor change anything.
     """
-    import hmac
+    sock.settimeout(AGREE)
+    file = sock.makefile("rwb", 0)  # unbuffered: orders follow the last line
+    theirs = file.readline(100).strip()
+    ours = os.urandom(16).hex().encode()
+    words = theirs, ours, claim
+    file.write(b" ".join((b"rollbook", claim, ours, derive(token, b"agent", *words).hex().encode())) + b"\n")
+    if not same(file.readline(100).strip(), derive(token, b"collector", *words).hex().encode()):
+        return None
+    return Seal(derive(token, b"agent-key", *words)), Seal(derive(token, b"collector-key", *words))
+
+
+def is_own(family: int, address: str) -> bool:
+    """Whether an address belongs to this host."""
     import socket
 
-    def proof(*words: bytes) -> bytes:
-        return hmac.new(token, b" ".join(words), "sha256").hexdigest().encode()
+    probe = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        probe.connect((address, 9))  # sends nothing
+        peer = probe.getpeername()[0]
+        return bool(peer == probe.getsockname()[0] or peer.startswith("127."))
+    finally:
+        probe.close()
 
-    def agreed(sock: "socket.socket") -> bool:
-        sock.settimeout(AGREE)
-        file = sock.makefile("rwb", 0)  # unbuffered: orders follow the last line
-        theirs = file.readline(100).strip()
-        ours = os.urandom(16).hex().encode()
-        file.write(b" ".join((b"rollbook", who, ours, proof(b"agent", theirs, ours, who))) + b"\n")
-        return hmac.compare_digest(file.readline(100).strip(), proof(b"collector", theirs, ours))
+
+def connect(port: int, addresses: "list[str]", token: bytes, claim: bytes, near: bool) -> "tuple[Seal, Seal] | None":
+    """Make stdin and stdout a connection to the collector; None if no address can be reached.
+
+    All addresses are tried at once, because some may drop packets. Those of this host are skipped unless the collector
+    is `near`, on the same machine: any user of this host could listen there.
+    """
+    import socket
 
     until = time.monotonic() + CONNECT
     while token and addresses and time.monotonic() < until:
         poll, tried = select.poll(), {}
         for address in addresses:
-            sock = None
+            sock, family = None, socket.AF_INET6 if ":" in address else socket.AF_INET
             try:
-                sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+                if not near and is_own(family, address):
+                    continue
+                sock = socket.socket(family)
                 sock.setblocking(False)
                 sock.connect_ex((address, port))
             except OSError:  # a host without IPv6, or a name that does not resolve
@@ -88,18 +110,20 @@ def connect(port: int, addresses: "list[str]", token: bytes, who: bytes) -> bool
                 sock = tried.pop(fd)
                 poll.unregister(fd)
                 try:
-                    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) and agreed(sock):
+                    failed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    seals = None if failed else agree(sock, token, claim)
+                    if seals:
                         # Unacknowledged keep-alive frames end an agent whose collector disappeared.
                         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30000)
                         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         os.dup2(fd, 0)
                         os.dup2(fd, 1)
-                        return True
+                        return seals
                 except OSError:
                     pass
                 sock.close()
         time.sleep(os.urandom(1)[0] / 500)  # spread the next attempts
-    return False
+    return None
 
 
 def line_output() -> int:
@@ -142,24 +166,31 @@ def outlive() -> None:
 
 
 def launched(spec: str, orders: str) -> Agent:
-    """An agent that a launcher started: `PORT/VARIABLE/VARIABLE/MILLISECONDS/ADDRESS,…`.
+    """An agent that a launcher started: `PORT/VARIABLE/VARIABLE/MILLISECONDS/BOOT/ADDRESS,…`.
 
-    The variables hold its rank and the name of its node. If it cannot connect, it writes a line to the launcher's
-    stdout every MILLISECONDS and takes its orders from argv, packed like the agent itself.
+    The variables hold its rank and the name of its node; BOOT is the boot id of the collector's machine. If it cannot
+    connect, it writes a line to the launcher's stdout every MILLISECONDS and takes its orders from argv, packed like
+    the agent itself.
     """
     from binascii import a2b_base64
 
-    port, numbered, node, pace, addresses = spec.split("/")
+    port, numbered, node, pace, boot, addresses = spec.split("/")
     rank, node = os.environ.get(numbered) or "-", os.environ.get(node) or "-"
-    who = "%s %s %s" % (rank, node, os.uname().nodename)
+    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode()
     about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
     token = os.environ.pop("ROLLBOOK_TOKEN", "").encode()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    if connect(int(port), [address for address in addresses.split(",") if address], token, who.encode()):
-        return Agent(Out(1, binary), b"", about)
+    near = boot == slurp("/proc/sys/kernel/random/boot_id")
+    seals = connect(int(port), [address for address in addresses.split(",") if address], token, claim, near)
+    if seals:
+        send, receive = seals
+        agent = Agent(Out(1, lambda *frame: send.seal(binary(*frame))), b"", about)
+        agent.seal = receive
+        return agent
     if numbered == "PMI_RANK":
         outlive()
-    out = Out(line_output(), text(str(os.getpid()) if rank == "-" else rank), int(pace) / 1000)
+    tag = str(os.getpid()) if rank == "-" else rank
+    out = Out(line_output(), text(tag, line_code(token, tag.encode())), int(pace) / 1000)
     agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "signalled", True))
     return agent

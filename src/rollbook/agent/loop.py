@@ -15,6 +15,7 @@ from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
     from rollbook.agent.once import Mount
+    from rollbook.agent.secure import Seal
     from rollbook.agent.wire import Clocks
 
 QUIET = 5.0  # seconds of silence after which a keep-alive frame is sent
@@ -49,6 +50,7 @@ class Agent:
     def __init__(self, out: Out, orders: bytes, about: "list[tuple[str, object]]") -> None:
         *self.lines, self.orders = orders.split(b"\n")
         self.out, self.about = out, about
+        self.seal: "Seal | None" = None  # of the orders, if the agent connected back
         self.launcher = os.getppid() if about else 0
         self.hold, self.signalled = "", False
         self.sources: "list[Source]" = []
@@ -329,6 +331,8 @@ class Agent:
             piece = b""
         if not piece:
             self.end(goodbye=False)
+        if self.seal:
+            piece = self.seal.open(piece)
         *lines, self.orders = (self.orders + piece).split(b"\n")
         self.lines += lines
 

@@ -3,6 +3,7 @@
 import errno
 import os
 
+from rollbook.agent.redaction import mask_file, mask_variable
 from rollbook.agent.wire import SHORTAGES, note_shortage, slurp
 
 FILES = 8192  # files one wildcard may match
@@ -24,7 +25,6 @@ VIRTUAL = set(
     "proc sysfs cgroup cgroup2 devpts devtmpfs securityfs debugfs tracefs mqueue bpf pstore configfs hugetlbfs "
     "fusectl autofs nsfs binfmt_misc rpc_pipefs efivarfs selinuxfs ramfs".split()
 )
-SECRET = "KEY TOKEN SECRET PASS CRED AUTH COOKIE SIGNATURE PRIVATE SESSION".split()
 
 
 def fits(name: str, pattern: str) -> bool:
@@ -113,21 +113,10 @@ class Tree:
         return found[:FILES]
 
 
-def masked(name: str, value: str) -> str:
-    """A value fit to leave the host: secrets by name, tokens by look and passwords in addresses are hidden."""
-    if any(word in name.upper() for word in SECRET) or value[:4] in ("AKIA", "ASIA", "eyJh"):
-        return "***"
-    parts = value.split("://")  # there may be several addresses
-    for index, part in enumerate(parts[1:], 1):
-        server, slash, path = part.partition("/")
-        parts[index] = ("***@" + server.rpartition("@")[2] if "@" in server else server) + slash + path
-    return "://".join(parts)
-
-
 def environment(prefixes: "list[str]") -> bytes:
     """The environment by allow-list, one `NAME=value` a line."""
     lines = [
-        "%s=%s\n" % (name, masked(name, value).replace("\\", "\\\\").replace("\n", "\\n"))
+        "%s=%s\n" % (name, mask_variable(name, value).replace("\\", "\\\\").replace("\n", "\\n"))
         for name, value in sorted(os.environ.items())
         if name.startswith(tuple(prefixes))
     ]
@@ -197,14 +186,14 @@ def read_file(path: str, limit: int) -> bytes:
             while left > 0:
                 piece = os.read(fd, min(left, STEP))
                 if not piece:
-                    return page(path, "ok", b"".join(pieces))
+                    return page(path, "ok", mask_file(path, b"".join(pieces)))
                 pieces.append(piece)
                 left -= len(piece)
         finally:
             os.close(fd)
     except OSError as error:
         return failed_page(path, error)
-    return truncated_page(path, b"".join(pieces))
+    return truncated_page(path, mask_file(path, b"".join(pieces)))
 
 
 def read_link(path: str) -> bytes:

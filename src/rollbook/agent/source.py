@@ -15,6 +15,7 @@ from rollbook.agent.reading import (
     read_link,
     truncated_page,
 )
+from rollbook.agent.redaction import mask_file
 from rollbook.agent.wire import shortages, slurp
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
@@ -129,7 +130,9 @@ class Source:
                 while piece and len(data) < self.limit:
                     piece = os.pread(fd, STEP, len(data))
                     data += piece
-                if len(data) < self.limit:
+                whole = len(data) < self.limit
+                data = mask_file(path, data)
+                if whole:
                     pages += (b"ok %d %s\n" % (len(data), self.names[path]), data)
                 else:
                     pages.append(truncated_page(path, data[: self.limit]))

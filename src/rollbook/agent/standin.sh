@@ -2,7 +2,7 @@
 #
 # It sends facts and samples in the same frames, but slower: at most one sample per second, always of all sampled
 # sources. Programs need `timeout`. File systems that may hang are skipped, because a shell cannot abandon a child that
-# is stuck in the kernel. Uses head, od, tr, fold, cksum, date, readlink, stat and env of coreutils or busybox.
+# is stuck in the kernel. Uses head, sed, od, tr, fold, cksum, date, readlink, stat and env of coreutils or busybox.
 LC_ALL=C
 export LC_ALL
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
@@ -43,6 +43,39 @@ page() {
     left=$((left - ${#3}))
 }
 
+# mask kernel|mounts|variables: hide secrets on stdin as redaction.py does; where a rule is coarser, it hides more
+mask() {
+    word='[A-Za-z0-9_.-]*(passw(or)?d|passphrase|passcode|secret|token|apikey|accesskey|secretkey|accountkey)'
+    word="($word([._-][A-Za-z0-9_.-]*)?|([A-Za-z0-9_.-]*[._-])?(pass|pwd|pw|auth|authorization|cookie|creds?|credential"
+    word="$word|key|psk|private|sig|signature))[0-9]*"
+    user='[A-Za-z0-9._%+~\\-]+'
+    case $1 in
+    kernel)
+        set -- -e 's/(systemd\.set_credential[a-z_]*=)"[^"]*"/\1***/g' \
+            -e 's/(systemd\.set_credential[a-z_]*=[^: ]*:)("[^"]*"|[^ ]*)/\1***/g' \
+            -e "s/(^| )\"($word)=[^\"]*\"/\1\"\2=***\"/gI" -e "s/(^|[ ;&?,])($word)=(\"[^\"]*\"|[^ ]*)/\1\2=***/gI"
+        ;;
+    mounts)
+        set -- -e "s/(^|[ ,])($word)=[^ ,]*/\1\2=***/gI" -e 's/([ ,]user(name)?=[^ ,%]*)%[^ ,]*/\1%***/g'
+        ;;
+    variables)
+        set -- -e 's/^([^=]*=).*PRIVATE KEY-----.*/\1***/' -e "s/([=;&?, {\"'])($word)[\"' ]*[=:][^;&]*/\1\2=***/gI" \
+            -e 's/([Bb]earer|[Bb]asic) [^ ]+/\1 ***/g'
+        ;;
+    esac
+    sed -E "$@" -e 's#://[^ "/]*@#://***@#g' -e 's#://[^][ "/@]*:[^ "@]*@#://***@#g' \
+        -e "s#(^|[ =,\"])((iscsi|nbd|nfs4?|fcoe|cifs):)?(//)?$user:/?[^]/ ][^] ]*@#\\1\\2\\4***@#g" \
+        -e 's/(^|[^A-Za-z0-9_])(A[KS]IA|AIza|eyJ|gh[posu]_|github_pat_|glpat-|hf_|npm_|nvapi-|pypi-|sk-|xox[bp]-|ya29\.)[A-Za-z0-9_.+~-]{6,}/\1***/g'
+}
+
+# masked FILE: its text without secrets; fails where sed is missing
+masked() {
+    case $1 in
+    /proc/cmdline) head -c $left "$1" | mask kernel ;;
+    *) head -c $left "$1" | mask mounts ;;
+    esac
+}
+
 read_file() {
     if [ ! -e "$1" ]; then
         page absent "$1"
@@ -51,11 +84,13 @@ read_file() {
     elif [ $left -le 0 ]; then
         page truncated "$1"
     else
-        one= two=
+        one= two= reader="head -c $left"
+        case $1 in /proc/cmdline | /proc/mounts | /proc/self/mount*) reader=masked ;; esac
         # Most files of sysfs have one line: read them without starting a process.
-        if { IFS= read -r one && ! IFS= read -r two; } <"$1" 2>/dev/null && [ -z "$two" ] && [ -n "$one" ]; then
+        if [ "$reader" != masked ] &&
+            { IFS= read -r one && ! IFS= read -r two; } <"$1" 2>/dev/null && [ -z "$two" ] && [ -n "$one" ]; then
             page ok "$1" "$one$nl"
-        elif data=$(head -c $left "$1" 2>/dev/null && echo x); then
+        elif data=$($reader "$1" 2>/dev/null && echo x); then
             data=${data%x"$nl"}
             data=${data%x}
             verdict=ok
@@ -143,24 +178,15 @@ environment() {
             value='***'
             ;;
         esac
-        case $value in
-        AKIA* | ASIA* | eyJh*) value='***' ;;
-        *://*@*)
-            rest=$value value=
-            while [ "$rest" != "${rest#*://}" ]; do
-                value=$value${rest%%://*}://
-                rest=${rest#*://}
-                server=${rest%%/*}
-                case $server in *@*) value="$value***@" rest=${rest#"${server%@*}@"} ;; esac
-            done
-            value=$value$rest
-            ;;
-        esac
         escaped "$value" '\' '\\'
         escaped "$text" "$nl" '\n'
         list="$list$name=$text$nl"
     done
-    page ok environment "$list"
+    if list=$(printf %s "$list" | mask variables); then
+        page ok environment "$list${list:+$nl}"
+    else
+        page failed environment
+    fi
 }
 
 program() {

@@ -60,16 +60,21 @@ def binary(kind: bytes, seq: int, mono: int, wall: int, payload: bytes) -> bytes
     return MAGIC + struct.pack(">II", len(payload), zlib.crc32(payload, zlib.crc32(rest))) + rest + payload
 
 
-def text(tag: str) -> "Carrier":
-    """A carrier of lines for a channel that others write to as well; the last line of a frame has its checksum."""
+def text(tag: str, code: "Callable[[bytes, bytes], bytes] | None" = None) -> "Carrier":
+    """A carrier of lines for a channel that others write to as well; the last line of a frame has its checksum.
+
+    With `code` that is an authentication code of the frame's head and payload.
+    """
     from binascii import b2a_base64
 
     def carry(kind: bytes, seq: int, mono: int, wall: int, payload: bytes) -> bytes:
         head = "%s %d %d %d" % (kind.decode(), seq, mono, wall)
-        total = zlib.crc32(payload, zlib.crc32(head.encode()))
+        total = "z%08x" % zlib.crc32(payload, zlib.crc32(head.encode()))
+        if code:
+            total = "m" + code(head.encode(), payload).hex()
         data = b2a_base64(payload).strip()
         start = ("@rb1 %s %d " % (tag, seq)).encode()
-        last = start + ("! %s %d %d z%08x " % (kind.decode(), mono, wall, total)).encode()
+        last = start + ("! %s %d %d %s " % (kind.decode(), mono, wall, total)).encode()
         lines = []
         while len(data) > LINE - len(last) - 1:
             room = LINE - len(start) - 1

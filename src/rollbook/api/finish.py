@@ -23,14 +23,14 @@ from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
-from rollbook.journal.state import is_unfinished
+from rollbook.journal.state import FAILURE, failure_of, is_unfinished
 from rollbook.journal.survey import Survey
 from rollbook.mlperf.result_directory import benchmark_args, copy_results, is_result_directory, name_logs
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
 from rollbook.records.layout import RecordDirectory
-from rollbook.records.locate import locate_record
+from rollbook.records.locate import locate_record, not_a_record
 from rollbook.records.metadata import metadata
 from rollbook.records.outcome import Outcome
 from rollbook.records.reading import require_directory
@@ -71,7 +71,7 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
     """
     path = locate_record(Path(path))
     if not path.is_dir():
-        return _finish(path)  # which explains what is there
+        raise not_a_record(path)
     with _lock(path):
         return _finish(path, drop_raw=drop_raw, report=report, sign=sign)
 
@@ -131,6 +131,8 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
             document |= _result_directory(path, outcome, args, document)
     directory.write("cluster_info.json", cluster)
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
+    if reason := failure_of(path / "raw"):
+        notes.append(reason)
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)
@@ -171,6 +173,8 @@ def _directory(path: Path, kind: str) -> RecordDirectory:
 def _remove_leftovers(path: Path) -> None:
     """Remove what a process left that was killed while it finished this record."""
     remove_leftovers(path)
+    if not failure_of(path / "raw"):
+        (path / "raw" / FAILURE).unlink(missing_ok=True)
     shutil.rmtree(path / ".again", ignore_errors=True)
     for scratch in (path / "series").glob(".parts*"):
         shutil.rmtree(scratch, ignore_errors=True)

@@ -18,6 +18,7 @@ from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
 from rollbook.records.hosts import Clock, HostResult
 from rollbook.records.locate import INSIDE
+from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts
@@ -90,8 +91,9 @@ class RunData:
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
         mlperf_round: Round | None = None,
     ) -> None:
+        self.hosts = hosts
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
-        self.interval = hosts.interval_seconds
+        self.interval, self.clock_steps = hosts.interval_seconds, hosts.clock_steps
         self.started_ns, self.ended_ns = hosts.started_ns, hosts.ended_ns
         self.metadata = metadata or {}
         self.path = path
@@ -125,8 +127,8 @@ class RunData:
         inside = self.path is not None and self.path.name == INSIDE
         directory = self.path.parent if self.path is not None and inside else self.path
         try:
-            found = json.loads((directory / "summary.json").read_bytes()) if directory else None
-        except (OSError, ValueError, RecursionError):
+            found = json.loads(read_regular(directory / "summary.json")) if directory else None
+        except (RecordError, ValueError, RecursionError):
             found = None
         found = self.metadata.get("dlio_summary") if found is None else found
         return found if isinstance(found, dict) else {}

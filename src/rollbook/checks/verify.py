@@ -14,8 +14,9 @@ from rollbook.journal.state import is_unfinished, refuse_while_recording
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.findings import Findings
-from rollbook.records.layout import Manifest, ManifestEntry, list_files, size_and_hash
+from rollbook.records.layout import Manifest, ManifestEntry, list_files, list_others, size_and_hash
 from rollbook.records.locate import RUN_DOCUMENT, is_record, not_a_record
+from rollbook.records.reading import read_regular
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
 from rollbook.records.timeseries import TimeSeriesData
@@ -65,6 +66,7 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
     found.problems += [
         Problem("added", name, "not in the manifest") for name in present if name not in listed and name not in own
     ]
+    found.problems += _other_entries(path, manifest)
     readable = {name: file for name, file in present.items() if name in listed and not file.is_symlink()}
     found.problems += [*_documents(readable), *_tables(readable)]
     if signature_file(path / MANIFEST).is_file():
@@ -74,6 +76,14 @@ def verify(path: Path, allowed: Path | None = None) -> Verified:
     elif allowed is not None:
         found.problems.append(Problem("signature", MANIFEST, "not signed"))
     return found
+
+
+def _other_entries(path: Path, manifest: Manifest) -> Iterator[Problem]:
+    """Directories, FIFOs, sockets and devices that are not in the manifest; a listed file implies its directories."""
+    known = {str(above) for entry in manifest.files for above in PurePosixPath(entry.path).parents}
+    for name, what in list_others(path).items():
+        if name not in known and manifest.others.get(name) != what:
+            yield Problem("added", name, f"{what}, not in the manifest")
 
 
 def _no_manifest(path: Path) -> RecordError:
@@ -90,8 +100,8 @@ def _file(path: Path | None, entry: ManifestEntry) -> Iterator[Problem]:
         return
     try:
         size, digest = size_and_hash(path)
-    except OSError as error:
-        yield Problem("unreadable", entry.path, error.strerror or str(error))
+    except (OSError, RecordError) as error:
+        yield Problem("unreadable", entry.path, str(error))
         return
     if size != entry.size:
         yield Problem("changed", entry.path, f"{size} bytes, {entry.size} in the manifest")
@@ -135,5 +145,5 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Problem]:
 
 
 def _missing_keys(path: Path) -> list[str]:
-    data = json.loads(path.read_bytes())
+    data = json.loads(read_regular(path))
     return [key for key in NEEDED if not isinstance(data, dict) or key not in data]

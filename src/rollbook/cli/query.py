@@ -40,8 +40,8 @@ def command(record: Path, sql: str, output_format: str) -> None:
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
     second; samples and rates with one row per host and beat; disks, interfaces, ports, gpus, nfs_mounts, disk_total,
-    net_total; hosts, facts, phases, gaps, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns
-    of one.
+    net_total; hosts, facts, phases, gaps, losses, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the
+    columns of one.
     """
     with store.connect(open_record(record), facts=store.wants_facts(sql)) as connection:
         found = store.query(connection, sql)

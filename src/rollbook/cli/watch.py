@@ -18,7 +18,7 @@ from rollbook.records.hosts import Coverage, HostResult
 from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
 from rollbook.watch.replay import Replay
-from rollbook.watch.text import cells, headings, status_line
+from rollbook.watch.text import headings, status_line, table_row
 
 __all__ = ["command"]
 
@@ -95,7 +95,7 @@ async def _full_screen(feed: Live | Replay) -> None:
 def _print(board: Board) -> None:
     titles = headings(board)
     shown = [at for at, column in enumerate(titles) if column != "trend"]  # of one or two beats there is none
-    rows = [cells(board, host) for host in board.ordered()]
+    rows = [table_row(board, host) for host in board.ordered()]
     chosen = [[row[at] for at in shown] for row in rows]
     table([list(titles.values())[at].upper() for at in shown], [(name, rest) for name, *rest in chosen])
     stderr().print(status_line(board, "unusual"), soft_wrap=True)

@@ -6,7 +6,7 @@ all facts and of one beat:
 - bytes: half of a beat's text per interval, on top of a burst of all facts and four beats;
 - frames: twice what the shell stand-in needs, which sends one frame per source, on top of a burst;
 - inflated bytes: a beat's text per interval, on top of a burst of three times all facts and four beats;
-- bytes in total: 128 MiB, and an eighth of a beat's text for every interval that has passed.
+- bytes in total: 128 MiB, and for every beat so far a 64th of its text, or an eighth for a beat of the stand-in.
 
 A mark adds the allowance of one beat. The agent deflates its samples and sends a few kilobytes per beat, about a
 thousandth of these limits; only the stand-in sends plain text.
@@ -63,7 +63,7 @@ class Budget:
             inflated_per_second=beat * beats,
             burst_inflated=3 * facts + 4 * beat,
             total_bytes=128 * MIB,
-            total_bytes_per_second=beat * beats / 8,
+            total_bytes_per_second=max(beat * beats / 64, beat / max(1.0, interval) / 8 if interval else 0.0),
             beat_bytes=beat,
         )
 

@@ -21,6 +21,10 @@ from rollbook.errors import UsageError
 
 __all__ = ["Command"]
 
+RESERVE = 32 << 20
+"""Bytes that a log leaves free on its file system, for the rest of the record."""
+
+TRUNCATED = b"\n[rollbook: log truncated here, the disk is nearly full]\n"
 QUIET = 1.0  # seconds without output after which a process left in the background is no longer waited for
 
 
@@ -136,11 +140,16 @@ class _Copy(threading.Thread):
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, self._source)
             with contextlib.suppress(OSError):
-                outputs.insert(0, stack.enter_context(self._log.open("ab", buffering=0)).fileno())
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+                outputs.insert(0, os.open(self._log, flags, 0o600))
+                stack.callback(os.close, outputs[0])
             stack.enter_context(contextlib.suppress(BrokenPipeError))
             while data := self._read():
                 if not self.logging:
                     outputs = [output for output in outputs if output == self._output]
+                elif outputs and outputs[0] != self._output and _nearly_full(outputs[0]):
+                    self.logging = False
+                    _write_all(outputs.pop(0), TRUNCATED)
                 outputs = [output for output in outputs if _write_all(output, data)]
                 self.copied += len(data)
 
@@ -152,6 +161,14 @@ class _Copy(threading.Thread):
             return b""
         finally:
             self.reading = False
+
+
+def _nearly_full(fd: int) -> bool:
+    try:
+        found = os.fstatvfs(fd)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < RESERVE
 
 
 def _write_all(fd: int, data: bytes) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from rollbook.errors import RecordError, UsageError
+from rollbook.files import temporary_directory
 
 __all__ = ["VARIABLE", "listen", "mark_name", "send_mark"]
 
@@ -47,8 +48,7 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
         parent = "/tmp"  # noqa: S108 - only this user can enter the directory created there
     with contextlib.ExitStack() as stack:
         try:
-            directory = stack.enter_context(tempfile.TemporaryDirectory("", "rollbook-", parent))
-            path = str(Path(directory) / "marks")
+            path = str(stack.enter_context(temporary_directory(Path(parent))) / "marks")
             server = await asyncio.start_unix_server(take, path, limit=4096)
         except OSError as error:
             raise UsageError(f"cannot create the socket for marks in {parent}: {error.strerror or error}") from error

@@ -103,7 +103,7 @@ def _misplaced(text: str, at: int) -> HostListError:
     if text[at] == "]":
         return HostListError(text, at, "no bracket is open here")
     if text[at] != "[":
-        return HostListError(text, at, f"there is no host before '{text[at]}'")
+        return HostListError(text, at, f"a host is missing before '{text[at]}'")
     inner = text.find("[", at + 1)
     if inner >= 0 and "]" in text[at:]:
         return HostListError(text, inner, "brackets do not nest")

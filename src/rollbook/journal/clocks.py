@@ -40,9 +40,10 @@ class CollectorClock:
         """A time of the current wall clock on the clock as it ran at the start."""
         return wall_ns - self._shift
 
-    def shown_at(self, steady_ns: int) -> int:
-        """What the wall clock showed at a time on the clock as it ran at the start."""
-        return steady_ns + sum(by for at, by in self.steps if at <= steady_ns)
+    def aligned(self, steady_ns: int, interval_ns: int) -> int:
+        """A time moved by less than an interval, so that beats of the wall clock at that time are multiples of it."""
+        shift = sum(by for at, by in self.steps if at <= steady_ns)
+        return steady_ns + (shift + interval_ns // 2) % interval_ns - interval_ns // 2
 
 
 class Timeline:

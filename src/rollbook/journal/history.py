@@ -11,6 +11,7 @@ from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
 from rollbook.journal.gaps import host_gaps, interval_of
 from rollbook.journal.samples import Segments
+from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import nearest_beat
 from rollbook.protocol.readings import READABLE, parse_facts, read_frame
@@ -93,7 +94,7 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
     interval = interval_of(survey, host)
-    found.late, found.missed = _off_beat([survey.clock.shown_at(ts) for ts in times], interval)
+    found.late, found.missed = _off_beat([survey.clock.aligned(ts, interval) for ts in times], interval)
     found.gaps = list(host_gaps(survey, host))
     cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
     if cost and cost.cpu_seconds is not None and cpus and life > 0:
@@ -104,7 +105,7 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         why = ", ".join(dict.fromkeys(gap.why for gap in found.gaps))
         reasons.append(f"{seconds:.1f} s without samples: {why}")
     elif not survey.ended:
-        reasons.append("the collector died; the samples end there")
+        reasons.append(failure_of(survey.directory) or "the collector died; the samples end there")
     elif host.thinned:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: connection too slow")
     elif interval != survey.interval_ns:

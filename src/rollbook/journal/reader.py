@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rollbook.errors import RecordError
 from rollbook.journal.entries import CHECKED_AT, HEADER, LARGEST, MAGIC, Entry, segment_files
+from rollbook.records.reading import open_regular
 
 __all__ = ["Reader"]
 
@@ -34,7 +35,7 @@ class Reader:
     def _segment(self, number: int, path: Path) -> Iterator[Entry]:
         buffer, base, at, more = b"", 0, 0, True
         try:
-            with path.open("rb", 0) as file:
+            with open_regular(path) as file:
                 while more:
                     piece = file.read(CHUNK)
                     buffer, base, at, more = buffer[at:] + piece, base + at, 0, bool(piece)

@@ -35,7 +35,7 @@ class Segments:
         if number not in self._fds:
             if len(self._fds) >= MOST_OPEN:
                 os.close(self._fds.pop(next(iter(self._fds))))
-            self._fds[number] = os.open(self._paths[number], os.O_RDONLY | os.O_CLOEXEC)
+            self._fds[number] = os.open(self._paths[number], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         data = os.pread(self._fds[number], size, place & 0xFFFFFFFF)
         if len(data) != size:
             raise RecordError("the journal became shorter while it was read")

@@ -8,8 +8,28 @@ from pathlib import Path
 
 from rollbook.errors import RecordError
 from rollbook.journal.entries import segment_files
+from rollbook.records.reading import read_regular
 
-__all__ = ["is_recording", "is_unfinished", "refuse_while_recording", "try_lock"]
+__all__ = [
+    "FAILURE",
+    "FAILURE_SIZE",
+    "failure_of",
+    "is_recording",
+    "is_unfinished",
+    "refuse_while_recording",
+    "try_lock",
+]
+
+FAILURE, FAILURE_SIZE = "failure", 512
+"""The file for the reason why writing failed, and its size; it is removed when the recording ends well."""
+
+
+def failure_of(directory: Path) -> str:
+    """Why the recorder could not write any more, as it noted beside the journal; empty if it did not fail."""
+    try:
+        return read_regular(directory / FAILURE, FAILURE_SIZE).decode("utf-8", "replace").strip()
+    except RecordError:
+        return ""
 
 
 def is_unfinished(record: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any, NoReturn, Self
 from rollbook.errors import RecordError
 from rollbook.journal.clocks import STEP
 from rollbook.journal.entries import LARGEST, RUN, pack_entry, pack_frame, segment_files
-from rollbook.journal.state import try_lock
+from rollbook.journal.state import FAILURE, FAILURE_SIZE, try_lock
 from rollbook.protocol.frames import Frame
 
 __all__ = ["Journal"]
@@ -39,13 +40,14 @@ class Journal:
         self._clocks = _clocks()
         self._adding, self._writing = threading.Lock(), threading.Lock()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             if not try_lock(self._lock, fcntl.LOCK_EX):
                 os.close(self._lock)
                 raise RecordError(f"{directory} is being written by another process")
         except OSError as error:
             raise RecordError(f"cannot record to {directory}: {error.strerror}") from error
+        self._reserve_failure()
         self._number = max((int(path.stem) for path in segment_files(directory)), default=0)
         self._open()
 
@@ -88,6 +90,7 @@ class Journal:
         try:
             if not self._failure:
                 self.sync()
+                (self._directory / FAILURE).unlink(missing_ok=True)
         finally:
             for fd in (self._fd, self._lock):
                 if fd >= 0:
@@ -124,7 +127,7 @@ class Journal:
         self._number, self._size = self._number + 1, 0
         path = self._directory / f"{self._number:06d}.seg"
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
             os.fsync(self._lock)  # the directory entry must survive too
         except OSError as error:
             self._fail(error)
@@ -146,8 +149,23 @@ class Journal:
         except OSError as error:
             self._fail(error)
 
+    def _reserve_failure(self) -> None:
+        """Allocate the file for the reason of a failure: on a full disk, only allocated blocks can be written."""
+        with contextlib.suppress(OSError):
+            self._note_failure("", os.O_CREAT | os.O_EXCL)
+
+    def _note_failure(self, reason: str, flags: int = 0) -> None:
+        fd = os.open(self._directory / FAILURE, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+        try:
+            os.pwrite(fd, reason.encode()[:FAILURE_SIZE].ljust(FAILURE_SIZE), 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def _fail(self, error: OSError) -> NoReturn:
         self._failure = f"cannot write to {self._directory}: {error.strerror}; recording ends here"
+        with contextlib.suppress(OSError):
+            self._note_failure(f"recording ended early: {error.strerror}")
         raise RecordError(self._failure) from error
 
     def _check(self) -> None:

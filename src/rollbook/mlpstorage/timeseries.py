@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from rollbook.api.options import check_fanout
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import ParseError, RollbookError
+from rollbook.files import temporary_directory
 from rollbook.hosts import Host, parse_hosts
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import HostJournal, Survey, survey
@@ -66,7 +66,8 @@ class _Collector(TimeSeriesCollectorInterface):
         self._stop_event = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: Path | None = None
+        self._cleanup = contextlib.ExitStack()
         self._started_ns = 0
         self._start_time: str | None = None
         self._end_time: str | None = None
@@ -96,7 +97,7 @@ class _Collector(TimeSeriesCollectorInterface):
             raise RuntimeError(f"{name} already started")
         hosts = parse_hosts(self._names) if self._names else []
         way = route(self._options)
-        self._directory = tempfile.TemporaryDirectory(prefix="rollbook-")
+        self._directory = self._cleanup.enter_context(temporary_directory())
         self._started_ns, self._start_time = time.time_ns(), iso_now()
         self._thread = threading.Thread(target=self._run, args=(hosts, way), name=name, daemon=False)
         self._thread.start()
@@ -110,8 +111,8 @@ class _Collector(TimeSeriesCollectorInterface):
             self._stop_event.set()
             self._thread.join()
             self._end_time = iso_now()
-            with self._directory as path:
-                self._result = self._read(Path(path))
+            with self._cleanup:
+                self._result = self._read(self._directory)
             data = self._result.data
             log(self.logger, "debug", f"{name} stopped: {data.num_samples} samples of {len(self._result)} hosts")
             if data.collection_interval_seconds > self.interval_seconds:
@@ -126,7 +127,7 @@ class _Collector(TimeSeriesCollectorInterface):
         if self._directory is None:
             return HostSampleLists()
         with contextlib.suppress(RollbookError, OSError):
-            return self._read(Path(self._directory.name))
+            return self._read(self._directory)
         return HostSampleLists({host: [] for host in self._names})
 
     def _run(self, hosts: list[Host], way: Any) -> None:
@@ -143,7 +144,7 @@ class _Collector(TimeSeriesCollectorInterface):
             return
         plan = Plan.of([catalogue.source(name) for name in SAMPLED.values()])
         async with Recorder(
-            Path(self._directory.name),
+            self._directory,
             hosts,
             way,
             plan,

@@ -3,7 +3,8 @@ r"""Decodes the frames of an agent from a byte stream that may contain other out
 A frame is found by its marker and accepted only if its checksum matches. Banners, shell noise and truncated or damaged
 frames are skipped and counted. One stream may mix two carriers: binary frames (`\xffRB1`, length, CRC-32, …) and lines
 (`@rb1 TAG SEQ DATA`, the last line of a frame with `! TYPE MONO WALL SUM DATA`). Lines carry base64 with a CRC-32 (`z`)
-or, from the shell stand-in, hexadecimal with the checksum of POSIX `cksum` (`p`).
+or, from the shell stand-in, hexadecimal with the checksum of POSIX `cksum` (`p`). Lines on the output of a launcher
+carry base64 with an authentication code (`m`) instead of a checksum.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import binascii
 import re
 import struct
 import zlib
+from collections.abc import Callable
 
 import msgspec
 
 from rollbook.agent import NEED_SHELL
+from rollbook.agent.secure import same
 
 __all__ = ["LATEST", "Decoder", "Frame", "cksum"]
 
@@ -24,7 +27,7 @@ HEADER = struct.Struct(">4sIIcIQQ")
 LARGEST = 4 << 20
 MARKER = re.compile(rb"\xffRB1|@rb1 ")
 LINE = re.compile(rb"@rb1 ([^ ]{1,10}) (\d{1,10}) (.*)", re.DOTALL)  # a tag is a rank or a process id
-LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zp])([0-9a-f]{1,10}) ?([0-9A-Za-z+/=]*)")
+LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zpm])([0-9a-f]{1,32}) ?([0-9A-Za-z+/=]*)")
 LONGEST_LINE = 2000
 MOST_TAGS = 4096  # an agent has one, the stand-in two
 MOST_SEQ = (1 << 32) - 1  # the limit of a binary frame
@@ -51,10 +54,12 @@ class Decoder:
     `noise` counts bytes outside of frames, less the bytes of valid frames since; `head` keeps the first of them for
     error messages. `damaged` counts frames with a wrong length or checksum; `wasted` the bytes read for their
     checksums, less the bytes of valid frames since; `lost` the sequence numbers missing between valid frames.
-    `needs_shell` is set when the host reports that it has no Python.
+    `needs_shell` is set when the host reports that it has no Python. `code` makes the authentication code of a frame's
+    head and payload; then only frames with that code are valid.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code: Callable[[bytes, bytes], bytes] | None = None) -> None:
+        self._code = code
         self.needs_shell = False
         self.noise = self.damaged = self.wasted = self.lost = 0
         self.head = b""
@@ -135,7 +140,7 @@ class Decoder:
             return self._damage() if end else None
         _, length, crc, kind, seq, mono, wall = HEADER.unpack_from(self._buffer)
         size: int = HEADER.size + length
-        if length > LARGEST or not kind.isalpha():
+        if self._code or length > LARGEST or not kind.isalpha():
             return self._damage()
         if len(self._buffer) < size:
             return self._damage() if end else None
@@ -173,23 +178,27 @@ class Decoder:
             return newline + 1
         kind, mono, wall, code, total, data = last.groups()
         data = bytes(parts) + data
-        payload = _payload(code, total, b"%s %s %s %s" % (kind, seq, mono, wall), data)
+        payload = self._payload(code, total, b"%s %s %s %s" % (kind, seq, mono, wall), data)
         if payload is None:
             return self._damage(len(data))
         self._accept(Frame(kind.decode(), int(seq), int(mono), int(wall), payload, tag.decode("ascii", "replace")))
         return newline + 1
 
-
-def _payload(code: bytes, total: bytes, head: bytes, data: bytes) -> bytes | None:
-    """The payload of a frame of lines, or None if its checksum is wrong."""
-    try:
-        if code == b"z":
-            payload = binascii.a2b_base64(data)
-            return payload if zlib.crc32(payload, zlib.crc32(head)) == int(total, 16) else None
-        payload = binascii.unhexlify(data)
-        return payload if cksum(head + payload) == int(total) else None
-    except ValueError:
-        return None
+    def _payload(self, kind: bytes, total: bytes, head: bytes, data: bytes) -> bytes | None:
+        """The payload of a frame of lines, or None if its checksum or code is wrong."""
+        if (kind == b"m") != (self._code is not None):
+            return None
+        try:
+            if self._code is not None:
+                payload = binascii.a2b_base64(data)
+                return payload if same(self._code(head, payload), bytes.fromhex(total.decode())) else None
+            if kind == b"z":
+                payload = binascii.a2b_base64(data)
+                return payload if zlib.crc32(payload, zlib.crc32(head)) == int(total, 16) else None
+            payload = binascii.unhexlify(data)
+            return payload if cksum(head + payload) == int(total) else None
+        except ValueError:
+            return None
 
 
 def _cksum_table() -> tuple[int, ...]:

@@ -1,7 +1,8 @@
-"""Tables of what is known besides the series: hosts, facts, phases, gaps, findings."""
+"""The tables of a record besides the series: hosts, facts, phases, gaps, findings."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,14 +11,16 @@ from typing import Any
 import duckdb
 import msgspec
 
+from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
-from rollbook.records.record import Phase, RecordHosts, SeriesHost
+from rollbook.records.reading import read_regular
+from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
-from rollbook.tables.arrow import Batches, Texts
+from rollbook.tables.arrow import Batches, Numbers, Texts
 
-__all__ = ["add_facts", "add_findings", "add_known", "add_texts"]
+__all__ = ["add_facts", "add_findings", "add_hosts", "add_texts"]
 
 CHUNK = 50_000
 
@@ -28,8 +31,8 @@ HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, r
     boots BIGINT, cpu_share DOUBLE, clock_offset_ms DOUBLE, clock_bound_ms DOUBLE)"""
 
 
-def add_known(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
-    """Make the tables `hosts`, `phases` and `gaps`."""
+def add_hosts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
+    """Create the tables `hosts`, `phases`, `gaps` and `losses`."""
     connection.execute(HOSTS)
     start, end = ({one.name: one for one in records} for records in (hosts.start, hosts.end))
     series = {one.name: one for one in hosts.series}
@@ -44,37 +47,84 @@ def add_known(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None
             "INSERT INTO phases VALUES (?, ?, make_timestamp_ns(?), make_timestamp_ns(?))",
             [number, phase.name, phase.start_ns, phase.end_ns],
         )
-    connection.execute('CREATE TABLE gaps (host VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS, why VARCHAR)')
-    for one in hosts.series:
-        for gap in one.gaps:
-            connection.execute(
-                "INSERT INTO gaps VALUES (?, make_timestamp_ns(?), make_timestamp_ns(?), ?)",
-                [one.name, gap.start_ns, gap.end_ns, gap.why],
-            )
+    _add_gaps(connection, hosts)
+    _add_losses(connection, hosts)
+
+
+def _add_gaps(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
+    """Create the table `gaps`: times without samples of a host, or of one source of it."""
+    columns = 'host VARCHAR, source VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS, why VARCHAR'
+    connection.execute(f"CREATE TABLE gaps ({columns})")
+    gaps: list[tuple[str, str | None, Gap]] = [(one.name, None, gap) for one in hosts.series for gap in one.gaps]
+    gaps += [(one.name, source.source, gap) for one in hosts.series for source in one.sources for gap in source.gaps]
+    if not gaps:
+        return
+    batches = Batches(
+        [
+            {
+                "host": Texts([(host, 1) for host, _, _ in gaps]),
+                "source": Texts([(source, 1) for _, source, _ in gaps]),
+                "start": Numbers("tsn:", array("q", [gap.start_ns for _, _, gap in gaps])),
+                "end": Numbers("tsn:", array("q", [gap.end_ns for _, _, gap in gaps])),
+                "why": Texts([(gap.why, 1) for _, _, gap in gaps]),
+            }
+        ]
+    )
+    connection.register("batches", batches)
+    connection.execute("INSERT INTO gaps SELECT * FROM batches")
+    connection.unregister("batches")
+
+
+def _add_losses(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
+    """Create the table `losses`: samples of a source that are lost or incomplete, by host, source and kind."""
+    counts = "samples BIGINT, partly BIGINT, due BIGINT, stored BIGINT"
+    columns = f'host VARCHAR, source VARCHAR, kind VARCHAR, {counts}, "first" TIMESTAMP_NS, "last" TIMESTAMP_NS'
+    connection.execute(f"CREATE TABLE losses ({columns})")
+    losses = [(one.name, source, loss) for one in hosts.series for source in one.sources for loss in source.losses]
+    if not losses:
+        return
+    batches = Batches(
+        [
+            {
+                "host": Texts([(host, 1) for host, _, _ in losses]),
+                "source": Texts([(source.source, 1) for _, source, _ in losses]),
+                "kind": Texts([(loss.kind, 1) for _, _, loss in losses]),
+                "samples": Numbers("l", array("q", [loss.samples for _, _, loss in losses])),
+                "partly": Numbers("l", array("q", [loss.partly for _, _, loss in losses])),
+                "due": Numbers("l", array("q", [source.due for _, source, _ in losses])),
+                "stored": Numbers("l", array("q", [source.stored for _, source, _ in losses])),
+                "first": Numbers("tsn:", array("q", [loss.first_ns for _, _, loss in losses])),
+                "last": Numbers("tsn:", array("q", [loss.last_ns for _, _, loss in losses])),
+            }
+        ]
+    )
+    connection.register("batches", batches)
+    connection.execute("INSERT INTO losses SELECT * FROM batches")
+    connection.unregister("batches")
 
 
 def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts, *, made: bool) -> None:
-    """Make the table `facts`: thousands of rows for each host. One that is not made has its columns, and says so."""
+    """Create `facts`, thousands of rows for each host; if not `made`, a view that fails with the reason when read."""
     columns = ("host", "phase", "source", "key", "field", "value")
     if made:
         add_texts(connection, "facts", columns, _facts(hosts))
         return
     nothing = ", ".join(f"NULL::VARCHAR AS {name}" for name in columns)
-    why = "error('the facts were not asked for when the record was opened')"
+    why = "error('the record was opened without its facts')"
     connection.execute(f"CREATE VIEW facts AS SELECT {nothing} WHERE {why} IS NULL")
 
 
 def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Make the table `findings` of what the rules said of the record at `path`; empty where they were not asked."""
+    """Create the table `findings` from the record's `findings.json`; empty for a record that was not checked."""
     connection.execute(
         """CREATE TABLE findings (rule VARCHAR, severity VARCHAR, hosts VARCHAR[], "group" VARCHAR, message VARCHAR,
             advice VARCHAR, silenced VARCHAR)"""
     )
     try:
-        found = msgspec.json.decode((path / "findings.json").read_bytes(), type=Findings)
-    except (OSError, msgspec.MsgspecError):
+        checked = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
+    except (RecordError, msgspec.MsgspecError, RecursionError):
         return
-    for rule in found.rules:
+    for rule in checked.rules:
         for one in rule.findings:
             silenced = one.silenced.reason if one.silenced else None
             row = [rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced]
@@ -84,7 +134,7 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 def add_texts(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], rows: Iterator[tuple[str | None, ...]]
 ) -> None:
-    """Make a table of texts, however many rows there are."""
+    """Create a table of texts from any number of rows."""
     connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} VARCHAR' for name in columns)})")
     while chunk := list(islice(rows, CHUNK)):
         texts = [Texts([(value, 1) for value in values]) for values in zip(*chunk, strict=True)]
@@ -95,11 +145,11 @@ def add_texts(
 
 
 def _host(name: str, start: HostResult | None, end: HostResult | None, series: SeriesHost | None) -> list[Any]:
-    known = start or end
-    clock = series.clocks[-1].clock if series and series.clocks else known.clock if known else None
+    first = start or end
+    clock = series.clocks[-1].clock if series and series.clocks else first.clock if first else None
     return [
         name,
-        *_of(known, "hostname", "status", "reason", "method", "machine_id", "boot_id"),
+        *_of(first, "hostname", "status", "reason", "method", "machine_id", "boot_id"),
         *_of(end, "status", "reason"),
         *_of(series, "status", "reason", "samples", "late", "missed", "first_ns", "last_ns"),
         len(series.boot_ids) if series else None,

@@ -37,8 +37,9 @@ class Tally:
         return self.latest != NEVER
 
     def on_time(self, ts: int) -> None:
-        """Set the deadline of the next sample after one that was stored completely at `ts`."""
-        self.latest, self.deadline = ts, ts + self._longest
+        """Set the deadline of the next sample after one at `ts`."""
+        # With an open gap there is none, so that the next stored sample goes through `add`, which closes the gap.
+        self.latest, self.deadline = ts, NEVER if self._open else ts + self._longest
 
     def add(self, ts: int, kind: LossKind | None, *, stored: bool) -> None:
         """Add a sample: stored, lost for a reason, or stored without some of its rows for a reason."""
@@ -55,8 +56,6 @@ class Tally:
                 self._open_since = ts if self.latest == NEVER else self.latest
             self._open[kind] = None
         self.on_time(ts)
-        if self._open:
-            self.deadline = NEVER  # so that the next stored sample closes the gap
 
     def incomplete(self, kind: LossKind, first_ns: int, last_ns: int, samples: int) -> None:
         """Count samples that were added as stored, but lack some of their values."""

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from rollbook.errors import RecordError
+from rollbook.journal.state import failure_of
 from rollbook.journal.survey import Survey
 from rollbook.records.record import LossKind
 from rollbook.tables.quoting import parquet
@@ -32,7 +33,7 @@ def reasons_to_keep(found: Survey, sealed: Sealed, path: Path) -> list[str]:
     """
     why = []
     if not found.ended:
-        why.append("the collector died")
+        why.append(failure_of(found.directory) or "the collector died")
     if found.damaged:
         why.append(f"{found.damaged} entries are damaged")
     losses = [loss for sources in sealed.losses.values() for source in sources for loss in source.losses]

@@ -1,4 +1,7 @@
-"""One run of a launcher: its process, the port that its agents connect to, and a channel for each host."""
+"""One run of a launcher: its process, the port that its agents connect to, and a channel for each host.
+
+Agents whose claims contradict each other or the network are refused, and all hosts concerned fail with that reason.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rollbook import agent
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
+from rollbook.transports.claims import AddressBook, Claim, match_host
 from rollbook.transports.launcher_output import message_about
-from rollbook.transports.listener import ADDRESSES, Claim, Listener
+from rollbook.transports.listener import ADDRESSES, Connection, Listener
 from rollbook.transports.pipe import Ending, Pipe
 from rollbook.transports.shared_output import SharedOutput
 
@@ -32,9 +36,10 @@ class AgentChannel:
     Without a `writer` orders cannot be sent: the agent follows those it was started with.
     """
 
-    def __init__(self, launch: Launch, host: Host, claim: Claim, reader: asyncio.StreamReader) -> None:
-        self.host, self.claim, self.reader = host, claim, reader
-        self.writer: asyncio.StreamWriter | None = None
+    def __init__(self, launch: Launch, host: Host, claim: Claim, connection: Connection | None = None) -> None:
+        self.host, self.claim, self._connection = host, claim, connection
+        self.reader = connection.reader if connection else asyncio.StreamReader()
+        self.writer = connection.writer if connection else None
         self.opened = False
         self.closed = False
         self.failure = ""  # what the launcher reported about the agent's end
@@ -53,13 +58,31 @@ class AgentChannel:
         if not self.closed and not self._launch.ended.is_set():
             self.reader.feed_data(lines)
 
+    def fail(self, reason: str) -> None:
+        """End the channel: reads raise `AgentFailed` with the reason."""
+        self.reader.set_exception(AgentFailed(reason))
+        if self.writer is not None:
+            self.writer.transport.abort()
+
     async def read(self) -> bytes:
-        """The next bytes; empty when either side has closed."""
+        """The next bytes; empty when either side has closed.
+
+        Raises `AgentFailed` if something on the way changed or inserted bytes, or after `fail`.
+        """
         async with self._reading:  # a stream has one reader at a time, and `close` reads as well
-            try:
-                return await self.reader.read(READ_SIZE)
-            except OSError:
-                return b""
+            data = b""
+            while not data:
+                try:
+                    piece = await self.reader.read(READ_SIZE)
+                except OSError:
+                    return b""
+                if self._connection is None or not piece:
+                    return piece
+                try:
+                    data = self._connection.receive.open(piece)
+                except ConnectionError as error:
+                    self.fail(f"the connection of the agent was tampered with: {error}")
+            return data
 
     async def write(self, data: bytes) -> None:
         """Send orders; they are discarded if the agent has ended."""
@@ -68,14 +91,15 @@ class AgentChannel:
             self._launch.signal_agents(data)
         elif not self.closed:
             with contextlib.suppress(OSError):
-                self.writer.write(data)
+                assert self._connection is not None
+                self.writer.write(self._connection.send.seal(data))
                 await self.writer.drain()
 
     async def close(self, grace: float = 0.0) -> Ending:
         """Close the connection, which ends the agent; the launcher ends with the last of its agents."""
         self.closed_at = self.closed_at or time.monotonic()
         if not self.closed and self.writer is not None:
-            with contextlib.suppress(OSError, TimeoutError):
+            with contextlib.suppress(OSError, TimeoutError, AgentFailed):
                 if self.writer.can_write_eof() and grace:
                     self.writer.write_eof()
                     async with asyncio.timeout(grace):
@@ -103,17 +127,26 @@ class Launch:
         self.reported_missing: set[str] = set()  # hosts whose callers know that no agent arrives
         self.dismissed = False  # closed by us, without another launch to follow
         self._ended_at: float | None = None
+        self.conflicts: dict[str, str] = {}  # hosts that agents make conflicting claims about, and the reason
+        self._addresses = AddressBook(self.hosts, self._check_addresses)
+        self._by_rank: dict[int, AgentChannel] = {}
+        self._by_address: dict[str, list[AgentChannel]] = {}
         self._listener = Listener(self.token, self._connected, ADDRESSES * len(self.hosts))
-        self._stdout, self._stderr = SharedOutput(self._announced), SharedOutput(self._announced)
+        self._stdout, self._stderr = (SharedOutput(self.token, self._announced) for _ in range(2))
         self._pipe: Pipe | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._signalled = False
 
-    async def start(self, argv: Callable[[int], list[str]]) -> None:
-        """Listen, then start the program; `argv` makes its command line from the port."""
+    async def start(self, argv: Callable[[int], list[str]], connect_back: str | None = None) -> None:
+        """Listen, then start the program; `argv` makes its command line from the port.
+
+        `connect_back` is the address to listen on, or `none` to listen on none.
+        """
         loop = asyncio.get_running_loop()
         self.channels = {host.name: loop.create_future() for host in self.hosts}
-        await self._listener.open()
+        if connect_back != "none":
+            self._addresses.resolve()
+            await self._listener.open(connect_back)
         try:
             # Only the same user can read the environment of a process; every user can read its command line.
             environ = {**os.environ, agent.TOKEN: self.token}
@@ -209,39 +242,65 @@ class Launch:
         await asyncio.wait([self._tasks[0]], timeout=LAST_OUTPUT)
         self._finish()
 
-    def _connected(self, claim: Claim, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        channel = self._assign(claim, reader)
-        if channel is None:
-            writer.transport.abort()
-            return
-        channel.writer = writer
-        if all(future.done() for future in self.channels.values()):
+    def _connected(self, connection: Connection) -> None:
+        if self._assign(connection.claim, connection) is None:
+            connection.writer.transport.abort()
+        elif all(future.done() for future in self.channels.values()):
             self._listener.close()
 
     def _announced(self, claim: Claim) -> Callable[[bytes], None]:
-        channel = self._assign(claim, asyncio.StreamReader())
+        channel = self._assign(claim)
         return channel.feed if channel else lambda _: None
 
-    def _assign(self, claim: Claim, reader: asyncio.StreamReader) -> AgentChannel | None:
-        """Make the channel of an agent; None if it belongs to no host, or if the host has one already."""
-        host = self._host_of(claim)
+    def _assign(self, claim: Claim, connection: Connection | None = None) -> AgentChannel | None:
+        """Make the channel of an agent; None if it belongs to no host, if the host has one, or if claims conflict."""
+        free = {name for name, future in self.channels.items() if not future.done()}
+        host = match_host(claim, self.hosts, free)
         if host is None:
+            self._check_second(claim)
             return None
-        channel = AgentChannel(self, host, claim, reader)
+        channel = AgentChannel(self, host, claim, connection)
+        if claim.rank is not None and (other := self._by_rank.setdefault(claim.rank, channel)) is not channel:
+            self._conflict({host.name, other.host.name}, f"two agents claim rank {claim.rank}")
+            return None
+        if self._is_contradicted(channel):
+            return None
+        self._by_address.setdefault(claim.address, []).append(channel)
         self.channels[host.name].set_result(channel)
         return channel
 
-    def _host_of(self, claim: Claim) -> Host | None:
-        """The host of an agent: by the launcher's name for it, its own, its address, or its place in the order."""
-        free = [host for host in self.hosts if not self.channels[host.name].done()]
-        short = claim.hostname.partition(".")[0]
-        for name in (claim.node, claim.hostname, claim.address):
-            for host in free:
-                if name and name.lower() == host.name.lower():
-                    return host
-        for host in free:
-            if short and not claim.node and host.name.partition(".")[0].lower() == short.lower():
-                return host
-        if claim.rank is not None and not claim.node and claim.rank < len(self.hosts):
-            return self.hosts[claim.rank] if self.hosts[claim.rank] in free else None
-        return None
+    def _check_second(self, claim: Claim) -> None:
+        """An agent claims a host that has one already: a conflict if they are at different addresses."""
+        host = match_host(claim, self.hosts, self.channels)
+        first = self.channels[host.name].result() if host else None
+        if first and claim.address and first.claim.address and claim.address != first.claim.address:
+            owners = {*self._addresses.owners(claim.address), *self._addresses.owners(first.claim.address)}
+            reason = f"two agents claim to be {first.host.name}, at {first.claim.address} and at {claim.address}"
+            self._conflict({first.host.name, *owners}, reason)
+
+    def _check_addresses(self, name: str, addresses: frozenset[str]) -> None:
+        """Check the agents that arrived before the addresses of this host were found."""
+        future = self.channels[name]
+        own = [future.result()] if future.done() and not future.cancelled() else []
+        for channel in [*own, *(channel for address in addresses for channel in self._by_address.get(address, []))]:
+            if channel is not None:
+                self._is_contradicted(channel)
+
+    def _is_contradicted(self, channel: AgentChannel) -> bool:
+        """Whether an agent claims one host from the address of another, which is then recorded for both."""
+        name, address = channel.host.name, channel.claim.address
+        other = self._addresses.contradicting(name, address)
+        if other is not None:
+            self._conflict({name, other}, f"an agent at {address}, an address of {other}, claims to be {name}")
+        return other is not None
+
+    def _conflict(self, names: Iterable[str], reason: str) -> None:
+        """Fail these hosts: which of the agents is the right one cannot be known."""
+        for name in names:
+            future = self.channels[name]
+            if name not in self.conflicts:
+                self.conflicts[name] = f"conflicting claims: {reason}"
+                if not future.done():
+                    future.set_result(None)
+                elif (channel := future.result()) is not None:
+                    channel.fail(self.conflicts[name])

@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from rollbook import agent
+from rollbook.agent.wire import slurp
 from rollbook.errors import AgentFailed, TimedOut, TransportError, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, Transport
@@ -99,6 +100,8 @@ class Launcher(abc.ABC):
             if host.name not in launch.channels:
                 raise AgentFailed(f"{self.program} was started for other hosts")
             channel = await self._arrival(launch, host)
+            if reason := launch.conflicts.get(host.name):
+                raise AgentFailed(reason)
             if channel is None and not self._addresses:
                 self._addresses = await self.addresses(launch.hosts)
             if channel is None and not self._can_retry(launch):
@@ -196,14 +199,15 @@ class Launcher(abc.ABC):
             return launch
         pace = max(2, 1000 * len(hosts) // LINES_PER_SECOND)
         addresses = [self.connect_back] if self.connect_back else own_addresses()
-        back = "/".join(("{port}", *self.variables(), str(pace), ",".join(a for a in addresses if a != "none")))
+        boot = slurp("/proc/sys/kernel/random/boot_id") or "-"
+        back = "/".join(("{port}", *self.variables(), str(pace), boot, ",".join(a for a in addresses if a != "none")))
         template = await self.argv(hosts, ["{agent}"])
 
         def argv(port: int) -> list[str]:
             program = agent.launched_argv(self.python, back.format(port=port), self._script)
             return [word for part in template for word in (program if part == "{agent}" else [part])]
 
-        await launch.start(argv)
+        await launch.start(argv, self.connect_back)
         return launch
 
 

@@ -1,8 +1,8 @@
 """The port that launched agents connect to; it is open only while agents are expected.
 
 Each side proves to the other that it knows a random token, which the agents have in their environment; the token itself
-is never sent. Traffic is not encrypted, like that of the launchers. A connection that proves nothing takes a little
-memory for a few seconds.
+is never sent. All that follows is authenticated with keys derived from the token and the nonces of both sides
+(`rollbook.agent.secure`), but not encrypted. A connection that proves nothing takes a little memory for a few seconds.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import hmac
 import ipaddress
 import secrets
 import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rollbook.agent.secure import Seal, derive, same
 from rollbook.hosts.local import read_machine
+from rollbook.transports.claims import Claim
 
-__all__ = ["ADDRESSES", "Claim", "Listener", "own_addresses"]
+__all__ = ["ADDRESSES", "Connection", "Listener", "own_addresses"]
 
 PROOF_SECONDS = 20.0
 UNPROVEN = 256  # unauthenticated connections beside those expected; above that the oldest is dropped
@@ -29,19 +30,14 @@ NO_ROOM = 1.0  # seconds to wait when no connection can be accepted, for example
 ADDRESSES = 16
 
 
-class Claim(NamedTuple):
-    """Which host an agent claims to be on: its rank, the launcher's name for its node, its own host name.
+class Connection(NamedTuple):
+    """A connection whose agent knows the token: its claim, the streams, and the seals for both directions."""
 
-    `address` is the peer address of its connection. Unknown values are empty.
-    """
-
-    rank: int | None
-    node: str
-    hostname: str
-    address: str = ""
-
-
-Accept = Callable[[Claim, asyncio.StreamReader, asyncio.StreamWriter], None]
+    claim: Claim
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    send: Seal
+    receive: Seal
 
 
 class Listener:
@@ -54,17 +50,19 @@ class Listener:
     and the first connection that proves itself closes the port.
     """
 
-    def __init__(self, token: str, accepted: Accept, expected: int = 0) -> None:
+    def __init__(self, token: str, accepted: Callable[[Connection], None], expected: int = 0) -> None:
         self._token, self._accepted, self._room = token.encode(), accepted, UNPROVEN + expected
         self._unproven: dict[socket.socket, asyncio.Task[None]] = {}
         self._listening: list[socket.socket] = []
         self.port = 0
 
-    async def open(self) -> None:
-        """Listen on a free port, on every address of this machine."""
-        for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - agents connect from any network
+    async def open(self, address: str | None = None) -> None:
+        """Listen on a free port: on this address if the machine has it, otherwise on all addresses."""
+        everywhere = ["0.0.0.0", "::"]  # noqa: S104 - agents connect from any network
+        for name in [address] if address and _is_own_address(address) else everywhere:
+            family = socket.AF_INET6 if ":" in name else socket.AF_INET
             with contextlib.suppress(OSError):  # a machine may lack IPv6 or IPv4
-                listening = socket.create_server((everywhere, self.port), family=family, backlog=BACKLOG)
+                listening = socket.create_server((name, self.port), family=family, backlog=BACKLOG)
                 listening.setblocking(False)
                 self._listening.append(listening)
                 self.port = self.port or listening.getsockname()[1]
@@ -100,46 +98,59 @@ class Listener:
             if len(self._unproven) > self._room:
                 next(meeting for meeting in self._unproven.values() if not meeting.cancelling()).cancel()
 
-    async def _meet(self, connection: socket.socket) -> None:
+    async def _meet(self, accepted: socket.socket) -> None:
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=BUFFER)
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        claim = None
+        connection = None
         try:
             with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(PROOF_SECONDS):
-                    claim = await self._proven(reader, writer)
+                    connection = await self._authenticate(reader, writer)
         finally:
-            if claim is None:
+            if connection is None:
                 transport.abort()
-        if claim is not None:
-            del self._unproven[connection]
-            self._accepted(claim, reader, writer)
+        if connection is not None:
+            del self._unproven[accepted]
+            self._accepted(connection)
 
     def _met(self, connection: socket.socket, _: asyncio.Task[None]) -> None:
         """Close a connection that was not accepted; a task that is cancelled before its first step cannot."""
         if self._unproven.pop(connection, None):
             connection.close()
 
-    async def _proven(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Claim | None:
+    async def _authenticate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection | None:
         ours = secrets.token_hex(16).encode()
         writer.write(ours + b"\n")
-        words = (await reader.readuntil(b"\n")).split()
-        if len(words) != 6 or words[0] != b"rollbook":
+        fields = (await reader.readuntil(b"\n")).split()
+        if len(fields) != 6 or fields[0] != b"rollbook":
             return None
-        *claim, theirs, proof = words[1:]
-        if not hmac.compare_digest(proof, self._proof(b"agent", ours, theirs, *claim)):
+        *claim, theirs, proof = fields[1:]
+        words = ours, theirs, *claim
+        if not same(proof, derive(self._token, b"agent", *words).hex().encode()):
             return None
-        writer.write(self._proof(b"collector", ours, theirs) + b"\n")
+        writer.write(derive(self._token, b"collector", *words).hex().encode() + b"\n")
         await writer.drain()
         _keep_alive(writer.get_extra_info("socket"))
         rank, node, hostname = (word.decode("utf-8", "replace") for word in claim)
         peer = ipaddress.ip_address(writer.get_extra_info("peername")[0].partition("%")[0])
-        return Claim(int(rank) if rank.isdecimal() else None, "" if node == "-" else node, hostname, str(peer))
+        return Connection(
+            Claim(int(rank) if rank.isdecimal() else None, "" if node == "-" else node, hostname, str(peer)),
+            reader,
+            writer,
+            send=Seal(derive(self._token, b"collector-key", *words)),
+            receive=Seal(derive(self._token, b"agent-key", *words)),
+        )
 
-    def _proof(self, *words: bytes) -> bytes:
-        return hmac.new(self._token, b" ".join(words), "sha256").hexdigest().encode()
+
+def _is_own_address(name: str) -> bool:
+    """Whether this is an address of this machine, not a name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return read_machine().is_called(name)
 
 
 def own_addresses() -> list[str]:

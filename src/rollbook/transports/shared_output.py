@@ -1,8 +1,8 @@
-"""Separate the lines of agents that share a launcher's stdout or stderr, by the tag of each line.
+"""Separate the frames of agents that share a launcher's stdout or stderr, by the tag of each line.
 
 Launchers interleave the lines of their agents, add warnings, and some truncate lines when an agent writes faster than
-it is read (Open MPI 4; srun those over 1,024 bytes). A line is taken from its marker to its end or to the next marker,
-and passed to its agent's channel as it is: the checksums of frames show there whether it is intact.
+it is read (Open MPI 4; srun those over 1,024 bytes). A line is taken from its marker to its end or to the next marker.
+Every program of the job can write to this output, so only frames with a valid authentication code are passed on.
 """
 
 from __future__ import annotations
@@ -10,27 +10,43 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rollbook.protocol.frames import Decoder
+from rollbook.agent.secure import line_code
+from rollbook.agent.wire import text
+from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.visit import parse_fields, to_int
-from rollbook.transports.listener import Claim
+from rollbook.transports.claims import Claim
 
 __all__ = ["SharedOutput"]
 
 LINE = re.compile(rb"@rb1 ([0-9]{1,10}) [^\n@]*")
 LONGEST = 64 * 1024  # of a line without an end; agents write shorter ones
-EARLY = 8 << 20  # bytes kept of an agent whose greeting has not arrived
-MOST_EARLY, MOST_KEPT = 16_384, 256 << 20  # such agents, and bytes kept of all of them; the oldest is dropped
+EARLY = 8 << 20  # bytes taken from an agent whose greeting has not arrived; then it begins again
+MOST_EARLY, MOST_KEPT = 16_384, 256 << 20  # such agents, and bytes of all of them; the oldest is dropped
 OTHER_KEPT = 16 * 1024
+
+
+class _Stream:
+    """The lines with one tag: their decoder, what takes the frames, and the frames that came before the greeting."""
+
+    def __init__(self, token: bytes, tag: bytes) -> None:
+        self.decoder, self._carry = Decoder(line_code(token, tag)), text(tag.decode())
+        self.consumer: Callable[[bytes], None] | None = None
+        self.early = bytearray()
+        self.received = 0  # bytes before the greeting
+
+    def lines(self, frame: Frame) -> bytes:
+        """A frame as lines for the session's decoder, with a checksum in place of the code."""
+        return self._carry(frame.kind.encode(), frame.seq, frame.mono, frame.wall, frame.payload)
 
 
 class SharedOutput:
     """Takes what the launcher prints. `announce` is called once for each agent and returns what takes its lines."""
 
-    def __init__(self, announce: Callable[[Claim], Callable[[bytes], None]]) -> None:
-        self._announce = announce
-        self._consumers: dict[bytes, Callable[[bytes], None]] = {}
-        self._early: dict[bytes, tuple[Decoder, bytearray]] = {}
-        self._kept = 0  # bytes in `_early`
+    def __init__(self, token: str, announce: Callable[[Claim], Callable[[bytes], None]]) -> None:
+        self._token, self._announce = token.encode(), announce
+        self._streams: dict[bytes, _Stream] = {}
+        self._early: dict[bytes, _Stream] = {}  # those without a greeting, the oldest first
+        self._kept = 0  # bytes received by them
         self._rest = b""
         self._other = bytearray()
 
@@ -59,28 +75,36 @@ class SharedOutput:
             del self._other[:-OTHER_KEPT]
 
     def _take(self, tag: bytes, line: bytes) -> None:
-        if tag in self._consumers:
-            self._consumers[tag](line)
-            return
-        if tag not in self._early:
-            self._early[tag] = Decoder(), bytearray()
-        decoder, kept = self._early[tag]
-        kept += line
-        self._kept += len(line)
-        for frame in decoder.feed(line):
-            if frame.kind == "H":
-                hello = parse_fields(frame.payload)
-                rank, node = to_int(hello.get("rank")), hello.get("node", "-")
-                claim = Claim(rank, node.strip("-"), hello.get("hostname", ""))
-                self._consumers[tag] = self._announce(claim)
-                self._consumers[tag](bytes(kept))
+        stream = self._streams.get(tag)
+        if stream is None:
+            stream = self._streams[tag] = self._early[tag] = _Stream(self._token, tag)
+        for frame in stream.decoder.feed(line):
+            lines = stream.lines(frame)
+            if stream.consumer is None and frame.kind == "H" and (claim := _claim_of(frame, tag)):
                 self._forget(tag)
-                return
-        self._kept -= max(0, len(kept) - EARLY)
-        del kept[:-EARLY]
-        if len(self._early) > MOST_EARLY or self._kept > MOST_KEPT:
-            self._forget(next(iter(self._early)))
+                self._streams[tag] = stream
+                stream.consumer = self._announce(claim)
+                lines, stream.early = bytes(stream.early) + lines, bytearray()
+            if stream.consumer is not None:
+                stream.consumer(lines)
+            else:
+                stream.early += lines
+        if stream.consumer is None:
+            stream.received += len(line)
+            self._kept += len(line)
+            if len(self._early) > MOST_EARLY or self._kept > MOST_KEPT or stream.received > EARLY:
+                self._forget(tag if stream.received > EARLY else next(iter(self._early)))
 
     def _forget(self, tag: bytes) -> None:
-        _, kept = self._early.pop(tag)
-        self._kept -= len(kept)
+        """Drop what came with a tag before a greeting; it may begin again."""
+        self._kept -= self._early.pop(tag).received
+        del self._streams[tag]
+
+
+def _claim_of(greeting: Frame, tag: bytes) -> Claim | None:
+    """The claim in a greeting; None if its rank is another than that of its lines."""
+    fields = parse_fields(greeting.payload)
+    rank, node = to_int(fields.get("rank")), fields.get("node", "-")
+    if rank is not None and str(rank).encode() != tag:
+        return None
+    return Claim(rank, node.strip("-"), fields.get("hostname", ""))

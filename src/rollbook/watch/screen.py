@@ -184,7 +184,7 @@ class WatchApp(App[None]):
 
     def _take(self) -> None:
         """Show what there is now; where it is held it stays so, though live hosts go on."""
-        self.board = self.feed.board.still() if self.held else self.feed.board
+        self.board = self.feed.board.frozen() if self.held else self.feed.board
         self._renew()
 
     def _renew(self) -> None:

@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from rollbook.watch.board import Board, HostView
-from rollbook.watch.text import TREND, cells, headings
+from rollbook.watch.text import TREND, headings, table_row
 
 __all__ = ["HostTable"]
 
@@ -81,7 +81,7 @@ class HostTable(ScrollView, can_focus=True):
             styles = [ORDERED if name == self.order else HEAD for name in widths]
         elif index < len(self.hosts):
             host = self.hosts[index]
-            texts = cells(self.board, host, self.order)
+            texts = table_row(self.board, host, self.order)
             style = STYLES.get(host.state, Style.null()) + (CURSOR if index == self.cursor else Style.null())
             styles = [style] * len(texts)
         else:

@@ -19,6 +19,8 @@ MODULES = (
     "baseline_drift",
     "expectation_missed",
     "series_incomplete",
+    "series_loss",
+    "host_outlier",
     "clock_skew",
     "clock_stepped",
     "clock_unsynchronised",

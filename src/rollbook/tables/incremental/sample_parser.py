@@ -67,6 +67,8 @@ class SampleParser:
                 tally.add(ts, self._loss, stored=True)
         elif self._present:
             tally.add(ts, self._loss, stored=False)
+        elif tally:
+            tally.on_time(ts)  # the source is absent, not overdue
 
     def lose(self, ts: int, kind: LossKind) -> None:
         """Count a sample that could not be decoded."""

@@ -1,0 +1,468 @@
+"""Losses: every sample that was due is stored or counted as lost, with its source, kind and time."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from rollbook.journal.entries import segment_files
+from rollbook.journal.reader import Reader
+from rollbook.journal.survey import survey
+from rollbook.protocol.varint import put_varint
+from rollbook.records.record import Record, RecordHosts, SeriesHost, SourceLoss
+from rollbook.sql.connection import connect
+from rollbook.tables.derive import derive
+from rollbook.tables.proof import reasons_to_keep
+from rollbook.testing.journals import Beats, Script, body_of
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+DISK = "8 {0} sd{1} 10 0 80 5 20 0 {2} 7 0 9 12\n"
+
+
+def load(number: int) -> dict[str, str]:
+    """The text of loadavg, different at each beat."""
+    return {"/proc/loadavg": f"{number}.00 0.00 0.00 1/{number + 1} {number}\n"}
+
+
+def disks(number: int) -> dict[str, str]:
+    """The text of diskstats, with three devices."""
+    return {"/proc/diskstats": "".join(DISK.format(16 * place, name, number) for place, name in enumerate("abc"))}
+
+
+def recorded(path: Path, count: int, names: tuple[str, ...] = ("loadavg", "diskstats")) -> Script:
+    """A script of one host with this many beats, not yet closed."""
+    script = Script(path / "raw", ["a"], names, started_ns=START)
+    script.connect()
+    for number in range(count):
+        texts = {"loadavg": load(number), "diskstats": disks(number)}
+        script.sample(START + number * SECOND, {name: texts[name] for name in names})
+    return script
+
+
+def series_of(path: Path) -> SeriesHost:
+    """The series of the only host, after tables were made."""
+    return derive(path)[2].series[0]
+
+
+def losses(found: SourceLoss) -> dict[str, tuple[int, int]]:
+    """Samples and partly stored samples of each kind of loss."""
+    return {loss.kind: (loss.samples, loss.partly) for loss in found.losses}
+
+
+def flip_bit(path: Path, number: int) -> None:
+    """Change one bit in the sample frame with this number, in the only segment."""
+    frames = [entry for entry in Reader(path / "raw") if entry.frame is not None and entry.frame.kind == "S"]
+    [segment] = segment_files(path / "raw")
+    data = bytearray(segment.read_bytes())
+    data[frames[number].offset + len(frames[number].payload) - 2] ^= 4
+    segment.write_bytes(data)
+
+
+def test_nothing_lost(tmp_path: Path) -> None:
+    """A host without losses is complete; its samples and rows are counted."""
+    recorded(tmp_path, 70).close()
+    found, sealed, hosts = derive(tmp_path)
+    series = hosts.series[0]
+    assert (series.status, series.reason) == ("complete", "")
+    assert [(one.source, one.due, one.stored, one.rows, one.losses, one.gaps) for one in series.sources] == [
+        ("loadavg", 70, 70, 70, [], []),
+        ("diskstats", 70, 70, 210, [], []),
+    ]
+    assert reasons_to_keep(found, sealed, tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["a flipped bit in the journal", "a frame that never came"])
+def test_a_lost_frame(tmp_path: Path, how: str) -> None:
+    """The frame itself is lost, those that need it are undecodable; the host is partial and the journal is kept."""
+    if how.startswith("a flipped bit"):
+        recorded(tmp_path, 90).close()
+        flip_bit(tmp_path, 10)
+    else:
+        script = recorded(tmp_path, 10)
+        script._beats[0].payload({0: body_of(load(10)), 1: body_of(disks(10))})
+        script._seq[0] += 1
+        for number in range(11, 90):
+            script.sample(START + number * SECOND, {"loadavg": load(number), "diskstats": disks(number)})
+        script.close()
+    found, sealed, hosts = derive(tmp_path)
+    series = hosts.series[0]
+    for one in series.sources:
+        assert (one.due, one.stored) == (90, 40)
+        assert losses(one) == {"lost": (1, 0), "undecodable": (49, 0)}
+        assert [(loss.first_ns, loss.last_ns) for loss in one.losses] == [
+            (START + 9 * SECOND, START + 11 * SECOND),
+            (START + 11 * SECOND, START + 59 * SECOND),
+        ]
+        assert [(gap.start_ns, gap.end_ns) for gap in one.gaps] == [(START + 9 * SECOND, START + 60 * SECOND)]
+    assert series.status == "partial"
+    assert "loadavg: 50 of 90 samples lost (lost, undecodable)" in series.reason
+    assert any("98 samples could not be turned into rows" in why for why in reasons_to_keep(found, sealed, tmp_path))
+
+
+def test_losses_and_gaps_in_sql(tmp_path: Path) -> None:
+    """The tables `losses` and `gaps` name the source; a gap of the whole host has none."""
+    script = recorded(tmp_path, 30)
+    for number in range(40, 70):
+        script.sample(START + number * SECOND, {"loadavg": load(number), "diskstats": disks(number)})
+    script.close()
+    flip_bit(tmp_path, 10)
+    hosts = derive(tmp_path)[2]
+    with connect(Record(tmp_path, {}, hosts)) as connection:
+        query = 'SELECT host, source, kind, samples, partly, due, stored, epoch_ns("first") // 1000000000 FROM losses'
+        found = connection.execute(f"{query} ORDER BY source, kind").fetchall()
+        gaps = 'SELECT source, epoch_ns("start"), epoch_ns("end"), why FROM gaps ORDER BY source NULLS FIRST'
+        first, *others = connection.execute(gaps).fetchall()
+    start = START // SECOND
+    expected = [("lost", 1, start + 9), ("missed", 10, start + 29), ("undecodable", 49, start + 11)]
+    counted = [(kind, samples, at) for _, source, kind, samples, _, _, _, at in found if source == "diskstats"]
+    assert counted == expected
+    assert {(due, stored) for _, _, _, _, _, due, stored, _ in found} == {(70, 10)}
+    assert (first[0], first[3]) == (None, "no samples: the host was stopped or overloaded")
+    assert [gap[0] for gap in others] == ["diskstats", "loadavg"]
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "partly"),
+    [
+        (b"timed-out 0 /proc/loadavg\n", "timed-out", 0),
+        (b"failed 0 /proc/loadavg\n", "failed", 0),
+        (b"denied 0 /proc/loadavg\n", "denied", 0),
+        (b"truncated 0 /proc/loadavg\n", "rejected", 0),
+        (b"truncated 23 /proc/loadavg\n1.00 0.00 0.00 1/2 300\n", "truncated", 3),
+        (b"ok 9 /proc/loadavg\nnonsense\n", "rejected", 0),
+        (b"absent 0 /proc/loadavg\n", None, 0),
+        (b"", None, 0),
+    ],
+)
+def test_statuses_of_pages(tmp_path: Path, page: bytes, kind: str | None, partly: int) -> None:
+    """What the host reports as unreadable is a loss; what it does not have is not."""
+    script, beats = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START), Beats()
+    script.connect()
+    for number in range(20):
+        body = page if 5 <= number < 8 else body_of(load(number))
+        script.frame("S", beats.payload({0: body}), START + number * SECOND, number * SECOND)
+    script.close()
+    series = series_of(tmp_path)
+    [found] = series.sources
+    assert losses(found) == ({kind: (3, partly)} if kind else {})
+    assert (found.due, found.stored) == (20 if kind else 17, 17 + partly)
+    assert series.status == ("partial" if kind else "complete")
+    if kind:
+        state = "incomplete" if partly else "lost"
+        assert series.reason == f"loadavg: 3 of 20 samples {state} ({kind})"
+        assert [(loss.first_ns, loss.last_ns) for loss in found.losses] == [(START + 5 * SECOND, START + 7 * SECOND)]
+
+
+def test_a_source_that_fails_from_the_start(tmp_path: Path) -> None:
+    """A file that can never be read, for lack of descriptors for example, is lost although nothing was there before."""
+    script, beats = Script(tmp_path / "raw", ["a"], ["loadavg", "softnet"], started_ns=START), Beats()
+    script.connect()
+    for number in range(20):
+        bodies = {0: body_of(load(number))}
+        if number % 10 == 0:
+            bodies[1] = b"failed 0 /proc/net/softnet_stat\n"
+        script.frame("S", beats.payload(bodies), START + number * SECOND, number * SECOND)
+    script.close()
+    assert series_of(tmp_path).reason == "softnet: 2 of 2 samples lost (failed)"
+
+
+@pytest.mark.parametrize(
+    ("pages", "counted"),
+    [
+        (["failed 0", "failed 0", "denied 0"], {}),  # a sensor that never answers
+        (["ok 3", "ok 3", "failed 0"], {"failed": (1, 1)}),  # one that stops answering
+        (["ok 3", "ok 3", "timed-out 0"], {"timed-out": (1, 1)}),
+        (["ok 3", "ok 3", "absent 0"], {}),
+    ],
+)
+def test_one_of_several_pages(tmp_path: Path, pages: list[str], counted: dict[str, tuple[int, int]]) -> None:
+    """A page that was readable and is not any more makes a sample incomplete."""
+    script, beats = Script(tmp_path / "raw", ["a"], ["amdgpu"], started_ns=START), Beats()
+    script.connect()
+    device = "/sys/class/drm/card{0}/device/gpu_busy_percent\n"
+    for number, page in enumerate(pages):
+        good = f"ok 3 {device.format(0)}{number + 10}\n"
+        other = f"{page} {device.format(1)}" + ("20\n" if page == "ok 3" else "")
+        script.frame("S", beats.payload({0: (good + other).encode()}), START + number * SECOND, number * SECOND)
+    script.close()
+    [found] = series_of(tmp_path).sources
+    assert losses(found) == counted
+    assert (found.due, found.stored) == (3, 3)
+
+
+@pytest.mark.parametrize(("before", "counted"), [(0, {}), (2, {"failed": (4, 0)})])
+def test_a_program_that_declines(tmp_path: Path, before: int, counted: dict[str, tuple[int, int]]) -> None:
+    """A program that never had output does not run on this host; one that stops is a loss."""
+    script, beats = Script(tmp_path / "raw", ["a"], ["gpu"], started_ns=START), Beats()
+    script.connect()
+    from rollbook.sources.gpu import PROGRAM
+
+    command, line = " ".join(PROGRAM), "GPU-1, 00000000:01:00.0, 7, 1, 100, 50, 40, 70.5, 1000, 2000, 0x0, 0\n"
+    for number in range(6):
+        body = f"ok {len(line)} {command}\n{line}" if number < before else f"failed 0 {command}\n"
+        script.frame("S", beats.payload({0: body.encode()}), START + number * SECOND, number * SECOND)
+    script.close()
+    found = series_of(tmp_path).sources
+    assert {kind: count for one in found for kind, count in losses(one).items() if kind == "failed"} == counted
+
+
+def test_sources_that_are_due_less_often(tmp_path: Path) -> None:
+    """A source of every tenth beat is due then; one that is left out although the host was sampled is skipped."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg", "softirqs"], started_ns=START)
+    script.connect()
+    for number in range(60):
+        texts = {"loadavg": load(number)}
+        if number % 10 == 0 and number != 30:
+            texts["softirqs"] = {"/proc/softirqs": f"      CPU0\n HI: {number}\n"}
+        script.sample(START + number * SECOND, texts)
+    script.close()
+    series = series_of(tmp_path)
+    assert [(one.source, one.due, one.stored, losses(one)) for one in series.sources] == [
+        ("loadavg", 60, 60, {}),
+        ("softirqs", 6, 5, {"skipped": (1, 0)}),
+    ]
+    assert series.reason == "softirqs: 1 of 6 samples lost (skipped)"
+    assert [(gap.start_ns, gap.end_ns, gap.why) for gap in series.sources[1].gaps] == [
+        (START + 20 * SECOND, START + 40 * SECOND, "skipped")
+    ]
+
+
+def test_a_source_that_comes_and_goes(tmp_path: Path) -> None:
+    """A source that appears during the run, or disappears for good, is due only while it is there."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg", "diskstats", "amdgpu"], started_ns=START)
+    script.connect()
+    busy = {"/sys/class/drm/card0/device/gpu_busy_percent": "7\n"}
+    for number in range(30):
+        texts = {"loadavg": load(number)}
+        texts |= {"diskstats": disks(number)} if number >= 10 else {}
+        texts |= {"amdgpu": busy} if number < 10 else {}
+        script.sample(START + number * SECOND, texts)
+    script.close()
+    series = series_of(tmp_path)
+    assert [(one.due, one.stored, one.losses) for one in series.sources] == [(30, 30, []), (20, 20, []), (10, 10, [])]
+    assert series.status == "complete"
+
+
+def test_thinned_out_samples_are_missed(tmp_path: Path) -> None:
+    """A slow connection halves the samples: they count as missed for every source, and the host is partial."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
+    script.connect()
+    for number in range(40):
+        at = START + number * SECOND
+        if number < 20 or number % 2:
+            script.sample(at, {"loadavg": load(number)}, mono=number * SECOND)
+        else:
+            script.frame("G", b"", at, number * SECOND)
+    script.close()
+    series = series_of(tmp_path)
+    assert (series.sources[0].due, series.sources[0].stored, losses(series.sources[0])) == (40, 30, {"missed": (10, 0)})
+    assert (series.status, series.reason) == ("partial", "10 of 40 beats without samples: connection too slow")
+
+
+def test_a_host_that_is_connected_late_and_lost_early(tmp_path: Path) -> None:
+    """Samples are due from the first of any host to the end of the run."""
+    script = Script(tmp_path / "raw", ["a", "b"], ["loadavg", "diskstats"], started_ns=START)
+    script.connect(0)
+    for number in range(60):
+        script.sample(START + number * SECOND, {"loadavg": load(number)}, host=0)
+        if number == 20:
+            script.connect(1)
+        if 20 <= number < 40:
+            script.sample(START + number * SECOND, {"diskstats": disks(number)}, host=1)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    [found] = hosts.series[1].sources
+    assert (found.due, found.stored, losses(found)) == (59, 20, {"missed": (39, 0)})
+    assert hosts.series[1].gaps
+
+
+def test_one_malformed_line_costs_one_row(tmp_path: Path) -> None:
+    """The other devices of that beat are stored; the sample is incomplete and the journal is kept."""
+    script = Script(tmp_path / "raw", ["a"], ["diskstats"], started_ns=START)
+    script.connect()
+    for number in range(9):
+        texts = disks(number)
+        if number == 4:
+            texts = {path: text.replace("sdb 10", "sdb ten") for path, text in texts.items()}
+        script.sample(START + number * SECOND, {"diskstats": texts})
+    script.close()
+    found, sealed, hosts = derive(tmp_path)
+    [source] = hosts.series[0].sources
+    assert (source.due, source.stored, source.rows, losses(source)) == (9, 9, 26, {"rejected": (1, 1)})
+    rows = duckdb.execute(
+        f"SELECT device_name FROM '{tmp_path}/series/diskstats.parquet' WHERE epoch_ns(ts) = {START + 4 * SECOND}"
+    ).fetchall()
+    assert rows == [("sda",), ("sdc",)]
+    assert hosts.series[0].reason == "diskstats: 1 of 9 samples incomplete (rejected)"
+    assert reasons_to_keep(found, sealed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_duplicated_regions_make_no_extra_rows(tmp_path: Path, seed: int) -> None:
+    """Any stretch of entries that is in the segment twice, at any later place, changes nothing."""
+    chance = random.Random(seed)
+    script = Script(tmp_path / "raw", ["a", "b"], ["loadavg"], started_ns=START)
+    for number in range(40):
+        if number % 15 == 0:
+            for host in (0, 1):
+                at = START + number * SECOND - SECOND // 2
+                script.connect(host, boot=f"boot-{number // 30}")
+                script.frame("H", b"", at, (number + 9) * SECOND, host=host)
+                script.journal.event({"event": "clock", "offset_ns": 0, "bound_ns": 1, "round_trip_ns": 2}, host=host)
+        if number == 20:
+            script.journal.event({"event": "phase", "name": "main"})
+        for host in (0, 1):
+            script.sample(START + number * SECOND, {"loadavg": load(number)}, mono=(number + 10) * SECOND, host=host)
+    script.close()
+    _, expected, before = derive(tmp_path)
+    [segment] = segment_files(tmp_path / "raw")
+    data = segment.read_bytes()
+    edges = [entry.offset - 24 for entry in Reader(tmp_path / "raw")] + [len(data)]
+    first, last, place = sorted(chance.choices(edges[1:], k=3))
+    if chance.random() < 0.3:
+        place = last
+    segment.write_bytes(data[:place] + data[first:last] + data[place:])
+    found, sealed, hosts = derive(tmp_path)
+    assert sealed.tables == expected.tables == {"loadavg": 80}
+    assert found.repeated == sum(first <= edge < last for edge in edges)
+    assert hosts.series == before.series
+    assert hosts.phases == before.phases
+
+
+def step_clocks(path: Path, monkeypatch: pytest.MonkeyPatch, by_ns: int, *, host_too: bool) -> RecordHosts:
+    """A run of 60 s in which the collector's clock is set after 20 s, and that of the host with it or not."""
+    now = [START, 10**15]
+    monkeypatch.setattr("rollbook.journal.writer._clocks", lambda: tuple(now))
+    script = Script(path / "raw", ["a"], ["loadavg"], started_ns=START)
+    script.connect()
+    for number in range(60):
+        by = by_ns if number >= 20 else 0
+        now[:] = START + number * SECOND + by, 10**15 + number * SECOND
+        wall = START + number * SECOND + (by if host_too else 0)
+        script._seq[0] += 1
+        frame = _frame(script, number, wall)
+        script.journal.frame(0, now[0] + 1000, frame)
+        if number % 15 == 0:
+            offset = now[0] - wall
+            script.journal.event({"event": "clock", "offset_ns": offset, "bound_ns": 9, "round_trip_ns": 18}, host=0)
+        if number == 30:
+            script.journal.event({"event": "phase", "name": "main"})
+    script.close()
+    return derive(path)[2]
+
+
+def _frame(script: Script, number: int, wall: int) -> Any:
+    from rollbook.protocol.frames import Frame
+
+    payload = script._beats[0].payload({0: body_of(load(number))})
+    return Frame("S", script._seq[0], 10**14 + number * SECOND, wall, payload)
+
+
+@pytest.mark.parametrize("by", [3600.25, -3600.25, 0.2, -0.2])
+@pytest.mark.parametrize("host_too", [True, False], ids=["both clocks", "the collector's clock"])
+def test_steps_of_the_collectors_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: float, host_too: bool
+) -> None:
+    """Samples and phases stay at their true times; the steps are reported, and none is called a suspend."""
+    by_ns = round(by * SECOND)
+    hosts = step_clocks(tmp_path, monkeypatch, by_ns, host_too=host_too)
+    rows = duckdb.execute(f"SELECT epoch_ns(ts) FROM '{tmp_path}/series/loadavg.parquet'").fetchall()
+    assert [(ts - START) / SECOND for (ts,) in rows] == pytest.approx(list(range(60)), abs=1e-3)
+    assert [(step.at_ns, step.by_ns) for step in hosts.clock_steps] == [(START + 20 * SECOND, by_ns)]
+    series = hosts.series[0]
+    assert series.suspends == []
+    assert [step.by_ns for step in series.clock_steps] == ([by_ns] if host_too else [])
+    assert [phase.start_ns for phase in hosts.phases] == [START + 30 * SECOND]
+    assert (series.status, series.gaps, series.missed) == ("complete", [], 0)
+    assert series.sources[0].losses == []
+
+
+def test_text_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that sends more text than it may is read up to there; the rest is lost, and reported."""
+    monkeypatch.setattr("rollbook.journal.samples.INFLATED", 100_000)
+    monkeypatch.setattr("rollbook.journal.samples.INFLATED_PER_FRAME", 1000)
+    script = Script(tmp_path / "raw", ["good", "bad"], ["loadavg", "diskstats"], started_ns=START)
+    script.connect(0)
+    script.connect(1)
+    for number in range(50):
+        at = START + number * SECOND
+        script.sample(at, {"loadavg": load(number)}, host=0)
+        script.sample(at, {"loadavg": {"/proc/loadavg": f"{number}.0 0 0 1/2 3" + " " * 5000 + "\n"}}, host=1)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    good, bad = hosts.series
+    assert (good.status, good.sources[0].stored) == ("complete", 50)
+    assert bad.status == "partial"
+    assert losses(bad.sources[0]) == {"excess": (20, 0)}
+    assert (bad.sources[0].due, bad.sources[0].stored) == (50, 30)
+    assert bad.reason == "loadavg: 20 of 50 samples lost (excess)"
+
+
+def test_a_frame_with_a_source_many_times(tmp_path: Path) -> None:
+    """Bombs do not multiply within a frame: a source has one entry in it, of limited size."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
+    script.connect()
+    for number in range(3):
+        script.sample(START + number * SECOND, {"loadavg": load(number)})
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = (stream.compress(bytes(16 << 20)) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    payload = bytearray()
+    for _ in range(50):
+        for value in (0, 1, 0, 0, len(bomb)):
+            put_varint(payload, value)
+        payload += bomb
+    script.frame("S", bytes(payload), START + 3 * SECOND, START + 3 * SECOND - 10**18)
+    script.sample(START + 4 * SECOND, {"loadavg": load(4)})
+    script.close()
+    found = survey(tmp_path / "raw")
+    from rollbook.journal.samples import HostSamples, Segments
+
+    samples = HostSamples(found, found.hosts[0], Segments(found))
+    assert len(list(samples)) == 3
+    assert samples._unpacker.inflated < 2 << 20
+    assert losses(series_of(tmp_path).sources[0]) == {"undecodable": (2, 0)}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_happens_every_beat_is_counted(tmp_path: Path, seed: int) -> None:
+    """Frames lost, cut or damaged, pages of any status: a source that is due at every beat has all beats accounted for.
+
+    A host is complete only if every row that it should have is in the table.
+    """
+    chance = random.Random(seed)
+    count, beats = 130, Beats()
+    script = Script(tmp_path / "raw", ["a"], ["loadavg", "diskstats"], started_ns=START)
+    script.connect()
+    faults = chance.choice([0.0, 0.01, 0.05])
+    rows = 0
+    for number in range(count):
+        body, fault = body_of(disks(number)), ""
+        if 0 < number < count - 1 and chance.random() < faults:
+            fault = chance.choice(["lost", "cut", "timed-out", "failed", "line", "nonsense"])
+        if fault in ("timed-out", "failed"):
+            body = f"{fault} 0 /proc/diskstats\n".encode()
+        elif fault == "line":
+            body = body.replace(b"sdb 10", b"sdb xx")
+        elif fault == "nonsense":
+            body = body_of({"/proc/diskstats": "nonsense\n" * 100})
+        payload = beats.payload({0: body_of(load(number)), 1: body})
+        rows += {"": 3, "line": 2}.get(fault, 0)
+        if fault == "lost":
+            script._seq[0] += 1
+        else:
+            payload = payload[:-3] if fault == "cut" else payload
+            script.frame("S", payload, START + number * SECOND, number * SECOND)
+    script.close()
+    series = series_of(tmp_path)
+    for one in series.sources:
+        assert one.due == count, one
+        assert one.stored + sum(loss.samples - loss.partly for loss in one.losses) == count
+    assert (series.status == "complete") == (not any(one.losses for one in series.sources))
+    if series.status == "complete":
+        assert [one.rows for one in series.sources] == [count, rows] == [count, 3 * count]

@@ -1,0 +1,318 @@
+"""Attacks on launched agents: a relay between agent and collector, a host that claims to be another, forged lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollbook import agent
+from rollbook.agent.secure import Seal, line_code
+from rollbook.agent.wire import binary, slurp, text
+from rollbook.errors import AgentFailed
+from rollbook.hosts import Host
+from rollbook.protocol.frames import Decoder
+from rollbook.transports.claims import AddressBook, Claim
+from rollbook.transports.launch import AgentChannel, Launch
+from rollbook.transports.listener import Connection, Listener
+from rollbook.transports.shared_output import SharedOutput
+
+TOKEN = "the token"
+BOOT = slurp("/proc/sys/kernel/random/boot_id")
+HEADER = 4 + 16  # bytes before the data of a sealed message
+
+
+async def start_agent(port: int, addresses: str, boot: str = BOOT) -> asyncio.subprocess.Process:
+    """Start a real agent that is to connect to these addresses."""
+    return await asyncio.create_subprocess_exec(
+        *agent.launched_argv(None, f"{port}/RANK/NODE/2/{boot}/{addresses}", b"stop\n"),
+        env={**os.environ, agent.TOKEN: TOKEN, "RANK": "0"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+class Relay:
+    """Forwards a connection to the collector; after the proofs it may insert orders and change what the agent sends."""
+
+    def __init__(self, target: int, order: Callable[[bytes], bytes], alter: Callable[[bytes], bytes]) -> None:
+        self.target, self.order, self.alter = target, order, alter
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward one connection."""
+        out_reader, out_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        writer.write(await out_reader.readline())
+        out_writer.write(await reader.readline())
+        writer.write(await out_reader.readline())
+
+        async def to_agent() -> None:
+            while data := await out_reader.read(65536):
+                writer.write(self.order(data))
+            writer.close()
+
+        async def to_collector() -> None:
+            while data := await reader.read(65536):
+                out_writer.write(self.alter(data))
+            out_writer.close()
+
+        await asyncio.gather(to_agent(), to_collector(), return_exceptions=True)
+
+
+async def attack(
+    orders: bytes, order: Callable[[bytes], bytes] = bytes, alter: Callable[[bytes], bytes] = bytes
+) -> tuple[list[str], str, int]:
+    """Let a relay do this to an agent that is sent orders: the frames that arrive, why they end, the exit status."""
+    kinds: list[str] = []
+    arrived: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    listener = Listener(TOKEN, arrived.set_result)
+    await listener.open()
+    server = await asyncio.start_server(Relay(listener.port, order, alter), "127.0.0.1", 0)
+    process = await start_agent(server.sockets[0].getsockname()[1], "127.0.0.1")
+    try:
+        async with asyncio.timeout(30):
+            launch = Launch("sh", [Host("a")], b"")
+            connection = await arrived
+            channel = AgentChannel(launch, Host("a"), connection.claim, connection)
+            await channel.write(orders)
+            decoder, reason = Decoder(), ""
+            try:
+                while data := await channel.read():
+                    kinds += [frame.kind for frame in decoder.feed(data)]
+            except AgentFailed as error:
+                reason = str(error)
+            connection.writer.transport.abort()
+            await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        server.close()
+        listener.close()
+    return kinds, reason, process.returncode or 0
+
+
+def plan(path: Path) -> bytes:
+    """Orders that run a program which makes a file."""
+    return f"source\t0\t0\t100\t5000\nrun\ttouch\t{path}\ngo\tnow\n".encode()
+
+
+def test_a_relay_that_changes_nothing(tmp_path: Path) -> None:
+    """What the other tests rely on: orders that pass unchanged are obeyed."""
+    kinds, reason, _ = asyncio.run(attack(plan(tmp_path / "made") + b"then\nstop\n"))
+    assert (kinds[0], kinds[-1], reason) == ("H", "E", "")
+    assert (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "inserted",
+    [
+        lambda orders, _: orders,
+        lambda orders, _: len(orders).to_bytes(4, "big") + b"\0" * 16 + orders,
+        lambda orders, _: Seal(b"\0" * 32).seal(orders),
+        lambda _, sent: sent,  # once more
+    ],
+    ids=["raw", "without a code", "with another key", "repeated"],
+)
+def test_a_relay_cannot_give_orders(tmp_path: Path, inserted: Callable[[bytes, bytes], bytes]) -> None:
+    """A program on the agent's host that forwards the proofs and then inserts orders: the agent ends, unharmed."""
+    forged = plan(tmp_path / "owned")
+    kinds, reason, _ = asyncio.run(attack(b"ping\t1\n", lambda data: data + inserted(forged, data)))
+    assert not (tmp_path / "owned").exists()
+    assert kinds in (["H"], ["H", "P"])
+    assert reason == ""  # the connection simply closes
+
+
+def test_a_relay_cannot_change_frames() -> None:
+    """A frame with another content and a matching checksum does not arrive, and the reason says why."""
+
+    def alter(data: bytes) -> bytes:
+        if b"kind=python" in data:
+            false = binary(b"H", 0, 1, 1, b"kind=forged\n")
+            return len(false).to_bytes(4, "big") + data[4:HEADER] + false
+        return data
+
+    kinds, reason, _ = asyncio.run(attack(b"ping\t1\n", alter=alter))
+    assert kinds == []
+    assert reason == "the connection of the agent was tampered with: a message failed authentication"
+
+
+def outgoing_address() -> str:
+    """The address of this machine that is used for the default route; one of a lab could vanish meanwhile."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "outgoing"])
+@pytest.mark.parametrize("near", [True, False])
+def test_addresses_of_the_own_host(address: str, near: bool) -> None:
+    """The agent connects to them only if the collector is on the same machine; else any user could listen there."""
+    connections: list[str] = []
+    address = outgoing_address() if address == "outgoing" else address
+
+    async def main() -> None:
+        def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.append(address)
+            writer.close()
+
+        server = await asyncio.start_server(connected, address, 0)
+        process = await start_agent(server.sockets[0].getsockname()[1], address, BOOT if near else "another")
+        await asyncio.wait_for(process.communicate(), 30)
+        server.close()
+
+    asyncio.run(main())
+    assert bool(connections) == near
+
+
+async def launch_of(*names: str) -> Launch:
+    """A launch of these hosts that waits for agents."""
+    launch = Launch("sh", [Host(name) for name in names], b"")
+    launch.channels = {name: asyncio.get_running_loop().create_future() for name in names}
+    return launch
+
+
+A, B = frozenset({"10.0.0.1"}), frozenset({"10.0.0.2", "10.1.0.2"})
+
+
+def conflicts(*steps: Claim | tuple[str, frozenset[str]]) -> dict[str, str]:
+    """What becomes of hosts a and b when agents claim them and their names are resolved, in this order."""
+
+    async def main() -> dict[str, str]:
+        launch = await launch_of("a", "b")
+        for step in steps:
+            if isinstance(step, Claim):
+                launch._assign(step)
+            else:
+                launch._addresses.add(*step)
+        for name, reason in launch.conflicts.items():
+            channel = await launch.channels[name]
+            if channel is not None:
+                with pytest.raises(AgentFailed, match="conflicting claims"):
+                    await channel.read()
+            assert reason.startswith("conflicting claims: ")
+        return {name: reason.removeprefix("conflicting claims: ") for name, reason in launch.conflicts.items()}
+
+    return asyncio.run(main())
+
+
+FOREIGN = "an agent at 10.0.0.1, an address of a, claims to be b"
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([("a", A), ("b", B), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.0.0.1")], FOREIGN),
+        ([("a", A), ("b", B), Claim(1, "", "b", "10.0.0.1"), Claim(0, "", "a", "10.0.0.1")], FOREIGN),
+        ([Claim(1, "", "b", "10.0.0.1"), Claim(0, "", "a", "10.0.0.1"), ("a", A), ("b", B)], FOREIGN),
+        ([Claim(1, "", "b", "10.0.0.1"), ("b", B), ("a", A)], FOREIGN),
+        (
+            [("a", A), Claim(1, "", "b", "10.9.9.9"), Claim(1, "", "b", "10.0.0.1")],
+            "two agents claim to be b, at 10.9.9.9 and at 10.0.0.1",
+        ),
+        ([Claim(1, "", "b", "10.9.9.9"), Claim(1, "", "a", "10.9.9.8")], "two agents claim rank 1"),
+        ([Claim(1, "", "b"), Claim(1, "", "a")], "two agents claim rank 1"),
+    ],
+)
+def test_a_host_that_claims_to_be_another(steps: list[Claim | tuple[str, frozenset[str]]], reason: str) -> None:
+    """It is noticed whoever is first, also if names are resolved late, and both hosts fail with the reason."""
+    assert conflicts(*steps) == {"a": reason, "b": reason}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("a", A), ("b", B), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.1.0.2")],
+        [("a", A), ("b", B), Claim(0, "", "a", "10.7.0.1"), Claim(1, "", "b", "10.7.0.2")],  # another network
+        [("a", A), ("b", A), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.0.0.1")],  # one machine, two names
+        [("a", A), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.0.0.1")],  # b is an alias without address
+        [Claim(0, "", "a", "10.0.0.1"), Claim(0, "", "a", "10.0.0.1")],  # the agent connected again
+        [Claim(0, "", "a", "10.0.0.1"), Claim(0, "", "a")],  # and then wrote lines
+    ],
+)
+def test_claims_that_do_not_conflict(steps: list[Claim | tuple[str, frozenset[str]]]) -> None:
+    """Hosts have several networks and names, and agents may try twice."""
+    assert conflicts(*steps) == {}
+
+
+def test_names_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In threads that no one waits for: one name has addresses, one is unknown, one never answers."""
+    found: list[tuple[str, frozenset[str]]] = []
+
+    def getaddrinfo(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if name == "hangs":
+            threading.Event().wait()
+        if name == "unknown":
+            raise socket.gaierror
+        return [(0, 0, 0, "", ("10.0.0.1", 0)), (0, 0, 0, "", ("fe80::1%eth0", 0, 0, 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+    async def main() -> None:
+        resolved = asyncio.Event()
+
+        def add(host: str, addresses: frozenset[str]) -> None:
+            found.append((host, addresses))
+            resolved.set()
+
+        book = AddressBook([Host(name) for name in ("hangs", "unknown", "a")], add)
+        book.resolve()
+        await asyncio.wait_for(resolved.wait(), 10)
+        assert book.owners("10.0.0.1") == ["a"]
+
+    asyncio.run(main())
+    assert found == [("a", frozenset({"10.0.0.1", "fe80::1"}))]
+
+
+def test_forged_lines() -> None:
+    """Any program can write to the launcher's output: only frames with the code of their agent are passed on."""
+    received: dict[str, bytearray] = {}
+
+    def announce(claim: Claim) -> Callable[[bytes], None]:
+        return received.setdefault(claim.hostname, bytearray()).extend
+
+    output = SharedOutput(TOKEN, announce)
+
+    def carry(tag: str, key: str | None, kind: bytes, seq: int, payload: bytes) -> bytes:
+        code = line_code(TOKEN.encode(), key.encode()) if key else None
+        return text(tag, code)(kind, seq, 1, 1, payload)
+
+    output.feed(carry("0", None, b"H", 0, b"rank=0\nhostname=forged\n"))  # with a checksum
+    output.feed(carry("0", "1", b"H", 0, b"rank=0\nhostname=forged\n"))  # with the key of another tag
+    output.feed(carry("1", "1", b"H", 0, b"rank=0\nhostname=forged\n"))  # of another rank
+    output.feed(binary(b"H", 0, 1, 1, b"rank=0\nhostname=forged\n"))
+    assert received == {}
+    output.feed(carry("0", "0", b"H", 0, b"rank=0\nhostname=true\n"))
+    genuine = carry("0", "0", b"S", 1, b"true")
+    output.feed(carry("0", None, b"S", 1, b"forged"))
+    output.feed(genuine.replace(b" 1 1 m", b" 1 2 m"))  # another clock
+    output.feed(genuine + genuine)
+    frames = Decoder().feed(bytes(received.pop("true")))
+    assert [(frame.kind, frame.seq, frame.wall, frame.payload[-4:]) for frame in frames] == [
+        ("H", 0, 1, b"rue\n"),
+        ("S", 1, 1, b"true"),
+    ]
+    assert received == {}
+
+
+@pytest.mark.parametrize(("address", "others"), [("127.0.0.1", False), (None, True), ("192.0.2.1", True)])
+def test_where_the_port_is_open(address: str | None, others: bool) -> None:
+    """On the address that was given, if this machine has it; on all addresses otherwise."""
+
+    async def main() -> bool:
+        listener = Listener(TOKEN, lambda _: None)
+        await listener.open(address)
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.9", listener.port)
+            writer.close()
+        except ConnectionRefusedError:
+            return False
+        finally:
+            listener.close()
+        return True
+
+    assert asyncio.run(main()) == others
