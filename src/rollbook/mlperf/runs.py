@@ -54,7 +54,7 @@ def is_results_tree(path: Path) -> bool:
 
 
 def open_run(path: Path, rules: Round, **options: Any) -> RunData:
-    """Return one run for the rules; raises `RecordError` that says why it cannot be read.
+    """Return one run for the rules; raises `RecordError` with the reason if it cannot be read.
 
     Hosts come from Rollbook's record if there is one in the result directory.
     """
@@ -98,7 +98,7 @@ def cluster_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """The tool's metadata, or what DLIO's files say; `problem` alone if neither can be used."""
+    """The tool's metadata, or those of DLIO's files; only `problem` if neither can be used."""
     found = sorted(path.glob("*_metadata.json"))
     if len(found) > 1:
         return {"problem": f"{len(found)} files named *_metadata.json, exactly one is required"}
