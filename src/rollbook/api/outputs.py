@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from rollbook.records.layout import require_outside, update_manifest
 from rollbook.records.record import Record
 from rollbook.records.signing import signature_file
 from rollbook.sql import connection as store
+from rollbook.sql.damage import changed_tables
 
 __all__ = ["EXPORT_FORMATS", "describe", "export", "query", "write_report"]
 
@@ -29,9 +31,12 @@ EXPORT_FORMATS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
 def query(record: Record | Path | str, sql: str) -> list[dict[str, Any]]:
     """The rows of one SELECT over a record, with the tables and views of `rollbook query`.
 
-    Columns must have different names. Raises `UsageError` for SQL that cannot be run.
+    Columns must have different names. Raises `UsageError` for SQL that cannot be run; warns if a table was changed.
     """
-    with store.connect(_run(record), facts=store.wants_facts(sql)) as connection:
+    run = _run(record)
+    with store.connect(run, facts=store.wants_facts(sql)) as connection:
+        if changed := changed_tables(connection, run, sql):
+            warnings.warn(f"tables that do not match the manifest: {', '.join(changed)}", stacklevel=2)
         return list(store.dicts(store.query(connection, sql)))
 
 

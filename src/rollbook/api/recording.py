@@ -299,11 +299,27 @@ def in_thread(function: Callable[[], None]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    thread = threading.Thread(target=call, name="rollbook-finish", daemon=True)
-    thread.start()
-    thread.join()
+    start_thread(call).wait()
     if errors:
         raise errors[0]
+
+
+def start_thread(function: Callable[[], None]) -> threading.Event:
+    """Call a function in another thread; the event is set at its end.
+
+    A signal handler may raise while the main thread waits for the event, but not while it joins a thread: Python 3.11
+    then takes the thread for ended.
+    """
+    ended = threading.Event()
+
+    def call() -> None:
+        try:
+            function()
+        finally:
+            ended.set()
+
+    threading.Thread(target=call, name="rollbook-finish", daemon=True).start()
+    return ended
 
 
 async def _others_done() -> None:

@@ -15,7 +15,7 @@ SIZE = 1 << 16
 
 
 async def carry(reading: asyncio.StreamReader, writing: asyncio.StreamWriter, seconds: float) -> None:
-    """Forward data, each piece delayed by that many seconds, then the end of the stream."""
+    """Forward each piece of data after a delay in seconds, and the end of the stream after the last piece."""
     loop, late = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
 
     async def deliver() -> None:
