@@ -227,8 +227,9 @@ class Run:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def wait(self, hosts: int = 2, samples: int = 3) -> None:
-        """Wait until hosts have samples, and then for a random moment."""
-        until_sampled(self.results, hosts=hosts, samples=samples)
+        """Wait until at least this many hosts have samples, and then for a random moment."""
+        until(lambda: list(self.results.glob("*/*/raw")))
+        until(lambda: sum(len(host.beats) >= samples for host in self.heard().values()) >= hosts)
         time.sleep(self.random.random())
 
     @contextlib.contextmanager
@@ -308,6 +309,8 @@ class Run:
         for host in record.hosts.series:
             if host.name not in skip:
                 self.check_losses(record, host)
+        if not skip:
+            self.check_sources(record)
         status = {host.name: host for host in record.hosts.outcome}[self.host.name]
         if partial is not None and partial != (status.status != "complete"):
             self.result.unreported_losses.append(f"{status.name} is {status.status} {status.reason}")
@@ -360,6 +363,14 @@ class Run:
         for loss in host.sources:
             if loss.affected() and not incomplete:
                 self.result.unreported_losses.append(f"{host.name} is complete in spite of {loss}")
+
+    def check_sources(self, record: Record) -> None:
+        """Check that complete hosts have the same sources: all hosts show the files of this machine."""
+        complete = [host for host in record.hosts.series if host.status == "complete"]
+        everything = {one.source for host in record.hosts.series for one in host.sources if one.stored}
+        for host in complete:
+            if absent := everything - {one.source for one in host.sources}:
+                self.result.unreported_losses.append(f"{host.name} is complete without {sorted(absent)}")
 
     def times(self, record: Record, source: str, host: str) -> list[int]:
         """The times of a host's samples in one table."""
