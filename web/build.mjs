@@ -1,11 +1,11 @@
-// Bundles the page's script and style into the directory given, ready to be put inside an HTML file.
+// Bundles the script and style of the page into the given directory, to be embedded in an HTML file.
 import { readFile } from "node:fs/promises";
 import { build } from "esbuild";
 
 const directory = process.argv[2];
 if (!directory) throw new Error("usage: node build.mjs DIRECTORY");
 
-// The page goes on to others with uPlot inside: so does its licence.
+// The page contains uPlot, so it also contains its licence.
 const licence = await readFile("node_modules/uplot/LICENSE", "utf8");
 
 await build({
@@ -13,7 +13,7 @@ await build({
   outdir: directory,
   bundle: true,
   minify: true,
-  // One script tag holds it: it must run at once, share no globals, and be plain ASCII whatever the page's encoding.
+  // Embedded in a script element: it must run immediately, define no globals, and be ASCII in any encoding.
   format: "iife",
   charset: "ascii",
   target: ["chrome115", "firefox115", "safari16.4"],

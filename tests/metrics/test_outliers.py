@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rollbook.metrics.outliers import Direction, Judge, Stretch, against_peers, over_time
+from rollbook.metrics.outliers import Direction, Stretch, Threshold, against_peers, over_time
 
 BUCKETS = 200
 
@@ -23,7 +23,7 @@ class Case:
     factor: float = 1.0
     first: int = 40
     last: int = 120
-    judge: Judge = dataclasses.field(default_factory=lambda: Judge("both", 0.5))
+    threshold: Threshold = dataclasses.field(default_factory=lambda: Threshold("both", 0.5))
     found: bool = True
     tail: float = 0.0  # of the samples are spikes of twenty times their value
     absent: float = 0.0  # of the samples are missing
@@ -66,9 +66,9 @@ CASES = {
     "strong noise and spikes on many rows": Case(rows=300, noise=0.4, tail=0.02, found=False),
     "a little above": Case(factor=1.2, found=False),
     "one spike": Case(factor=50.0, first=90, last=91, found=False),
-    "below where only high matters": Case(factor=0.2, judge=Judge("high", 0.5), found=False),
+    "below where only high matters": Case(factor=0.2, threshold=Threshold("high", 0.5), found=False),
     "too few to tell": Case(rows=4, factor=9.0, found=False),
-    "below what anybody cares for": Case(factor=9.0, judge=Judge("both", 1000.0), found=False),
+    "below what anybody cares for": Case(factor=9.0, threshold=Threshold("both", 1000.0), found=False),
     "half of the rows are another group": Case(factor=4.0, odd=14, found=False),
 }
 
@@ -78,7 +78,7 @@ CASES = {
 def test_against_peers(name: str, seed: int) -> None:
     """Each case finds its one odd row, or nothing."""
     case = CASES[name]
-    found = against_peers(lines(case, seed), case.judge)
+    found = against_peers(lines(case, seed), case.threshold)
     assert [stretch.row for stretch in found] == ([case.rows - 1] if case.found else [])
     for stretch in found:
         assert stretch.peers == case.rows - 1
@@ -92,17 +92,17 @@ def test_strongest_first() -> None:
     rows = lines(Case(rows=20), 1)
     rows[3] = [3 * value for value in rows[3]]
     rows[7] = [9 * value for value in rows[7]]
-    assert [stretch.row for stretch in against_peers(rows, Judge("high", 0.5))] == [7, 3]
+    assert [stretch.row for stretch in against_peers(rows, Threshold("high", 0.5))] == [7, 3]
 
 
 def test_equal_rows_have_no_noise_and_no_outlier() -> None:
     """No noise at all is no reason to see outliers."""
-    assert against_peers([[1.0] * 50] * 8, Judge("both", 0.0)) == []
+    assert against_peers([[1.0] * 50] * 8, Threshold("both", 0.0)) == []
 
 
 def test_rows_without_any_sample() -> None:
     """Nothing known, nothing found."""
-    assert against_peers([[math.nan] * 30] * 8, Judge("both", 1.0)) == []
+    assert against_peers([[math.nan] * 30] * 8, Threshold("both", 1.0)) == []
 
 
 OVER_TIME: dict[str, tuple[Direction, float, bool]] = {
@@ -126,4 +126,4 @@ def test_over_time(name: str) -> None:
 def _over_time(direction: Direction, factor: float) -> Sequence[Stretch]:
     random_ = random.Random(3)
     line = [10 * random_.lognormvariate(0, 0.1) * (factor if 100 <= at < 130 else 1) for at in range(BUCKETS)]
-    return over_time(2, line, Judge(direction, 0.5))
+    return over_time(2, line, Threshold(direction, 0.5))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
+from rollbook.records.findings import Finding, RuleResult, Silenced
 from rollbook.report.build import build
 from rollbook.report.page import html
 from tests.report.test_page import EVIL, hostile, tables
@@ -58,7 +58,8 @@ def straggler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("straggler")
     gaps, lost = ((5, 300, 380),), {12: "no route to host"}
     run = report_records.run(path, 16, 600, gaps=gaps, lost=lost)
-    data = build(run, tables(16, 600, slow=((7, 9.0, 0.2, 0.5),), gaps=gaps, lost=lost))
+    views = tables(16, 600, slow=((7, 9.0, 0.2, 0.5),), gaps=gaps, lost=lost)
+    data = build(report_records.check(run, views), views)
     page = path / "report.html"
     page.write_text(html(data))
     return page
@@ -85,10 +86,10 @@ def text(page: Browser, css: str) -> str:
 
 def test_first_screen(page: Browser) -> None:
     """Verdict, tiles and the outlier in words are there without scrolling."""
-    bottom = page.script("return document.querySelector('.outliers li').getBoundingClientRect().bottom")
+    bottom = page.script("return document.querySelector('#headlines li').getBoundingClientRect().bottom")
     assert bottom < 900
     assert text(page, "#verdict").startswith("Worth a look")
-    assert "node07 nvme1n1 disk write latency" in text(page, ".outliers li")
+    assert "node07 nvme1n1 disk write latency" in text(page, "#headlines li")
     assert "14 of 16 complete" in text(page, ".tiles")
     assert page.script("return document.querySelectorAll('#charts .chart').length") == 5
 
@@ -129,7 +130,7 @@ def test_host_on_click_and_by_keys(page: Browser) -> None:
     page.wait("document.querySelector('.panel h2')")
     assert text(page, ".panel h2") == "node07"
     page.wait("document.querySelectorAll('.panel .uplot').length > 10")
-    assert "nvme1n1 disk write latency" in text(page, ".panel .remarks")
+    assert "nvme1n1 disk write latency" in text(page, ".panel .host-findings")
     assert "nvme3n1" in text(page, ".panel .minis")
     page.press("j")
     assert text(page, ".panel h2") == "node08"
@@ -193,7 +194,7 @@ def test_the_host_chosen_last_is_drawn_once(page: Browser) -> None:
 
 def test_outlier_leads_to_its_place(page: Browser) -> None:
     """The sentence zooms to its time and opens its host."""
-    page.click(".outliers .odd .link")
+    page.click("#headlines .warn .link")
     page.wait("document.querySelector('.panel h2')")
     assert text(page, ".panel h2") == "node07"
     assert not page.script("return document.querySelector('.timeline .quiet').hidden")
@@ -235,7 +236,7 @@ def test_keys_in_a_heat_map(page: Browser) -> None:
 
 def test_everything_has_a_name(page: Browser) -> None:
     """Whatever can be focused or is a picture says what it is."""
-    page.click(".outliers .odd .link")
+    page.click("#headlines .warn .link")
     page.wait("document.querySelectorAll('.panel .uplot').length > 4")
     names = page.script(
         "return [...document.querySelectorAll('button, input, select, a, [tabindex=\"0\"], [role]')].map((e) => "
@@ -271,7 +272,7 @@ def test_small_screen_has_no_sideways_scrolling(page: Browser) -> None:
 
 
 def test_paper(page: Browser) -> None:
-    """The page can be printed, also from the dark, with all charts, also those that nobody has scrolled to yet."""
+    """The page can be printed, also in dark mode, with all charts, also those that were never scrolled into view."""
     dark = "document.documentElement.dataset.theme === 'dark'"
     page.prefer(dark=True)
     page.wait(dark)
@@ -340,20 +341,19 @@ def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp
         message="known", hosts=["node2"], severity="fail", silenced=Silenced("planned", date(2030, 1, 1))
     )
     results = [RuleResult(id="odd", outcome="fail", findings=[late, silenced])]
-    run = report_records.run(tmp_path, 8, 240, findings=Findings.of("now", [], results))
-    path = tmp_path / "report.html"
-    path.write_text(html(build(run, tables(8, 240, slow=((3, 9.0, 0.1, 0.6),)))))
+    views, path = tables(8, 240, slow=((3, 9.0, 0.1, 0.6),)), tmp_path / "report.html"
+    path.write_text(html(build(report_records.check(report_records.run(tmp_path, 8, 240), views, *results), views)))
     window.resize(1440, 900)
     window.open(path)
     window.wait(DRAWN)
-    assert text(window, ".outliers li") == "fail the link was reset odd"
-    assert text(window, ".outliers .odd").startswith("node3 ")
-    assert text(window, "#verdict") == "Not well: 1 check failed: the link was reset (odd)"
+    assert text(window, "#headlines li") == "fail the link was reset odd"
+    assert text(window, "#headlines .warn").startswith("warn node3 ")
+    assert text(window, "#verdict") == "Problems: 1 check failed: the link was reset (odd)"
     assert (
-        window.script("return [...document.querySelectorAll('.outliers li')].some((e) => /known/.test(e.textContent))")
+        window.script("return [...document.querySelectorAll('#headlines li')].some((e) => /known/.test(e.textContent))")
         is False
     )
-    window.click(".outliers .fail .link")
+    window.click("#headlines .fail .link")
     assert window.script("return document.querySelector('#finding-0').open")
     shown = text(window, "#finding-0")
     assert "12:01:00–12:01:30 UTC" in shown
@@ -361,8 +361,8 @@ def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp
     assert "start_ns" not in shown
     assert "Look at it." in shown
     window.click("#finding-0 p:nth-of-type(1) .link")
-    assert "fail the link was reset" in text(window, ".panel .remarks")
-    assert "silenced known" in text(window, ".panel .remarks")
+    assert "fail the link was reset" in text(window, ".panel .host-findings")
+    assert "silenced known" in text(window, ".panel .host-findings")
     window.click("#finding-0 p:nth-of-type(2) .link")
     assert not window.script("return document.querySelector('.timeline .quiet').hidden")
     assert "the link was reset, 12:01:00–12:01:30 UTC" in text(window, ".moments")
@@ -376,7 +376,7 @@ def test_text_of_a_hostile_host_stays_text(window: Browser, tmp_path: Path) -> N
     window.console(), window.requests()
     window.open(path)
     window.wait(DRAWN)
-    window.click(".outliers .odd .link")
+    window.click("#headlines li:nth-child(2) .link")
     window.wait("document.querySelectorAll('.panel .uplot').length > 4")
     shown = (
         EVIL.replace("\u202e", "\ufffd")
@@ -403,6 +403,6 @@ def test_a_page_without_series(window: Browser, tmp_path: Path) -> None:
     window.open(path)
     assert window.wait("document.querySelectorAll('#hosts tbody tr').length") == 3
     assert window.script("return document.querySelectorAll('.chart, .timeline').length") == 0
-    assert text(window, "#stands-out p").startswith("No series was taken")
+    assert text(window, "#headlines p").startswith("This record has not been checked")
     assert window.script("return document.querySelector('#findings p').className") == "small", "unchecked is not calm"
     assert window.console() == []

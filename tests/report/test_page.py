@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import rollbook
+from rollbook.cli import cli
 from rollbook.cli.report import command
 from rollbook.errors import UsageError
-from rollbook.metrics.units import amount, clock_span, number
+from rollbook.metrics.formatting import amount, clock_span, number
 from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.records.hosts import ReadingStatus
 from rollbook.records.record import Phase
 from rollbook.report.build import build
 from rollbook.report.facts import compared
-from rollbook.report.model import CommandShown, FindingShown, HostShown, OutlierShown, PageData
+from rollbook.report.model import CommandShown, FindingShown, HostShown, PageData
 from rollbook.report.page import html, write_report
 from rollbook.report.phases import phases
 from rollbook.report.verdict import verdict
@@ -51,10 +53,10 @@ def facts(host: int) -> dict[str, Any]:
 def hostile(path: Path) -> PageData:
     """The page of a record one of whose hosts sends markup in every text it can."""
     finding = Finding(message=f"odd {EVIL}", hosts=[EVIL], severity="warn", evidence={EVIL: EVIL}, advice=EVIL)
-    found = Findings.of("now", [], [RuleResult(id="odd", outcome="warn", findings=[finding])])
     renamed = {3: EVIL}
-    run = report_records.run(path, 8, 240, renamed=renamed, facts=facts, findings=found, gaps=((3, 200, 210),))
-    return build(run, tables(8, 240, slow=((3, 9.0, 0.1, 0.6),), renamed=renamed))
+    run = report_records.run(path, 8, 240, renamed=renamed, facts=facts, gaps=((3, 200, 210),))
+    views = tables(8, 240, slow=((3, 9.0, 0.1, 0.6),), renamed=renamed)
+    return build(report_records.check(run, views, RuleResult(id="odd", outcome="warn", findings=[finding])), views)
 
 
 def tables(*args: Any, **options: Any) -> Tables:
@@ -138,43 +140,59 @@ def test_what_a_hostile_host_sends_is_kept_word_for_word(tmp_path: Path) -> None
     about = dict(host.about)
     assert EVIL in about["Kernel"]
     assert about["Mount"].startswith(f"/scratch{EVIL}")
-    assert page.outliers[0].text.startswith(EVIL)
-    assert page.findings[0].hosts == [page.hosts.index(host)]
+    odd, outlier = page.findings[:2]
+    assert outlier.message.startswith(EVIL)
+    assert odd.hosts == outlier.hosts == [page.hosts.index(host)]
 
 
 def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
     """The sentence has host, device, ratio, values and time."""
-    run = report_records.run(tmp_path, 32, 3600)
-    page = build(run, tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),)))
-    first = page.outliers[0]
+    views = tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),))
+    page = build(report_records.check(report_records.run(tmp_path, 32, 3600), views), views)
+    (finding,) = page.findings
     assert re.fullmatch(
         r"node17 nvme1n1 disk write latency 9\.\d × the median of 31 peers "
-        r"\(1\d\.\d ms, theirs 1\.\d+ ms\), 12:0[34]–12:19 UTC",
-        first.text,
+        r"\(1\d\.\d ms against 1\.\d+ ms\), 12:0[34]–12:19 UTC; also .*",
+        finding.message,
     )
-    assert {page.hosts[outlier.host].name for outlier in page.outliers} == {"node17"}
+    assert [page.hosts[host].name for host in finding.hosts] == ["node17"]
+    assert (finding.metrics[0], finding.evidence["device"]) == ("disk_write_latency", "nvme1n1")
+    assert {"disk_read", "disk_read_latency"} <= set(finding.metrics)
+    assert any(detail.startswith("node17 ") and "disk read latency" in detail for detail in finding.details)
+    assert [(mark.kind, mark.start, mark.end) for mark in page.marks if mark.kind == "outlier"] == [
+        ("outlier", finding.start, finding.end)
+    ]
     assert page.verdict.level == "warn"
     assert "node17" in page.verdict.headline
-    assert {chart.id for chart in page.charts if chart.telling is not None} >= {"disk_write_latency", "disk_read"}
-    assert sum(chart.telling is not None for chart in page.charts) == 5
+    assert [chart.id for chart in page.charts if chart.highlight == 0] == ["disk_write_latency"]
+    assert sum(chart.highlight is not None for chart in page.charts) == 5
 
 
 def test_from_counters_to_words(tmp_path: Path) -> None:
     """From the tables of a record, through its rates, the same straggler comes out."""
     run = report_records.run(tmp_path, 8, 600)
     report_records.write_series(report_records.tables(8, 600, slow=((3, 9.0, 0.1, 0.5),)), tmp_path)
+    (tmp_path / "findings.json").write_bytes(encode(rollbook.check(tmp_path)))
+    asked = CliRunner().invoke(cli, ["check", str(tmp_path), "--fail-on", "warn"])
+    assert asked.exit_code == 1
+    assert "node3 nvme1n1 disk write latency" in asked.output
     write_report(run, tmp_path / "report.html")
     data = parsed((tmp_path / "report.html").read_text()).scripts
     page = json.loads(next(text for attributes, text in data if attributes.get("type") == "application/json"))
-    assert page["outliers"][0]["text"].startswith("node3 nvme1n1 disk write latency")
+    outlier = next(finding for finding in page["findings"] if finding["id"] == "host-outlier")
+    assert outlier["message"].startswith("node3 nvme1n1 disk write latency")
+    rows = rollbook.query(run, "SELECT severity, hosts, message FROM findings WHERE rule = 'host-outlier'")
+    assert rows == [{"severity": "warn", "hosts": ["node3"], "message": outlier["message"]}]
     assert {chart["id"] for chart in page["charts"]} >= {"cpu_busy", "disk_read", "net_rx", "psi_io", "mem_available"}
 
 
 def test_healthy_run_says_so(tmp_path: Path) -> None:
-    """Noise is no finding."""
-    page = build(report_records.run(tmp_path, 32, 600), tables(32, 600))
-    assert page.outliers == []
-    assert page.verdict.headline == "All well: 32 hosts complete, nothing stands out"
+    """Noise is not a finding."""
+    views = tables(32, 600)
+    page = build(report_records.check(report_records.run(tmp_path, 32, 600), views), views)
+    assert page.findings == []
+    assert page.verdict.headline == "All well: 32 hosts complete"
+    assert page.no_findings == "No rule found anything, and no host differs from its peers."
     assert any("Memory pressure" in note for note in page.notes)  # always zero, said and not drawn
     assert "psi_memory" not in {chart.id for chart in page.charts}
 
@@ -182,8 +200,11 @@ def test_healthy_run_says_so(tmp_path: Path) -> None:
 def test_down_sampling_is_said(tmp_path: Path) -> None:
     """How samples became cells is on the page."""
     page = build(report_records.run(tmp_path, 32, 3600), tables(32, 3600))
-    assert any("8 of them share one cell of 8 s" in note and "peaks survive" in note for note in page.notes)
-    assert page.charts[0].beats == 8
+    assert any(
+        "a cell of 9 s shows the minimum, mean and maximum of 9 samples" in note and "peaks stay visible" in note
+        for note in page.notes
+    )
+    assert page.charts[0].beats == 9
 
 
 def test_partial_run(tmp_path: Path) -> None:
@@ -193,7 +214,7 @@ def test_partial_run(tmp_path: Path) -> None:
     run = report_records.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
     page = build(run, tables(8, 300, gaps=gaps, lost=lost))
     assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
-    assert page.verdict.headline == "Not well: the command failed with exit code 3"
+    assert page.verdict.headline == "Problems: the command failed with exit code 3"
     assert page.verdict.reasons[:2] == [
         "1 host gave nothing: node4 (no route to host)",
         "2 hosts are partial: node[2,6] (the connection was lost and came back)",
@@ -274,10 +295,18 @@ def test_phases_of_the_command_may_be_called_as_ours(tmp_path: Path) -> None:
     assert [mark.text for mark in build(run, None).marks] == list(names)
 
 
-@pytest.mark.parametrize(("hosts", "said"), [(4, "Too few hosts"), (5, "No host stands out")])
-def test_few_hosts_cannot_stand_out(tmp_path: Path, hosts: int, said: str) -> None:
-    """The page does not call calm what it cannot judge."""
-    assert build(report_records.run(tmp_path, hosts, 60), tables(hosts, 60)).no_outliers.startswith(said)
+def test_what_was_not_checked_is_not_called_fine(tmp_path: Path) -> None:
+    """Neither a record without findings, nor one whose outliers could not be looked for."""
+    run = report_records.run(tmp_path, 3, 60)
+    page = build(run, None)
+    assert page.no_findings.startswith("This record has not been checked")
+    assert page.verdict.reasons == ["not checked"]
+    for rules, text in (
+        ([], "outliers: not looked for"),
+        ([RuleResult(id="host-outlier", outcome="not-applicable", note="too few hosts")], "outliers: too few hosts"),
+    ):
+        (tmp_path / "findings.json").write_bytes(encode(Findings.of("now", [], rules)))
+        assert build(run, None).no_findings == f"No rule found anything; {text}."
 
 
 def test_record_without_a_series(tmp_path: Path) -> None:
@@ -285,7 +314,6 @@ def test_record_without_a_series(tmp_path: Path) -> None:
     page = build(report_records.run(tmp_path, 3, 60), None)
     assert page.charts == []
     assert any("no series" in note for note in page.notes)
-    assert page.no_outliers.startswith("No series was taken")
     assert "<script" in html(page)
 
 
@@ -320,30 +348,25 @@ REFUSED = [HostShown(name=f"g{number}", status="refused", reason=why) for number
 FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
 WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
-ODD = OutlierShown(2, "cpu_busy", "n2 CPU busy 3 ×", 0, 1)
+NOTHING = Findings.of("now", [], [])
 VERDICTS: dict[str, tuple[list[Any], str, str]] = {
-    "all well": ([None, HOSTS, [], [], None], "good", "All well: 4 hosts complete"),
-    "silenced": ([None, HOSTS, [SILENT], [], None], "good", "All well: 4 hosts complete"),
+    "all well": ([None, HOSTS, []], "good", "All well: 4 hosts complete"),
+    "silenced": ([None, HOSTS, [SILENT]], "good", "All well: 4 hosts complete"),
     "command failed": (
-        [CommandShown("x", 2), HOSTS, [], [ODD], None],
+        [CommandShown("x", 2), HOSTS, [WARN]],
         "bad",
-        "Not well: the command failed with exit code 2",
+        "Problems: the command failed with exit code 2",
     ),
-    "check failed": ([None, HOSTS, [FAIL, WARN], [], None], "bad", "Not well: 1 check failed: it is broken (x)"),
-    "lost": ([None, [*HOSTS, LOST], [], [], None], "warn", "Worth a look: 1 host gave nothing: gone"),
+    "check failed": ([None, HOSTS, [FAIL, WARN]], "bad", "Problems: 1 check failed: it is broken (x)"),
+    "lost": ([None, [*HOSTS, LOST], []], "warn", "Worth a look: 1 host gave nothing: gone"),
     "lost with reasons": (
-        [None, [*HOSTS, *REFUSED], [], [], None],
+        [None, [*HOSTS, *REFUSED], []],
         "warn",
         "Worth a look: 3 hosts gave nothing: g[0-2] (a; and others)",
     ),
-    "killed": (
-        [CommandShown("x", None), HOSTS, [], [], None],
-        "warn",
-        "Worth a look: how the command ended is not known",
-    ),
-    "all lost": ([None, [LOST], [], [], None], "bad", "Not well: no host gave data"),
-    "odd": ([None, HOSTS, [], [ODD, ODD], None], "warn", "Worth a look: 1 host stands out: n2"),
-    "warning": ([None, HOSTS, [WARN], [], None], "warn", "Worth a look: 1 warning: hm (x)"),
+    "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit code of the command is unknown"),
+    "all lost": ([None, [LOST], []], "bad", "Problems: no host gave data"),
+    "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: 2 warnings: hm (x)"),
 }
 
 
@@ -351,7 +374,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
 def test_verdict(name: str) -> None:
     """The worst thing is said first."""
     given, level, headline = VERDICTS[name]
-    found = verdict(*given)
+    found = verdict(given[0], given[1], given[2], NOTHING)
     assert (found.level, found.headline) == (level, headline)
 
 

@@ -7,7 +7,6 @@ import datetime as dt
 import itertools
 import json
 import shutil
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +20,10 @@ import rollbook
 from rollbook.cli import cli
 from rollbook.errors import RecordError, RollbookError, UsageError
 from rollbook.exports.timeseries import write_timeseries
+from rollbook.journal import writer
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import survey
-from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
+from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.records.hosts import HostResult
@@ -91,8 +91,9 @@ WRAP32, WRAP64 = 1 << 32, 1 << 64
 TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
     "steady": ([(0, 10), (1, 110), (2, 310)], [None, 100, 200]),
     "uneven beats": ([(0, 0), (1.5, 150), (2, 250)], [None, 100, 200]),
-    "wraps at 32 bits": ([(0, WRAP32 - 50), (1, 50), (2, 150)], [None, 100, 100]),
-    "wraps at 64 bits": ([(0, WRAP64 - 50), (1, 50), (2, 150)], [None, 100, 100]),
+    "falls at 32 bits": ([(0, WRAP32 - 50), (1, 50), (2, 150)], [None, None, 100]),
+    "falls at 64 bits": ([(0, WRAP64 - 50), (1, 50), (2, 150)], [None, None, 100]),
+    "was reset near 32 bits": ([(0, 3_300_000_000), (1, 1000)], [None, None]),
     "crosses 63 bits": ([(0, (1 << 63) - 50), (1, (1 << 63) + 50)], [None, 100]),
     "crosses 32 bits": ([(0, WRAP32 - 50), (1, WRAP32 + 50)], [None, 100]),
     "was reset": ([(0, 10_000), (1, 40), (2, 140)], [None, None, 100]),
@@ -130,7 +131,7 @@ def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
 def test_energy_wraps_where_its_zone_says(
     record: Callable[..., Record], top: str | None, expected: list[float | None]
 ) -> None:
-    """The counter of a RAPL zone begins anew at its own range; where that was not read, there is no rate."""
+    """The counter of a RAPL zone wraps at its own range; if the range was not read, there is no rate."""
     place = "/sys/class/powercap/intel-rapl:0"
     more = {f"{place}/max_energy_range_uj": f"{top}\n"} if top else {}
     reads = [(0, 600), (10, 900), (20, 100), (30, 500)]
@@ -238,12 +239,14 @@ def test_phases_end_at_their_marks(tmp_path: Path, most: int, monkeypatch: pytes
     script = Script(tmp_path / "raw", ["a"], ["net_dev", "loadavg"], interval_ns=10 * SECOND, max_samples=most)
     script.connect()
     marks = {0: "before", 35: "work", 65: "after"}
+    wall, boot = writer._clocks()
+    apart = wall - boot
     for second in sorted({*range(0, 121, 10), *marks}):
         # The mark is noted, then every host is asked for a sample.
         edge = 0.002 if second in marks else 0.0
         if second in marks:
             with monkeypatch.context() as context:
-                context.setattr(time, "time_ns", lambda at=second: START + at * SECOND)
+                context.setattr(writer, "_clocks", lambda at=second: (START + at * SECOND, START + at * SECOND - apart))
                 script.journal.event({"event": "phase", "name": marks[second]})
         moved = 1000 * round(min(max(second - 35, 0), 30))
         texts = {**net(eth0=moved), "loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
@@ -345,13 +348,13 @@ def mounted(**devices: str) -> HostResult:
     return HostResult(name="a", status="complete", facts={"mountinfo": mounts})
 
 
-def test_counted_mounts() -> None:
-    """One mount of each file system; what the facts do not have counts, and a device number may have a second life."""
+def test_same_mounts() -> None:
+    """One mount stands for each file system; one without facts for itself; a device number may be used again."""
     names = ["/a", "/b", "/c", "/d"]
-    assert counted_mounts(names, []) == names
-    assert counted_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]) == ["/a", "/b", "/d"]
-    assert counted_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]) == ["/b", "/c"]
-    assert counted_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]) == names
+    assert list(same_mounts(names, []).values()) == names
+    assert list(same_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]).values()) == ["/a", "/b", "/a", "/d"]
+    assert list(same_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]).values()) == ["/b", "/c"]
+    assert list(same_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]).values()) == names
     joined = [mounted(a="0:50", c="0:50"), mounted(b="0:50", c="0:50")]
     assert same_mounts(names, joined) == {"/a": "/a", "/b": "/a", "/c": "/a", "/d": "/d"}
 
@@ -383,7 +386,7 @@ def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
             )
         )
     run = record(["nfs", "nfs_ops", "loadavg"], samples, interval_ns=SECOND)
-    asked = "SELECT nfs_read, nfs_read_latency FROM slow_total ORDER BY ts"
+    asked = "SELECT nfs_read, nfs_read_latency FROM rates ORDER BY ts"
     assert rows(run, asked)[1:3] == [(207, 10 / 3)] * 2, "nothing is known of them"
     run.hosts.start = [mounted(home1="0:50", home2="0:50", data="0:51")]
     assert rows(run, asked) == [(None, None)] + [(107, 3)] * 4
@@ -423,7 +426,7 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("sql", OUTSIDE)
 def test_no_way_out(small: Record, sql: str) -> None:
-    """What somebody types can read the record and nothing else, and write nothing."""
+    """A query can read the record and nothing else, and write nothing."""
     before = (small.path / "series" / "net_dev.parquet").read_bytes()
     with store.connect(small) as connection, pytest.raises(UsageError):
         store.query(connection, sql.format(path=small.path)).fetchall()
@@ -478,7 +481,7 @@ def test_rows_wider_than_the_terminal(small: Record, monkeypatch: pytest.MonkeyP
         ("SELECT * FROM nowhere", "nowhere"),
         ("SELECT CAST(interface_name AS INTEGER) FROM net_dev", "Could not convert"),
         ("SELECT ts::TIMESTAMPTZ FROM net_dev", "cast it to TIMESTAMP"),
-        ("DROP VIEW rates", "one SELECT is asked for"),
+        ("DROP VIEW rates", "only a single SELECT"),
     ],
 )
 def test_query_that_is_wrong(small: Record, sql: str, says: str, form: str) -> None:
@@ -488,7 +491,7 @@ def test_query_that_is_wrong(small: Record, sql: str, says: str, form: str) -> N
 
 
 def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand hosts they take long: who does not name them does not wait, and nobody takes them for empty."""
+    """They take long for a thousand hosts: queries without them do not wait, and they are never taken for empty."""
     small.hosts.start = [HostResult(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
     sql = "SELECT host, phase, source, key, value FROM Facts WHERE field = 'kind'"
     assert rollbook.query(small, sql) == [
@@ -499,7 +502,7 @@ def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPa
     with store.connect(small) as connection:
         assert store.query(connection, "DESCRIBE facts").fetchall()[5][:2] == ("value", "VARCHAR")
         for sql in ("SELECT count(*) FROM facts", "FROM query_table('fac' || 'ts')"):
-            with pytest.raises(UsageError, match="facts were not asked for"):
+            with pytest.raises(UsageError, match="opened without its facts"):
                 store.query(connection, sql).fetchall()
 
 

@@ -6,12 +6,18 @@ A nodeset gives its facts to each of its hosts; later nodesets add or replace so
 fields of the host itself: `@status`, `@slots`, `@clock`. Sources that are not given are absent on the host; those under
 `unread` were not read. `when` is the time range of the first finding, from 0 at the start of the run; empty if it must
 have none. `says` and `advice` are part of the texts of the findings.
+
+`tables` are tables of the series: by source and nodeset one row per device, each column as SQL over `s`, the seconds
+from the start of the run, one sample a second.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
 
 from rollbook.checks.expect import Expectation
@@ -19,10 +25,12 @@ from rollbook.checks.run_data import RunData
 from rollbook.hosts import expand
 from rollbook.mlperf import rounds
 from rollbook.records.hosts import HostResult
-from rollbook.records.record import ClockJump, RecordHosts
+from rollbook.records.record import ClockJump, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
+from rollbook.sources.base import compare_of
 
 Sets = dict[str, dict[str, Any]]
+SECONDS = 120  # in the tables of the series
 
 
 def host_records(sets: Sets, unread: list[str] | None = None) -> list[HostResult]:
@@ -67,6 +75,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     summary: dict[str, Any] = {}
     beside: dict[str, Any] = {}
     round: str = rounds.NEWEST
+    tables: dict[str, dict[str, list[dict[str, str]]]] = {}
 
     def run_data(self) -> RunData:
         """The run as the input of rules."""
@@ -79,6 +88,14 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         base = (
             RunData(RecordHosts(started_ns=0, ended_ns=0, start=host_records(self.baseline))) if self.baseline else None
         )
+        if self.tables:
+            names = {name for sets in self.tables.values() for nodeset in sets for name in expand(nodeset)}
+            last = SECONDS * 10**9
+            hosts.interval_seconds = 1.0
+            hosts.series = [
+                SeriesHost(name=name, status="complete", samples=SECONDS, first_ns=0, last_ns=last)
+                for name in sorted(names)
+            ]
         return RunData(
             hosts,
             metadata=self.metadata,
@@ -88,3 +105,20 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             description=self.description,
             mlperf_round=rounds.load(self.round),
         )
+
+    def write_tables(self, path: Path) -> None:
+        """Write the tables of the series into the record at `path`."""
+        (path / "series").mkdir()
+        for source, sets in self.tables.items():
+            how = compare_of(catalogue.source(source).row_type)
+            rows = []
+            for nodeset, devices in sets.items():
+                for name in expand(nodeset):
+                    for columns in devices:
+                        values = ", ".join(f"{value} AS {column}" for column, value in columns.items())
+                        rows.append(f"SELECT '{name}' AS host, s, {values} FROM range({SECONDS + 1}) seconds(s)")
+            about = {column: [how[column].mode, how[column].unit] for column in next(iter(sets.values()))[0]}
+            times = "make_timestamp_ns(s::BIGINT * 1000000000) AS ts, (1000 + s)::BIGINT * 1000000000 AS mono"
+            query = f"SELECT host, {times}, * EXCLUDE (host, s) FROM ({' UNION ALL '.join(rows)}) ORDER BY ALL"
+            options = f"FORMAT parquet, KV_METADATA {{rollbook_columns: '{json.dumps(about)}'}}"
+            duckdb.execute(f"COPY ({query}) TO '{path}/series/{source}.parquet' ({options})")

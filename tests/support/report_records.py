@@ -9,12 +9,17 @@ from typing import Any
 
 import duckdb
 
+from rollbook.checks.rules.host_outlier import ID, findings_of
+from rollbook.metrics import catalogue
+from rollbook.metrics.host_outliers import find_outliers
+from rollbook.metrics.views import host_view
 from rollbook.records.document import encode
-from rollbook.records.findings import Findings
+from rollbook.records.findings import Findings, RuleResult
 from rollbook.records.hosts import Clock, Cost, HostResult
 from rollbook.records.record import ClockPoint, Gap, Phase, Record, RecordHosts, SeriesHost
-from rollbook.sources import catalogue
+from rollbook.sources import catalogue as sources
 from rollbook.sources.base import compare_of, counter, gauge
+from rollbook.sql.grids import Tables, grids_of
 
 START_NS = 1_794_744_000 * 10**9  # 2026-11-15 12:00:00 UTC
 SECOND = 10**9
@@ -119,7 +124,7 @@ def tables(
     disks: int = 4,
     renamed: Mapping[int, str] = {},
 ) -> duckdb.DuckDBPyConnection:
-    """Rates of so many hosts. `slow` holds (host, factor, from, to) in parts of the run, `gaps` (host, from, to)."""
+    """Rates of some hosts. `slow` holds (host, factor, from, to) in parts of the run, `gaps` (host, from, to)."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE trouble (h BIGINT, factor DOUBLE, since DOUBLE, til DOUBLE)")
     connection.execute("CREATE TABLE gaps (h BIGINT, since BIGINT, til BIGINT)")
@@ -137,18 +142,30 @@ def tables(
     }
     connection.execute(RATES.format_map(numbers))
     connection.execute(DISKS.format_map(numbers))
-    connection.execute("CREATE VIEW cpu_total AS FROM rates")  # all columns as those of one part
+    for part in catalogue.parts():
+        connection.execute(f"CREATE VIEW {host_view(part)} AS FROM rates")
     for number, called in renamed.items():
         for table in ("rates", "disks"):
             connection.execute(f"UPDATE {table} SET host = ? WHERE host = ?", [called, name(number, hosts)])
     return connection
 
 
+def check(run: Record, tables: Tables, *others: RuleResult) -> Record:
+    """Write the findings of the record: its outliers, and those of other rules."""
+    grids = grids_of(tables, run.hosts, [metric for metric in catalogue.load().values() if metric.compared])
+    outliers = list(findings_of(find_outliers(grids.by_host, grids.by_device, {}))) if grids else []
+    for finding in outliers:
+        finding.severity = "warn"
+    rule = RuleResult(id=ID, outcome="warn" if outliers else "pass", findings=outliers)
+    (run.path / "findings.json").write_bytes(encode(Findings.of("now", [], [*others, rule])))
+    return run
+
+
 def write_series(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Tables of counters in the record at `path` that give these rates."""
     (path / "series").mkdir(exist_ok=True)
     for source, (table, columns) in SERIES.items():
-        known = compare_of(catalogue.source(source).row_type)
+        known = compare_of(sources.source(source).row_type)
         rest = gauge("KiB") if source == "meminfo" else counter("pages")
         about = {column: known.get(column, rest) for column in columns}
         wanted = [f"{_counted(about[column].mode, value)} AS {column}" for column, value in columns.items()]

@@ -1,4 +1,4 @@
-// One metric: hosts over time as a heat map, below it what they are together, and the host chosen among them.
+// One metric: hosts over time as a heat map, below it the distribution over all hosts and the selected host.
 
 import { isDark, ramp } from "./colour.ts";
 import { decode, type Cells } from "./decode.ts";
@@ -25,7 +25,7 @@ export function timesOf(chart: Chart | Devices): number[] {
   return Array.from({ length: chart.packed.buckets }, (_, at) => chart.start + (at + 0.5) * chart.bucket);
 }
 
-/** One row of cells as a line; absent cells are holes. */
+/** One row of cells as a line; absent cells are gaps. */
 export function lineOf(plane: Float32Array, cells: Cells, row: number): Values {
   return Array.from(plane.subarray(row * cells.buckets, (row + 1) * cells.buckets), (value) =>
     Number.isNaN(value) ? null : value,
@@ -52,11 +52,11 @@ export class ChartCard {
     this.element = h(
       "article",
       { class: "card chart", id: `chart-${chart.id}`, "aria-labelledby": `title-${chart.id}` },
-      h("header", {}, h("h3", { id: `title-${chart.id}`, title: chart.about }, chart.title), this.readout),
+      h("header", {}, h("h3", { id: `title-${chart.id}`, title: chart.description }, chart.title), this.readout),
       this.body,
       this.key,
     );
-    // Room for what will be drawn, so that nothing below moves when it is.
+    // Reserve the height of the drawing, so that nothing below moves.
     this.body.style.minHeight = `${heightOf(chart.hosts.length) + BANDS_HEIGHT}px`;
     this.resting();
     view.on("cursor", () => this.visible && this.read());
@@ -66,7 +66,7 @@ export class ChartCard {
     view.on("selected", () => this.refresh(() => this.repaint()));
   }
 
-  /** Draw when seen for the first time; afterwards only what changes while it is seen. */
+  /** Draw when the chart is first visible; redraw only while it is. */
   seen(visible: boolean): void {
     this.visible = visible;
     if (!visible) return;
@@ -74,7 +74,7 @@ export class ChartCard {
     else if (this.stale) this.repaint();
   }
 
-  /** Draw, once; done when all is drawn. */
+  /** Draw once; resolves when the chart is drawn. */
   begin(): Promise<void> {
     return (this.begun ??= this.first());
   }
@@ -82,16 +82,16 @@ export class ChartCard {
   private async first(): Promise<void> {
     const { view, chart } = this;
     this.cells = await cellsOf(chart);
-    const limit = chart.ceiling ?? top(chart.scarce ? this.cells.low : this.cells.high);
+    const limit = chart.ceiling ?? top(chart.runs_out ? this.cells.low : this.cells.high);
     this.heat = new HeatMap(view, chart, this.cells, limit);
-    this.lines = new Lines(view, this.inWords(), chart.unit, chart.ceiling, BANDS_HEIGHT);
+    this.lines = new Lines(view, this.label(), chart.unit, chart.ceiling, BANDS_HEIGHT);
     this.body.replaceChildren(this.heat.element, this.lines.element);
     this.key.replaceChildren(...this.legend(limit));
     new ResizeObserver(() => this.fit()).observe(this.body);
     this.repaint();
   }
 
-  /** Draw again for a sheet of paper or a window of another size. */
+  /** Draw again for a window or paper of another size. */
   fit(): void {
     this.heat?.draw();
     this.lines?.resize();
@@ -154,7 +154,7 @@ export class ChartCard {
     ];
     if (host !== null && row !== null) {
       const at = row * this.cells.buckets + bucket;
-      const plane = chart.scarce ? this.cells.low : this.cells.high;
+      const plane = chart.runs_out ? this.cells.low : this.cells.high;
       const gap = this.view.page.hosts[host]!.gaps.find(
         (one) => one.start <= cursor.time && cursor.time <= one.end,
       );
@@ -164,17 +164,17 @@ export class ChartCard {
     this.readout.replaceChildren(...parts);
   }
 
-  /** What is said while no cursor is over the chart. */
+  /** The text while no cursor is over the chart. */
   private resting(): void {
-    this.readout.replaceChildren(h("span", {}, this.chart.about));
+    this.readout.replaceChildren(h("span", {}, this.chart.description));
   }
 
-  private inWords(): string {
+  private label(): string {
     const known = Float64Array.from(this.cells!.mean.filter((value) => !Number.isNaN(value))).sort();
     const middle = known.length ? known[known.length >> 1] : null;
     const most = known.length ? known[known.length - 1] : null;
     const { title, unit, hosts } = this.chart;
-    return `${title}, ${hosts.length} hosts: median ${amount(middle, unit)}, greatest ${amount(most, unit)}.`;
+    return `${title}, ${hosts.length} hosts: median ${amount(middle, unit)}, maximum ${amount(most, unit)}.`;
   }
 
   private legend(limit: number): HTMLElement[] {
@@ -190,8 +190,8 @@ export class ChartCard {
     paint();
     this.view.on("theme", paint);
     const ends = [amount(0, chart.unit), amount(limit, chart.unit)];
-    if (chart.scarce) ends.reverse();
-    const which = chart.scarce ? "least" : "greatest";
+    if (chart.runs_out) ends.reverse();
+    const which = chart.runs_out ? "minimum" : "maximum";
     const cell =
       chart.beats > 1
         ? `cell: ${which} of ${chart.beats} samples (${duration(chart.bucket)})`

@@ -1,5 +1,5 @@
-// Colours of the theme, and the ramp of the heat maps: it only ever gets darker (lighter in the dark), so that it can
-// be read without seeing hues and on paper.
+// Colours of the theme, and the ramp of the heat maps: brightness changes steadily, so that it can be read without
+// colour vision and on paper.
 
 export type Colour = [red: number, green: number, blue: number];
 
@@ -28,7 +28,7 @@ export function setDark(dark: boolean): void {
   document.documentElement.dataset["theme"] = dark ? "dark" : "light";
 }
 
-/** 256 colours from little to much. */
+/** 256 colours from low to high. */
 export function ramp(dark: boolean): Colour[] {
   const stops = dark ? DARK : LIGHT;
   return Array.from({ length: 256 }, (_, at) => {
@@ -45,7 +45,7 @@ export function theme(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** Colours for a few lines that must be told apart. */
+/** Distinct colours for a few lines. */
 export function lineColours(): string[] {
   return [1, 2, 3, 4, 5, 6, 7, 8].map((at) => theme(`line-${at}`));
 }

@@ -1,4 +1,4 @@
-// Cells back from their packed text; `src/rollbook/report/pack.py` says how they were packed.
+// Unpacks the cells of a chart; `src/rollbook/report/pack.py` describes the format.
 
 import type { Packed } from "./model.ts";
 

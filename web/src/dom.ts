@@ -4,7 +4,7 @@ type Child = Node | string | number | null | undefined | false;
 
 export type Attributes = Record<string, string | number | boolean | null | undefined>;
 
-/** Characters that would be invisible or turn the text around, shown as a replacement character. */
+/** Text with invisible and directional characters replaced. */
 export function visible(text: string): string {
   return text.replace(/[\t\n\r]+/g, " ").replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Cn}\p{Zl}\p{Zp}]/gu, "\ufffd");
 }
@@ -32,7 +32,7 @@ export function add(parent: Node, ...children: Child[]): void {
   }
 }
 
-/** A button that does something and says what. */
+/** A button with a label and an action. */
 export function button(label: string, attributes: Attributes, act: () => void): HTMLButtonElement {
   const element = h("button", { type: "button", ...attributes }, label);
   element.addEventListener("click", act);

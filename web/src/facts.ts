@@ -1,4 +1,4 @@
-// Facts of the hosts: what they disagree on first, what changed during the run, and what they share, folded.
+// Facts of the hosts: those that differ, those that changed during the run, and, folded, those that are equal.
 
 import { add, h, table } from "./dom.ts";
 import { count } from "./format.ts";
@@ -18,7 +18,7 @@ export function facts(page: Page): HTMLElement {
       {},
       page.differing.length
         ? `${count(page.differing.length, "fact")} on which like hosts differ`
-        : "Like hosts differ in nothing that is compared",
+        : "No compared fact differs between like hosts",
     ),
   );
   if (page.differing.length)
@@ -36,7 +36,7 @@ export function facts(page: Page): HTMLElement {
       {},
       page.changes.length
         ? `${count(page.changes.length, "change")} between start and end`
-        : "Nothing known to have changed between start and end",
+        : "No known change between start and end",
     ),
   );
   if (page.changes.length) {

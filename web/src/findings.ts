@@ -1,46 +1,50 @@
-// What is wrong, in words: what the rules found and who stands out among its peers, first in a line each, then in full.
+// Findings of the rules, among them outliers: a line each at the top of the page, and all of them in full below.
 
 import { add, button, h } from "./dom.ts";
 import { clock, count, local } from "./format.ts";
-import type { Finding, Outlier } from "./model.ts";
+import type { Finding } from "./model.ts";
 import type { View } from "./view.ts";
 
 const SHOWN = 8;
-const FOUND = 4; // of these, findings, where hosts stand out too
 
-export function outliers(view: View): HTMLElement {
-  const list = h("ul", { class: "outliers" });
-  const found = view.page.findings.flatMap((finding, at) =>
-    finding.silenced ? [] : [h("li", { class: finding.severity }, findingButton(finding, at))],
+/** The most important findings in a line each. */
+export function headlines(view: View): HTMLElement {
+  const all = view.page.findings.flatMap((finding, at) =>
+    finding.silenced ? [] : [h("li", { class: finding.severity }, headline(view, finding, at))],
   );
-  const odd = view.page.outliers.map((outlier) => h("li", { class: "odd" }, outlierButton(view, outlier)));
-  const first = Math.max(FOUND, SHOWN - odd.length);
-  const all = [...found.slice(0, first), ...odd, ...found.slice(first)];
   all.forEach((item, at) => (item.hidden = at >= SHOWN));
-  add(list, ...all);
+  const list = h("ul", {}, ...all);
   const more = button(`Show ${all.length - SHOWN} more`, { class: "quiet" }, () => {
     all.forEach((item) => (item.hidden = false));
     more.remove();
   });
   return h(
     "section",
-    { id: "stands-out", "aria-labelledby": "outliers-title" },
-    h("h2", { id: "outliers-title" }, "Stands out"),
+    { id: "headlines", "aria-labelledby": "headlines-title" },
+    h("h2", { id: "headlines-title" }, "What to look at"),
     all.length
       ? list
-      : h("p", { class: view.page.verdict.level === "good" ? "calm" : "small" }, view.page.no_outliers),
+      : h("p", { class: view.page.verdict.level === "good" ? "calm" : "small" }, view.page.no_findings),
     all.length > SHOWN && more,
   );
 }
 
-function findingButton(finding: Finding, at: number): HTMLElement {
+/** A click shows an outlier in its chart, any other finding with its evidence. */
+function headline(view: View, finding: Finding, at: number): HTMLElement {
   const show = (): void => {
+    if (finding.metrics.length > 0 && finding.start !== null && finding.end !== null) {
+      view.zoom(around(finding.start, finding.end));
+      view.select(finding.hosts[0] ?? null);
+      document.getElementById(`chart-${finding.metrics[0]}`)?.scrollIntoView({ block: "nearest" });
+      return;
+    }
     const full = document.getElementById(`finding-${at}`) as HTMLDetailsElement;
     full.open = true;
     full.scrollIntoView({ block: "center" });
     full.querySelector("summary")?.focus();
   };
-  const shown = button("", { class: "link", title: `${finding.id}: evidence and advice` }, show);
+  const title = finding.metrics.length > 0 ? "show it in its chart" : "evidence and advice";
+  const shown = button("", { class: "link", title: `${finding.id}: ${title}` }, show);
   add(
     shown,
     h("b", { class: `word ${finding.severity}` }, finding.severity),
@@ -50,17 +54,7 @@ function findingButton(finding: Finding, at: number): HTMLElement {
   return shown;
 }
 
-function outlierButton(view: View, outlier: Outlier): HTMLElement {
-  const act = (): void => {
-    view.zoom(around(outlier.start, outlier.end));
-    view.select(outlier.host);
-    document.getElementById(`chart-${outlier.metric}`)?.scrollIntoView({ block: "nearest" });
-  };
-  const title = `${clock(outlier.start)}–${clock(outlier.end)} UTC, ${local(outlier.start)}: show it`;
-  return button(outlier.text, { class: "link", title }, act);
-}
-
-/** A stretch of time with some more on both sides. */
+/** A time range, extended on both sides. */
 function around(start: number, end: number): [number, number] {
   const more = Math.max(end - start, 20_000) / 2;
   return [start - more, end + more];
@@ -70,14 +64,12 @@ export function findings(view: View): HTMLElement {
   const { findings, checks, counts } = view.page;
   const list = h("div", { class: "findings" });
   findings.forEach((finding, at) => add(list, one(view, finding, at)));
-  const none =
-    checks === null ? "This record has not been checked; rollbook check does it." : "No rule found anything.";
   return h(
     "section",
     { id: "findings", "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, "Findings"),
     checks && h("p", { class: "small" }, totals(checks, counts)),
-    findings.length ? list : h("p", { class: checks === null ? "small" : "calm" }, none),
+    findings.length ? list : h("p", { class: checks === null ? "small" : "calm" }, view.page.no_findings),
   );
 }
 

@@ -1,4 +1,4 @@
-// Numbers with their units, and times, for people.
+// Numbers with units, and times, as text.
 
 const BYTES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -19,7 +19,7 @@ export function amount(value: number | null | undefined, unit: string): string {
   return `${number(value)} ${unit}`.trimEnd();
 }
 
-/** Three digits that count, thousands apart. */
+/** Three significant digits, thousands separated. */
 export function number(value: number): string {
   const size = Math.abs(value);
   if (size >= 999.5) return Math.round(value).toLocaleString("en-GB").replaceAll(",", "\u202f");
@@ -67,7 +67,7 @@ export function moment(ms: number): string {
   return `${date(ms)} ${clock(ms)} UTC`;
 }
 
-/** The same moment on the reader's clock. */
+/** The time in the reader's time zone. */
 export function local(ms: number): string {
   return `${new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })} (local)`;
 }

@@ -12,12 +12,12 @@ const ROW = 14; // pixels of a row that has room for its name
 const SHORTEST_NAMED = 10;
 const MOST = 230;
 
-/** How high the map of so many hosts is. */
+/** The height of the map of this many hosts. */
 export function heightOf(rows: number): number {
   return Math.max(2 * ROW, Math.min(rows * ROW, Math.max(MOST, Math.min(320, rows))));
 }
 
-/** For each line of the picture the rows it stands for, when there are more rows than lines. */
+/** The rows that each line of the picture shows; several where there are more rows than lines. */
 export function linesOf(rows: number[], most: number): number[][] {
   if (rows.length <= most) return rows.map((row) => [row]);
   return Array.from({ length: most }, (_, line) =>
@@ -25,16 +25,16 @@ export function linesOf(rows: number[], most: number): number[][] {
   );
 }
 
-/** One colour for each cell; where a line stands for several rows, the one that matters most. Row -1 has no cells. */
+/** One colour for each cell; if a line shows several rows, the most important one. Row -1 has no cells. */
 export function paint(
   cells: Cells,
   lines: number[][],
   limit: number,
-  scarce: boolean,
+  runsOut: boolean,
   colours: Colour[],
 ): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(4 * lines.length * cells.buckets);
-  const plane = scarce ? cells.low : cells.high;
+  const plane = runsOut ? cells.low : cells.high;
   let at = 0;
   for (const rows of lines) {
     for (let bucket = 0; bucket < cells.buckets; bucket++, at += 4) {
@@ -43,9 +43,9 @@ export function paint(
         const value = row < 0 ? NaN : plane[row * cells.buckets + bucket]!;
         if (Number.isNaN(value)) continue;
         const share = Math.min(1, Math.max(0, value / limit));
-        heat = Math.max(heat, scarce ? 1 - share : share);
+        heat = Math.max(heat, runsOut ? 1 - share : share);
       }
-      if (heat < 0) continue; // stays transparent: nothing is known
+      if (heat < 0) continue; // no data: stays transparent
       const [red, green, blue] = colours[Math.round(heat * 255)]!;
       pixels[at] = red;
       pixels[at + 1] = green;
@@ -97,9 +97,9 @@ export class HeatMap {
     return this.hosts[Math.floor((y / height) * this.hosts.length)] ?? null;
   }
 
-  /** Paint the image again: the hosts or the theme changed. */
+  /** Paint the image again after the hosts or the theme changed. */
   repaint(): void {
-    // A host that gave no sample at all keeps its row: what is missing must be seen.
+    // A host without any sample keeps its row, so that missing data is visible.
     const silent = (host: number): boolean => !this.view.page.hosts[host]!.samples;
     this.hosts = this.view.hosts.filter((host) => this.place.has(host) || silent(host));
     const height = heightOf(this.hosts.length);
@@ -110,7 +110,7 @@ export class HeatMap {
     this.image.width = this.cells.buckets;
     this.image.height = Math.max(1, lines.length);
     if (lines.length > 0) {
-      const pixels = paint(this.cells, lines, this.limit, this.chart.scarce, ramp(isDark()));
+      const pixels = paint(this.cells, lines, this.limit, this.chart.runs_out, ramp(isDark()));
       const picture = new ImageData(pixels, this.cells.buckets, lines.length);
       this.image.getContext("2d")!.putImageData(picture, 0, 0);
     }
@@ -183,7 +183,7 @@ export class HeatMap {
   }
 }
 
-/** The name, its end cut off where it does not fit; marks that would turn the text around are shown, not obeyed. */
+/** The name, shortened to fit; control characters are shown as replacement characters. */
 function shorten(draw: CanvasRenderingContext2D, name: string, width: number): string {
   let shown = visible(name);
   if (draw.measureText(shown).width <= width) return shown;

@@ -1,4 +1,4 @@
-// One host beside the charts: how it went, what stood out, and each of its metrics and devices against its peers.
+// One host beside the charts: its status, findings, and each of its metrics and devices against its peers.
 
 import { cellsOf, lineOf, timesOf } from "./chart.ts";
 import { lineColours } from "./colour.ts";
@@ -17,7 +17,7 @@ export class HostPanel {
   private readonly view: View;
   private drawn: Lines[] = [];
   private opener: Element | null = null;
-  /** How often a host was shown: what is still drawn for an earlier time is not wanted any more. */
+  /** How often a host was shown; drawing for an earlier one is abandoned. */
   private times = 0;
 
   constructor(view: View) {
@@ -45,13 +45,13 @@ export class HostPanel {
     const host = view.page.hosts[at]!;
     const charts = h("div", { class: "minis" });
     this.element.setAttribute("aria-label", visible(`Host ${host.name}`));
-    this.element.replaceChildren(this.heading(host), this.facts(host), this.remarks(at), charts);
+    this.element.replaceChildren(this.heading(host), this.facts(host), this.findings(at), charts);
     this.element.scrollTop = 0;
     for (const chart of view.page.charts) {
       const row = chart.hosts.indexOf(at);
       if (row < 0) continue;
       const cells = await cellsOf(chart);
-      if (this.times !== time) return; // another host was chosen meanwhile, or another theme
+      if (this.times !== time) return; // another host or theme was chosen meanwhile
       const { median, p95, min } = bands(
         cells,
         chart.hosts.map((_, place) => place),
@@ -79,7 +79,7 @@ export class HostPanel {
     peers: boolean,
   ): void {
     const drawn = new Lines(this.view, `${title} of this host`, chart.unit, chart.ceiling, HEIGHT);
-    add(charts, h("h4", { title: chart.about }, title), drawn.element);
+    add(charts, h("h4", { title: chart.description }, title), drawn.element);
     drawn.show(times, lines, peers ? [{ upper: 0, lower: 1, colour: "band" }] : []);
     this.drawn.push(drawn);
   }
@@ -110,7 +110,7 @@ export class HostPanel {
     return h(
       "header",
       {},
-      button("‹", { class: "quiet", "aria-label": "Host before (key k)" }, () => this.view.step(-1)),
+      button("‹", { class: "quiet", "aria-label": "Previous host (key k)" }, () => this.view.step(-1)),
       button("›", { class: "quiet", "aria-label": "Next host (key j)" }, () => this.view.step(1)),
       h("h2", {}, h("bdi", {}, host.name)),
       h("span", { class: `badge ${host.status}` }, host.status),
@@ -120,32 +120,31 @@ export class HostPanel {
 
   private facts(host: Host): HTMLElement {
     const list = h("dl", {});
-    const say = (term: string, text: string | null): void => {
+    const row = (term: string, text: string | null): void => {
       if (text) add(list, h("dt", {}, term), h("dd", {}, text));
     };
-    say("Reason", host.reason);
-    say("Reached by", host.method);
+    row("Reason", host.reason);
+    row("Reached by", host.method);
     if (host.samples !== null)
-      say("Samples", `${number(host.samples)}, ${host.late ?? 0} late, ${host.missed ?? 0} missed`);
+      row("Samples", `${number(host.samples)}, ${host.late ?? 0} late, ${host.missed ?? 0} missed`);
     if (host.clock_offset_ms !== null) {
-      say(
+      row(
         "Clock",
-        `${number(host.clock_offset_ms)} ms off, known to ${number(host.clock_bound_ms ?? 0)} ms; corrected here`,
+        `${number(host.clock_offset_ms)} ms off, measured within ${number(host.clock_bound_ms ?? 0)} ms; corrected on this page`,
       );
     }
     if (host.cpu_share !== null)
-      say("Our cost", `${number(100 * host.cpu_share)} % of its CPUs, ${amount(host.memory_bytes, "B")} at most`);
-    for (const [term, text] of host.about) say(term, text);
-    if (host.boots > 1) say("Boots", `${host.boots} seen in this run`);
+      row(
+        "Rollbook overhead",
+        `${number(100 * host.cpu_share)} % of its CPUs, at most ${amount(host.memory_bytes, "B")} of memory`,
+      );
+    for (const [term, text] of host.about) row(term, text);
+    if (host.boots > 1) row("Boots", `${host.boots} in this run`);
     return list;
   }
 
-  private remarks(at: number): HTMLElement {
-    const list = h("ul", { class: "remarks" });
-    const name = `${this.view.page.hosts[at]!.name} `;
-    for (const outlier of this.view.page.outliers.filter((one) => one.host === at)) {
-      add(list, h("li", {}, outlier.text.startsWith(name) ? outlier.text.slice(name.length) : outlier.text));
-    }
+  private findings(at: number): HTMLElement {
+    const list = h("ul", { class: "host-findings" });
     for (const finding of this.view.page.findings.filter((one) => one.hosts.includes(at))) {
       const severity = finding.silenced ? "silenced" : finding.severity;
       add(list, h("li", {}, h("b", { class: `word ${severity}` }, severity), ` ${finding.message}`));

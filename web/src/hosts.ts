@@ -1,4 +1,4 @@
-// Every host asked for, with its status and the reason; those that are not complete first.
+// Every requested host with its status and reason; incomplete hosts first.
 
 import { add, button, h, table } from "./dom.ts";
 import { count, number } from "./format.ts";
@@ -13,8 +13,8 @@ const HEADINGS = [
   "Samples",
   "Late, missed",
   "Gaps",
-  "Clock off, ms",
-  "Our CPU, %",
+  "Clock offset, ms",
+  "Rollbook CPU, %",
 ];
 const SHOWN = 40;
 

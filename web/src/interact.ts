@@ -1,13 +1,13 @@
-// Pointer and keys over a chart: cursor, drag to zoom, click, double click for everything. The same for every chart.
+// Pointer and keys over a chart: cursor, drag to zoom, click, double-click to reset. The same for every chart.
 
 import { h } from "./dom.ts";
 import type { View } from "./view.ts";
 
-/** Space left of every chart for names and numbers, and right of it: equal, so that times stand below each other. */
+/** Space left and right of every chart for names and numbers; equal, so that the time axes are aligned. */
 export const LEFT = 96;
 export const RIGHT = 20;
 
-/** Pixels: a pointer that moved less was not dragged. */
+/** Pixels; a pointer that moved less was clicked, not dragged. */
 export const CLICK = 4;
 
 export function plotWidth(area: HTMLElement): number {
@@ -31,7 +31,7 @@ export interface Actions {
   hosts?: () => number[];
 }
 
-/** Make an area of the page answer pointer and keys. Gives back what stops it. */
+/** Handle pointer and keys in an area of the page; returns a function that stops listening to the cursor. */
 export function interact(area: HTMLElement, view: View, actions: Actions = {}): () => void {
   const line = h("div", { class: "cursor", hidden: true });
   const selection = h("div", { class: "selection", hidden: true });

@@ -1,4 +1,4 @@
-// Lines over time, drawn by uPlot. All that is known of uPlot is in this file.
+// Lines over time, drawn by uPlot. Only this file uses uPlot.
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -19,7 +19,7 @@ export interface Line {
   dash?: number[];
 }
 
-/** A filled area between two lines, by their places. */
+/** A filled area between two lines, given by their indices. */
 export interface Area {
   upper: number;
   lower: number;
@@ -34,7 +34,7 @@ export class Lines {
   private readonly unit: string;
   private readonly ceiling: number | null;
   private readonly height: number;
-  private readonly deaf: () => void;
+  private readonly unsubscribe: () => void;
   private plot: uPlot | null = null;
 
   constructor(
@@ -48,16 +48,16 @@ export class Lines {
     [this.view, this.unit, this.ceiling, this.height] = [view, unit, ceiling, height];
     this.element = h("div", { class: "plot lines", role: "img", "aria-label": label });
     this.element.style.height = `${height}px`;
-    this.deaf = interact(this.element, view, actions);
+    this.unsubscribe = interact(this.element, view, actions);
   }
 
-  /** Draw these lines, in place of those before. */
+  /** Draw these lines instead of the previous ones. */
   show(times: number[], lines: Line[], areas: Area[] = []): void {
     this.plot?.destroy();
     this.plot = new uPlot(this.options(lines, areas), [times, ...lines.map((line) => line.values)], this.element);
   }
 
-  /** Draw the stretch of time that is now shown. */
+  /** Draw the current time range. */
   draw(): void {
     this.plot?.setScale("x", { min: this.view.range[0], max: this.view.range[1] });
   }
@@ -67,7 +67,7 @@ export class Lines {
   }
 
   destroy(): void {
-    this.deaf();
+    this.unsubscribe();
     this.plot?.destroy();
   }
 
@@ -125,7 +125,7 @@ export class Lines {
   }
 }
 
-/** Steps of an axis of bytes: round in binary. */
+/** Steps of an axis of bytes: powers of two. */
 const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 function colour(name: string): string {

@@ -1,10 +1,10 @@
-// Puts the page together from the document in it.
+// Builds the page from the document inside it.
 
 import { ChartCard } from "./chart.ts";
 import { isDark, setDark } from "./colour.ts";
 import { add, button, byId, h } from "./dom.ts";
 import { facts } from "./facts.ts";
-import { findings, outliers } from "./findings.ts";
+import { findings, headlines } from "./findings.ts";
 import { count, local, moment } from "./format.ts";
 import { HostPanel } from "./host.ts";
 import { hosts } from "./hosts.ts";
@@ -20,18 +20,18 @@ import "./style/charts.css";
 import "./style/lists.css";
 import "./style/media.css";
 
-const AHEAD = "400px"; // charts are drawn when they come this near
+const AHEAD = "400px"; // charts are drawn when they are this close to the window
 
 function start(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   setDark(system.matches);
   const page = JSON.parse(byId("data").textContent ?? "") as Page;
   const view = new View(page);
-  const drawn = [...page.charts].sort((one, other) => (one.telling ?? Infinity) - (other.telling ?? Infinity));
+  const drawn = [...page.charts].sort((one, other) => (one.highlight ?? Infinity) - (other.highlight ?? Infinity));
   const cards = drawn.map((chart) => new ChartCard(view, chart));
   const timeline = new TimeLine(view);
   const panel = new HostPanel(view);
-  const main = h("main", { id: "main" }, summary(view), outliers(view));
+  const main = h("main", { id: "main" }, summary(view), headlines(view));
   add(
     main,
     ...charts(drawn, cards, timeline),
@@ -51,7 +51,7 @@ function start(): void {
   paper(view, cards);
   system.addEventListener("change", () => {
     setDark(system.matches);
-    view.tell("theme");
+    view.notify("theme");
   });
 }
 
@@ -61,26 +61,26 @@ function toolbar(view: View, page: Page): HTMLElement {
     id: "filter",
     placeholder: "Filter hosts",
     "aria-label": "Filter hosts by name; * stands for anything",
-    title: "Words that the name holds, or a pattern such as node1*. Key /",
+    title: "Parts of the name, or a pattern such as node1*. Key /",
     spellcheck: "false",
     autocomplete: "off",
   });
   filter.addEventListener("input", () => view.choose({ filter: filter.value }));
   const found = h("output", { class: "small", for: "filter" });
-  const tell = (): void => {
+  const update = (): void => {
     const all = view.hosts.length === page.hosts.length;
     found.textContent = all
       ? count(page.hosts.length, "host")
       : `${view.hosts.length} of ${count(page.hosts.length, "host")}`;
   };
-  view.on("hosts", tell);
-  tell();
+  view.on("hosts", update);
+  update();
   const order = h("select", { "aria-label": "Order of hosts", title: "Order of hosts" });
   add(order, h("option", { value: "name" }, "by name"), h("option", { value: "unusual" }, "most unusual first"));
   order.addEventListener("change", () => view.choose({ order: order.value === "unusual" ? "unusual" : "name" }));
   const turn = button("◐", { class: "quiet", "aria-label": "Light or dark", title: "Light or dark" }, () => {
     setDark(!isDark());
-    view.tell("theme");
+    view.notify("theme");
   });
   const links = h("nav", { "aria-label": "Sections" });
   for (const [target, name] of [
@@ -106,15 +106,15 @@ function toolbar(view: View, page: Page): HTMLElement {
 
 function charts(drawn: Chart[], cards: ChartCard[], timeline: TimeLine): HTMLElement[] {
   if (cards.length === 0) return [];
-  const telling = h("div", { class: "grid" });
+  const first = h("div", { class: "grid" });
   const rest = h("div", { class: "grid" });
-  drawn.forEach((chart, at) => add(chart.telling === null ? rest : telling, cards[at]!.element));
-  add(telling, timeline.list());
-  const help = "Drag to zoom, double click to see all, click a row for its host.";
+  drawn.forEach((chart, at) => add(chart.highlight === null ? rest : first, cards[at]!.element));
+  add(first, timeline.list());
+  const help = "Drag to zoom, double-click to reset, click a row to open its host.";
   const section = (id: string, title: string, grid: HTMLElement, ...more: Node[]): HTMLElement =>
     h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title, ...more), grid);
-  const first = section("charts", "Most telling", telling, h("span", { class: "help" }, help));
-  return rest.childElementCount ? [first, section("more", "All other charts", rest)] : [first];
+  const highlights = section("charts", "Highlights", first, h("span", { class: "help" }, help));
+  return rest.childElementCount ? [highlights, section("more", "Other charts", rest)] : [highlights];
 }
 
 function watch(cards: ChartCard[]): void {
@@ -126,7 +126,7 @@ function watch(cards: ChartCard[]): void {
   cards.forEach((card) => observer.observe(card.element));
 }
 
-/** Draw the other charts too, one at a time and while nothing else is to do: paper shows all of them. */
+/** Draw the other charts while the browser is idle, one at a time: printing shows all of them. */
 function ahead(cards: ChartCard[]): void {
   const [next, ...rest] = cards;
   const begin = (): void => void next?.begin().then(() => ahead(rest));
@@ -158,19 +158,19 @@ function keys(view: View): void {
   });
 }
 
-/** On paper everything is drawn, unfolded, and light. */
+/** For printing, draw everything, unfolded and in light colours. */
 function paper(view: View, cards: ChartCard[]): void {
   addEventListener("beforeprint", () => {
     const dark = isDark();
     setDark(false);
     document.querySelectorAll<HTMLDetailsElement>("details.finding").forEach((one) => (one.open = true));
-    view.tell("theme");
+    view.notify("theme");
     cards.forEach((card) => card.repaint()); // those out of sight too
     addEventListener(
       "afterprint",
       () => {
         setDark(dark);
-        view.tell("theme");
+        view.notify("theme");
       },
       { once: true },
     );
@@ -184,8 +184,8 @@ function about(page: Page): HTMLElement {
     ["/", "filter hosts"],
     ["+ −", "zoom in and out"],
     ["[ ]", "earlier, later"],
-    ["0", "the whole run"],
-    ["j k", "next host, host before"],
+    ["0", "show the whole run"],
+    ["j k", "next host, previous host"],
     ["Esc", "close the host"],
     ["← → ↑ ↓ ⏎", "in a heat map: move the cursor, open the host"],
   ];
@@ -200,7 +200,7 @@ function about(page: Page): HTMLElement {
     h(
       "p",
       { class: "small", title: local(page.created) },
-      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from anywhere.`,
+      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It does not load anything.`,
     ),
   );
 }

@@ -1,10 +1,10 @@
-// Moments and stretches worth a line in every chart: the command and the phases of the run.
+// Marks in every chart: the edges of the command and of the phases.
 
 import { theme } from "./colour.ts";
 import { xOf } from "./interact.ts";
 import type { View } from "./view.ts";
 
-/** Draw the edges of command and phases over a chart; `draw` has CSS pixels as its unit. */
+/** Draw the marks over a chart; the unit of `draw` is CSS pixels. */
 export function drawMarks(
   draw: CanvasRenderingContext2D,
   view: View,

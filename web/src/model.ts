@@ -1,5 +1,5 @@
-// What the page is given; `src/rollbook/report/model.py` says the same in Python, and more about each field.
-// Times are milliseconds since 1970 on the collector's clock. Hosts are named by their place in `hosts`.
+// The document of the page; `src/rollbook/report/model.py` declares the same types in Python and explains each field.
+// Times are milliseconds since 1970 on the collector's clock. Hosts are given as their index in `hosts`.
 
 export interface Packed {
   rows: number;
@@ -47,14 +47,7 @@ export interface Finding {
   silenced: string;
   start: number | null;
   end: number | null;
-}
-
-export interface Outlier {
-  host: number;
-  metric: string;
-  text: string;
-  start: number;
-  end: number;
+  metrics: string[];
 }
 
 export interface Mark {
@@ -95,10 +88,10 @@ export interface Chart {
   id: string;
   title: string;
   unit: string;
-  about: string;
-  scarce: boolean;
+  description: string;
+  runs_out: boolean;
   ceiling: number | null;
-  telling: number | null;
+  highlight: number | null;
   hosts: number[];
   start: number;
   bucket: number;
@@ -124,7 +117,7 @@ export interface Change {
 }
 
 export interface Cost {
-  told: number;
+  hosts: number;
   cpu_share: number | null;
   worst_share: number | null;
   worst_host: string;
@@ -148,8 +141,7 @@ export interface Page {
   checks: Record<string, number> | null;
   /** Findings by severity, silenced ones not counted. */
   counts: Record<string, number>;
-  outliers: Outlier[];
-  no_outliers: string;
+  no_findings: string;
   cost: Cost | null;
   marks: Mark[];
   charts: Chart[];

@@ -1,13 +1,23 @@
-// What a metric was in every phase of the run: over time and over hosts, and who was slowest.
+// Statistics of a metric in every phase of the run, over time and over hosts, and the slowest host.
 
 import { add, button, h, table } from "./dom.ts";
 import { amount, clock, duration } from "./format.ts";
 import type { Phase, PhaseValues } from "./model.ts";
 import type { View } from "./view.ts";
 
-const HEADINGS = ["Phase", "From", "Lasted", "Mean", "Median", "95 %", "Most", "Median host", "Slowest host"];
+const HEADINGS = [
+  "Phase",
+  "From",
+  "Lasted",
+  "Mean",
+  "Median",
+  "95th percentile",
+  "Maximum",
+  "Median of hosts",
+  "Slowest host",
+];
 
-/** The section; null where the run has no phase with samples. */
+/** The section; null if no phase has samples. */
 export function phases(view: View): HTMLElement | null {
   const found = view.page.phases;
   const metrics = [...new Set(found.flatMap((phase) => phase.values.map((one) => one.metric)))];

@@ -1,4 +1,4 @@
-// What many rows are together, at each moment.
+// Distribution over many rows at each moment.
 
 import type { Cells } from "./decode.ts";
 
@@ -14,7 +14,7 @@ export function quantile(sorted: ArrayLike<number>, share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(share * sorted.length) - 1))]!;
 }
 
-/** Least and greatest sample, median and 95th percentile of the means, over the rows given; null where none has any. */
+/** Minimum and maximum of the samples, median and 95th percentile of the means of these rows; null without samples. */
 export function bands(cells: Cells, rows: number[]): Bands {
   const found: Bands = { min: [], median: [], p95: [], max: [] };
   const column = new Float64Array(rows.length);
@@ -39,7 +39,7 @@ export function bands(cells: Cells, rows: number[]): Bands {
   return found;
 }
 
-/** The greatest value with a colour of its own; a spike of half a percent of the cells must not hide the rest. */
+/** The value at the top of the colour scale; a spike in half a percent of the cells must not hide the rest. */
 export function top(values: Float32Array): number {
   const every = Math.max(1, Math.floor(values.length / 50_000));
   const taken: number[] = [];
@@ -51,6 +51,6 @@ export function top(values: Float32Array): number {
   });
   if (taken.length === 0) return 1;
   const usual = quantile(Float64Array.from(taken).sort(), 0.995);
-  // A row or two that stand out must not be cut off: only a spike far above everything is.
+  // Outlier rows must not be cut off, only a spike far above everything.
   return (most > 4 * usual && usual > 0 ? usual * 1.2 : most) || 1;
 }

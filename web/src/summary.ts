@@ -1,4 +1,4 @@
-// The run in ten seconds: verdict, command, time, hosts, findings, and what looking at it cost.
+// The run at a glance: verdict, command, time, hosts, findings, and the overhead of Rollbook.
 
 import { add, button, h } from "./dom.ts";
 import { amount, clock, count, date, duration, local, moment, number } from "./format.ts";
@@ -37,7 +37,7 @@ function command(page: Page): HTMLElement | null {
   if (!command) return null;
   const how =
     command.code === null
-      ? "no exit code known"
+      ? "exit code unknown"
       : command.code === 0
         ? "exit code 0"
         : `failed with exit code ${command.code}`;
@@ -55,8 +55,7 @@ function time(page: Page): HTMLElement {
   );
   add(when, "–", h("time", { datetime: new Date(end).toISOString(), title: local(end) }, clock(end)), " UTC");
   when.title = `${moment(start)}, ${local(start)}`;
-  const every =
-    page.interval === null ? "no series was taken" : `a sample every ${duration(1000 * page.interval)}`;
+  const every = page.interval === null ? "no samples" : `a sample every ${duration(1000 * page.interval)}`;
   return tile("Duration", duration(end - start), when, every);
 }
 
@@ -88,21 +87,21 @@ function findings(page: Page): HTMLElement {
     page.checks === null
       ? ""
       : `${count(page.checks["pass"] ?? 0, "check")} passed, ${page.checks["could-not-tell"] ?? 0} could not tell`;
-  const odd = new Set(page.outliers.map((outlier) => outlier.host)).size;
+  const outliers = new Set(counted.filter((one) => one.metrics.length > 0).flatMap((one) => one.hosts)).size;
   return tile(
     "Findings",
     line.childElementCount ? line : none,
     passed,
-    odd ? `${count(odd, "host")} ${odd === 1 ? "stands" : "stand"} out in the series` : page.no_outliers,
+    outliers > 0 ? `outliers on ${count(outliers, "host")}` : "",
   );
 }
 
 function cost(page: Page): HTMLElement | null {
   if (!page.cost) return null;
-  const { cpu_share, worst_share, worst_host, memory_bytes, sent_bytes, told } = page.cost;
+  const { cpu_share, worst_share, worst_host, memory_bytes, sent_bytes, hosts } = page.cost;
   const share = (value: number): string => `${number(100 * value)} %`;
   const figure = cpu_share === null ? amount(memory_bytes, "B") : `${share(cpu_share)} of the CPUs`;
   const worst = worst_share === null ? "" : `at most ${share(worst_share)}, on ${worst_host}`;
   const spent = `${amount(memory_bytes, "B")} of memory, ${amount(sent_bytes, "B")} sent`;
-  return tile("Our own cost", figure, worst, `${spent}; median of ${count(told, "host")}`);
+  return tile("Rollbook overhead", figure, worst, `${spent}; median of ${count(hosts, "host")}`);
 }

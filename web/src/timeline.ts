@@ -1,4 +1,4 @@
-// The whole run on one line: phases, who stood out when, where data is missing; and which part the charts show.
+// The whole run on one line: phases, findings, missing data, and the range that the charts show.
 
 import { theme } from "./colour.ts";
 import { add, button, h, visible } from "./dom.ts";
@@ -9,7 +9,7 @@ import type { View } from "./view.ts";
 
 const LANES: { kinds: Mark["kind"][]; label: string; colour: string; top: number; height: number }[] = [
   { kinds: ["command", "phase"], label: "run", colour: "mark-phase", top: 2, height: 14 },
-  { kinds: ["outlier", "finding"], label: "stands out", colour: "warn", top: 20, height: 8 },
+  { kinds: ["outlier", "finding"], label: "findings", colour: "warn", top: 20, height: 8 },
   { kinds: ["gap", "reconnect", "reboot"], label: "no data", colour: "bad", top: 32, height: 8 },
 ];
 const HEIGHT = 44;
@@ -53,7 +53,7 @@ export class TimeLine {
       this.view.point({ time: time(x(event)), host: null });
       const near = this.near(event);
       this.area.title = near
-        .map((mark) => this.inWords(mark))
+        .map((mark) => this.describe(mark))
         .slice(0, 8)
         .join("\n");
       if (from !== null && Math.abs(x(event) - from) >= CLICK)
@@ -92,16 +92,16 @@ export class TimeLine {
       .sort((one, other) => one.end - one.start - (other.end - other.start));
   }
 
-  private inWords(mark: Mark): string {
+  private describe(mark: Mark): string {
     const host = mark.host === null ? "" : `${this.view.page.hosts[mark.host]!.name}: `;
     const when =
       mark.end > mark.start ? `${clock(mark.start)}–${clock(mark.end)} UTC` : `${clock(mark.start)} UTC`;
-    return visible(`${mark.kind === "outlier" ? "" : host}${mark.text}, ${when}`);
+    return visible(mark.kind === "outlier" ? mark.text : `${host}${mark.text}, ${when}`);
   }
 
   /** All marks as text, to read and to jump to. */
   list(): HTMLElement {
-    const marks = this.view.page.marks.filter((mark) => mark.kind !== "outlier");
+    const { marks } = this.view.page;
     const list = h("ul", {});
     for (const mark of marks.slice(0, LISTED)) {
       add(
@@ -109,16 +109,16 @@ export class TimeLine {
         h(
           "li",
           {},
-          button(this.inWords(mark), { class: "link", title: local(mark.start) }, () => this.go(mark)),
+          button(this.describe(mark), { class: "link", title: local(mark.start) }, () => this.go(mark)),
         ),
       );
     }
     if (marks.length > LISTED) add(list, h("li", {}, `and ${marks.length - LISTED} more`));
-    if (marks.length === 0) add(list, h("li", {}, "No phases and no gaps."));
+    if (marks.length === 0) add(list, h("li", {}, "No phases, findings or gaps."));
     return h(
       "article",
-      { class: "card moments", "aria-label": "Moments of the run" },
-      h("h3", {}, `${count(marks.length, "moment")} of the run`),
+      { class: "card moments", "aria-label": "Events of the run" },
+      h("h3", {}, `${count(marks.length, "event")} of the run`),
       list,
     );
   }

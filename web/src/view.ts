@@ -1,4 +1,4 @@
-// What all charts share: the stretch of time shown, the cursor, the hosts chosen. Charts listen and draw themselves.
+// The state that all charts share: the time range shown, the cursor, the hosts chosen. Charts listen and draw themselves.
 
 import type { Page } from "./model.ts";
 
@@ -9,7 +9,7 @@ export interface Cursor {
   host: number | null;
 }
 
-/** Whether a name holds every word of the filter; `*` in a word stands for anything. */
+/** Whether a name contains every word of the filter; `*` matches anything. */
 export function matches(name: string, filter: string): boolean {
   const lower = name.toLowerCase();
   return filter
@@ -21,11 +21,11 @@ export function matches(name: string, filter: string): boolean {
 
 function pattern(word: string): RegExp {
   const parts = word.split("*").map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
-  // Without a star a word may stand anywhere; with one it is the whole name.
+  // A word without a star may be anywhere in the name; one with a star must match all of it.
   return new RegExp(parts.length === 1 ? parts[0]! : `^${parts.join(".*")}$`);
 }
 
-/** A part of a whole, moved inside it and never shorter than `least`. */
+/** The range, moved inside the whole and at least `least` long. */
 export function within(range: [number, number], whole: [number, number], least: number): [number, number] {
   const length = Math.min(Math.max(range[1] - range[0], least), whole[1] - whole[0]);
   const start = Math.min(Math.max(range[0], whole[0]), whole[1] - length);
@@ -38,7 +38,7 @@ export class View {
   range: [number, number];
   cursor: Cursor | null = null;
   selected: number | null = null;
-  /** The hosts to show, by their places, in order. */
+  /** The indices of the hosts to show, in order. */
   hosts: number[];
   private filter = "";
   private status: string | null = null;
@@ -58,7 +58,7 @@ export class View {
     return () => listeners.delete(listen);
   }
 
-  tell(topic: Topic): void {
+  notify(topic: Topic): void {
     this.listeners.get(topic)?.forEach((listen) => listen());
   }
 
@@ -69,15 +69,15 @@ export class View {
   zoom(range: [number, number]): void {
     const least = Math.max(1000, 5000 * (this.page.interval ?? 0));
     this.range = within(range, this.whole, least);
-    this.tell("range");
+    this.notify("range");
   }
 
-  /** Zoom by a factor around a moment; above 1 shows more. */
+  /** Zoom by a factor around a time; a factor above 1 shows more. */
   scale(factor: number, around = this.cursor?.time ?? (this.range[0] + this.range[1]) / 2): void {
     this.zoom([around - (around - this.range[0]) * factor, around + (this.range[1] - around) * factor]);
   }
 
-  /** Move by a share of what is shown. */
+  /** Move by a share of the range. */
   pan(share: number): void {
     const by = share * (this.range[1] - this.range[0]);
     this.zoom([this.range[0] + by, this.range[1] + by]);
@@ -85,16 +85,16 @@ export class View {
 
   point(cursor: Cursor | null): void {
     this.cursor = cursor;
-    this.tell("cursor");
+    this.notify("cursor");
   }
 
   select(host: number | null): void {
     if (host === this.selected) return;
     this.selected = host;
-    this.tell("selected");
+    this.notify("selected");
   }
 
-  /** Select the host so many places further down the list. */
+  /** Select the host that many places further down the list. */
   step(by: number): void {
     if (this.hosts.length === 0) return;
     const at = this.selected === null ? -1 : this.hosts.indexOf(this.selected);
@@ -112,13 +112,14 @@ export class View {
       .filter((at) => this.status === null || this.page.hosts[at]!.status === this.status);
     if (this.order === "unusual") {
       const rank = new Map<number, number>();
-      this.page.outliers.forEach((outlier, at) => rank.has(outlier.host) || rank.set(outlier.host, at));
+      const outliers = this.page.findings.filter((finding) => finding.metrics.length > 0 && !finding.silenced);
+      outliers.forEach(({ hosts: [host] }, at) => host !== undefined && !rank.has(host) && rank.set(host, at));
       const place = (host: number): number =>
-        rank.get(host) ?? this.page.outliers.length + (this.page.hosts[host]!.status === "complete" ? 1 : 0);
+        rank.get(host) ?? outliers.length + (this.page.hosts[host]!.status === "complete" ? 1 : 0);
       hosts.sort((one, other) => place(one) - place(other) || one - other);
     }
     this.hosts = hosts;
-    this.tell("hosts");
+    this.notify("hosts");
   }
 
   get chosenStatus(): string | null {

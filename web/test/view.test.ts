@@ -22,7 +22,7 @@ for (const [name, filter, found] of filters) {
   test(`filter ${JSON.stringify(filter)} on ${name}`, () => assert.equal(matches(name, filter), found));
 }
 
-test("a part stays within the whole and is never too short", () => {
+test("a range stays within the whole and is never too short", () => {
   assert.deepEqual(within([-5, 5], [0, 100], 1), [0, 10]);
   assert.deepEqual(within([95, 120], [0, 100], 1), [75, 100]);
   assert.deepEqual(within([50, 50], [0, 100], 10), [50, 60]);
@@ -32,8 +32,12 @@ test("a part stays within the whole and is never too short", () => {
 function view(): View {
   const host = (name: string, status: string): Host => ({ name, status }) as Host;
   const hosts = [host("n1", "complete"), host("n2", "partial"), host("n3", "complete"), host("m4", "complete")];
-  const outliers = [{ host: 2 }, { host: 0 }, { host: 2 }];
-  return new View({ start: 0, end: 100_000, interval: 1, hosts, outliers } as unknown as Page);
+  const findings = [[2], [0], [2], [3, 1]].map((hosts, at) => ({
+    hosts,
+    metrics: at < 3 ? ["x"] : [],
+    silenced: "",
+  }));
+  return new View({ start: 0, end: 100_000, interval: 1, hosts, findings } as unknown as Page);
 }
 
 test("hosts are filtered by name and status, and ordered by how unusual they are", () => {
@@ -46,10 +50,10 @@ test("hosts are filtered by name and status, and ordered by how unusual they are
   assert.deepEqual(shown.hosts, [2, 0, 1, 3]);
 });
 
-test("zooming tells those who listen, and stops at the edges", () => {
+test("zooming calls the listeners, and stops at the edges", () => {
   const shown = view();
-  let told = 0;
-  const deaf = shown.on("range", () => told++);
+  let calls = 0;
+  const unsubscribe = shown.on("range", () => calls++);
   shown.zoom([20_000, 60_000]);
   assert.deepEqual(shown.range, [20_000, 60_000]);
   shown.scale(0.5, 40_000);
@@ -58,10 +62,10 @@ test("zooming tells those who listen, and stops at the edges", () => {
   assert.deepEqual(shown.range, [80_000, 100_000]);
   shown.zoom([50_000, 50_000]);
   assert.deepEqual(shown.range, [50_000, 55_000]);
-  assert.equal(told, 4);
-  deaf();
+  assert.equal(calls, 4);
+  unsubscribe();
   shown.zoom(shown.whole);
-  assert.equal(told, 4);
+  assert.equal(calls, 4);
   assert.equal(shown.zoomed, false);
 });
 

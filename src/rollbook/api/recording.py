@@ -22,6 +22,7 @@ from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
+from rollbook.mlperf.result_directory import Placement
 from rollbook.protocol.plan import Plan
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
@@ -42,8 +43,8 @@ class Settings:
     """The settings of a recording.
 
     `type` is the type of record, `interval` the seconds between samples (0: snapshots only), `parts` the directories
-    between results and record (default: the type), `sign` a key for the manifest, `share` whether others may read the
-    record, `args` the user's options, stored as they are.
+    between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
+    key for the manifest, `share` whether others may read the record, `args` the user's options, stored as they are.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
@@ -58,6 +59,7 @@ class Settings:
     sign: Path | None = None
     share: bool = False
     parts: tuple[str, ...] = ()
+    placement: Placement | None = None
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -217,6 +219,12 @@ class Recording:
             else:
                 self.signing_error = reason
 
+    def place(self) -> None:
+        """Move the record to its place, before it is finished."""
+        if self.settings.placement is not None and self._directory is not None:
+            path = self.settings.placement.place(self._directory.path)
+            self._directory = RecordDirectory(path, self._directory.kind, self._directory.stamp)
+
     def abandon(self) -> None:
         """Stop waiting for the record to be written, at the user's request: `rollbook recover` can finish it."""
         self._record, self.finish_error = None, INTERRUPTED
@@ -291,11 +299,27 @@ def in_thread(function: Callable[[], None]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    thread = threading.Thread(target=call, name="rollbook-finish", daemon=True)
-    thread.start()
-    thread.join()
+    start_thread(call).wait()
     if errors:
         raise errors[0]
+
+
+def start_thread(function: Callable[[], None]) -> threading.Event:
+    """Call a function in another thread; the event is set at its end.
+
+    A signal handler may raise while the main thread waits for the event, but not while it joins a thread: Python 3.11
+    then takes the thread for ended.
+    """
+    ended = threading.Event()
+
+    def call() -> None:
+        try:
+            function()
+        finally:
+            ended.set()
+
+    threading.Thread(target=call, name="rollbook-finish", daemon=True).start()
+    return ended
 
 
 async def _others_done() -> None:

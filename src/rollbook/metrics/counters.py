@@ -1,49 +1,69 @@
-"""Counters and how they rise: what is a wrap, what a reset, and which two reads belong together.
+"""The rules of rates, once in Python for samples as they arrive and once in SQL for the tables of a record.
 
-The rules that `rates` has in SQL for records, here for samples as they come.
+A rate is the rise of a counter over the host's own monotonic time between two consecutive reads. There is none across
+a gap of more than two and a half intervals, across a reboot or a suspend, and where a counter was reset. A counter that
+falls was reset, unless its source declares where it wraps.
 """
 
 from __future__ import annotations
 
 from rollbook.protocol.beats import LONGEST_STEP
+from rollbook.sources.base import Compare
 
-__all__ = [
-    "GOOD_FOR",
-    "NARROW",
-    "SLACK",
-    "SLACK_SHARE",
-    "WIDE",
-    "rise",
-    "rise_ticks",
-    "steady",
-]
+__all__ = ["HOLD", "MACROS", "is_steady", "is_steady_sql", "rise", "rise_sql"]
 
-GOOD_FOR = 1.5
-"""What a source gave stands for so many of its own steps, where others are sampled more often."""
-NARROW, WIDE = 1 << 32, 1 << 64
-"""Where counters wrap: from the last quarter of such a range into its first. Any other fall is a reset."""
-SLACK, SLACK_SHARE = 0.5, 0.01
-"""Seconds, and share of the time passed, by which two clocks may part while nothing is wrong."""
+HOLD = 1.5
+"""A value of a source that is not read on every beat holds for this many of that source's own intervals."""
+# Seconds, and share of the time passed, by which the clocks of host and collector may disagree while nothing is wrong.
+CLOCK_SLACK, CLOCK_SLACK_SHARE = 0.5, 0.01
+
+MACROS = (
+    "CREATE MACRO rise(now, before) AS CASE WHEN now >= before THEN now - before END",
+    "CREATE MACRO rise_ticks(now, before) AS CASE WHEN now < before THEN 0 ELSE now - before END",
+    """CREATE MACRO rise_sized(now, before, size) AS CASE WHEN now >= before THEN now - before
+        WHEN before < size AND before >= size - size // 4 AND now < size // 4 THEN now - before + size END""",
+    "CREATE MACRO rise_to(now, before, top) AS CASE WHEN now >= before THEN now - before ELSE top - before + now END",
+)
 
 
-def rise(now: int, before: int) -> int | None:
-    """By how much a counter rose; None where it was reset."""
+def rise(now: int, before: int, compare: Compare, top: int | None = None) -> int | None:
+    """By how much a counter rose; None if it was reset. `top` is the value of the column that says where it wraps.
+
+    Times in ticks may step back by one or two (proc_stat(5)): no time has passed then. A counter of fixed width
+    wrapped if it fell from the last quarter of its range into the first.
+    """
     if now >= before:
         return now - before
-    for size in (NARROW, WIDE):
-        if size - size // 4 <= before < size and now < size // 4:
-            return now - before + size
-    return None
+    if compare.unit == "ticks":
+        return 0
+    if isinstance(compare.wraps, str):
+        return None if top is None else top - before + now
+    size = compare.wraps
+    return now - before + size if size - size // 4 <= before < size and now < size // 4 else None
 
 
-def rise_ticks(now: int, before: int) -> int:
-    """By how much a time in ticks rose. It may step back by one or two (proc_stat(5)): nothing has passed then."""
-    return max(0, now - before)
+def rise_sql(now: str, before: str, compare: Compare, *, top: str = "", wide: bool = False) -> str:
+    """The same in SQL, for the macros of `MACROS`; `wide` counters do not fit 64 bits with a sign."""
+    if compare.unit == "ticks":
+        return f"rise_ticks({now}, {before})"
+    if isinstance(compare.wraps, str):
+        return f"rise_to({now}, {before}, {top})" if top else f"rise({now}, {before})"
+    if compare.wraps:
+        return f"rise_sized({now}, {before}, {compare.wraps})"
+    return f"rise({now}::HUGEINT, {before}::HUGEINT)" if wide else f"rise({now}, {before})"
 
 
-def steady(seconds: float, passed: float, step: float) -> bool:
-    """Whether two reads belong together: so many seconds apart on the host, and so many passed for the collector.
+def is_steady(seconds: float, passed: float, step: float) -> bool:
+    """Whether a rate may be taken between two reads, `seconds` apart on the host and `passed` on the collector.
 
-    A clock of the host that stood still or began anew while the collector's went on: it was suspended, or rebooted.
+    If the host's clock restarted or stood still while the collector's went on, the host rebooted or was suspended.
     """
-    return 0 < seconds <= LONGEST_STEP * step and passed - seconds < SLACK + SLACK_SHARE * passed
+    return 0 < seconds <= LONGEST_STEP * step and passed - seconds < CLOCK_SLACK + CLOCK_SLACK_SHARE * passed
+
+
+def is_steady_sql(step: str) -> str:
+    """The same in SQL, over the columns `seconds` and `passed`."""
+    return (
+        f"seconds > 0 AND seconds <= {LONGEST_STEP} * {step} "
+        f"AND passed - seconds < {CLOCK_SLACK} + {CLOCK_SLACK_SHARE} * passed"
+    )

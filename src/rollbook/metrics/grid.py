@@ -1,4 +1,4 @@
-"""Values of many rows over time: a cell is one row in one bucket of time, with the least, mean and greatest sample."""
+"""Values of many rows over time: a cell is one row in one bucket of time, with minimum, mean and maximum."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["ABSENT", "STEPS", "Axis", "Grid", "Row", "Scale", "median", "present
 ABSENT = math.nan
 """A cell without a sample. Absent is not zero."""
 
-# Buckets for up to so many rows: as many as a chart has pixels, fewer where the page would grow too large.
-WIDTHS = ((16, 1000), (128, 480), (400, 300), (1000, 180), (4000, 60))
+# Rows and the most buckets for up to that many: about the pixels of a chart, fewer where the page would be too large.
+WIDTHS = ((16, 1000), (128, 400), (400, 300), (1000, 180), (4000, 60))
 FEWEST = 30
 STEPS = 2000
-"""Between the least and the greatest value."""
+"""Steps between the smallest and the largest value of a grid."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Time cut into buckets of equal width; the first is centred on the first beat, so that jitter moves no sample."""
+    """Buckets of equal width; the first is centred on the first beat, so that jitter does not move samples."""
 
     start_ns: int
     width_ns: int
@@ -42,14 +42,14 @@ class Axis:
 
     @classmethod
     def of(cls, first_ns: int, last_ns: int, interval_ns: int, rows: int) -> Self:
-        """Buckets of whole beats: one beat each where there is room, else as few beats as fit."""
+        """Buckets of one beat each, or of the fewest beats with which all fit."""
         beats = max(1, round((last_ns - first_ns) / interval_ns) + 1)
         most = next((width for limit, width in WIDTHS if rows <= limit), FEWEST)
         per_bucket = -(-beats // most)
         return cls(first_ns - interval_ns // 2, per_bucket * interval_ns, -(-beats // per_bucket), per_bucket)
 
     def at(self, bucket: int) -> int:
-        """When a bucket begins, in nanoseconds."""
+        """The start of a bucket, in nanoseconds."""
         return self.start_ns + bucket * self.width_ns
 
 
@@ -57,8 +57,8 @@ class Axis:
 class Scale:
     """Values as whole steps that fit 16 bits: 1 is `low`, 0 stands for no value.
 
-    Values that cannot be negative are rooted first: their steps are fine where they are small, and where they are
-    large they are still a thousandth.
+    If no value is negative, steps are those of the square root: fine for small values, and still a thousandth of large
+    ones.
     """
 
     low: float
@@ -80,9 +80,9 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The cells of one metric, one list for each row: means as they are, and mean, least and greatest in steps.
+    """The cells of one metric, one list for each row: means, and as steps the mean, minimum and maximum.
 
-    A mean is `ABSENT` where there is no sample. Where a bucket is one beat there are no `least` and `greatest`.
+    A mean is `ABSENT` where there is no sample. If a bucket is one beat, `steps` has only the means.
     """
 
     axis: Axis
@@ -93,7 +93,7 @@ class Grid:
     steps: list[list[list[int]]]
 
     def select(self, places: Sequence[int]) -> Grid:
-        """Only the rows at these places."""
+        """The grid of only these rows."""
         return dataclasses.replace(
             self,
             rows=[self.rows[at] for at in places],
@@ -103,11 +103,11 @@ class Grid:
 
 
 def present(values: Sequence[float]) -> Sequence[float]:
-    """The values that are there."""
+    """The values without the absent ones."""
     return [value for value in values if not math.isnan(value)] if math.isnan(sum(values)) else values
 
 
 def median(ordered: Sequence[float]) -> float:
-    """The middle of sorted numbers."""
+    """The median of sorted numbers."""
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,199 +1,203 @@
-"""Rates of one host from its samples as they come, under the names and by the rules of a record's view `rates`."""
+"""Metrics of one host from its samples as they arrive; the same values as in the view `rates` of a record."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from rollbook.metrics.counters import GOOD_FOR, rise, rise_ticks, steady
-from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts
+from rollbook.metrics import catalogue
+from rollbook.metrics.counters import HOLD, is_steady, rise
+from rollbook.metrics.metric import Metric, Part, Table, parts_of
+from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
+from rollbook.metrics.views import MOUNTED
 from rollbook.records.hosts import HostResult
-from rollbook.sources import catalogue
-from rollbook.sources.amdgpu import AmdGpu
 from rollbook.sources.base import Facts
-from rollbook.sources.gpu import GpuLoad
-from rollbook.sources.loadavg import LoadAvg
-from rollbook.sources.meminfo import MemInfo
-from rollbook.sources.pressure import Pressure
-from rollbook.sources.stat import Cpu
+from rollbook.sources.catalogue import NAMES
 
-__all__ = ["COLUMNS", "FACTS", "RARE", "SAMPLED", "HostRates", "Values"]
+__all__ = ["FACTS", "HostMetrics", "Values", "sampled_sources"]
 
-RARE = ("gpu_util", "gpu_memory", "rdma_rx", "rdma_tx", "nfs_read", "nfs_write")
-"""Columns of what only some hosts have."""
-COLUMNS = (
-    "cpu_busy",
-    "cpu_iowait",
-    "disk_read",
-    "disk_write",
-    "net_rx",
-    "net_tx",
-    *RARE,
-    "mem_available",
-    "load_1min",
-    "psi_cpu",
-    "psi_memory",
-    "psi_io",
-)
-SAMPLED = (
-    *("loadavg", "meminfo", "stat", "diskstats", "net_dev", "pressure", "amdgpu", "gpu"),
-    *("infiniband_counters", "nfs"),  # not on every beat, and therefore last
-)
 FACTS = ("block", "net_class", "mountinfo")
-"""What tells which devices count in a host's totals."""
-CPU_TIME = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # guest time is in user and nice
-MOST_ROWS, MOST_LISTS = 10_000, 16  # kept of a host; one that names new devices at every beat must not fill our memory
-MIB = 1 << 20
+"""The facts that decide which devices count in a host's totals."""
+COUNTED = {"diskstats": counted_disks, "net_dev": counted_interfaces}
+# Kept of a host: one that names new devices on every beat must not fill the collector's memory.
+MOST_ROWS, MOST_LISTS = 10_000, 16
 
 Values = dict[str, float]
 
 
-def _all(names: Iterable[str], _: Sequence[HostResult]) -> list[str]:
-    return list(names)
+def sampled_sources(metrics: Mapping[str, Metric]) -> list[str]:
+    """The sources that metrics come from, in the order of reading; those that are not read on every beat come last."""
+    tables = {table.source.name: table.source for part in parts_of(metrics).values() for table in part.tables}
+    ordered = [name for name in NAMES if name in tables] + [name for name in tables if name not in NAMES]
+    return sorted(ordered, key=lambda name: tables[name].every > 1)
 
 
-class Flow(NamedTuple):
-    """What devices of one kind move: the field with their name, which of them count, and the fields by column."""
-
-    name: str
-    counted: Callable[[Sequence[str], Sequence[HostResult]], list[str]]
-    unit: int
-    fields: dict[str, str]
+def _watched() -> dict[str, Metric]:
+    """The metrics of the live view, and those that weight their means."""
+    every, shown = catalogue.load(), catalogue.watched()
+    return shown | {metric.total: every[metric.total] for metric in shown.values() if metric.total in every}
 
 
-FLOWS = {
-    "diskstats": Flow(
-        "device_name", counted_disks, 512, {"disk_read": "sectors_read", "disk_write": "sectors_written"}
-    ),
-    "net_dev": Flow("interface_name", counted_interfaces, 1, {"net_rx": "rx_bytes", "net_tx": "tx_bytes"}),
-    "infiniband_counters": Flow("port", _all, 1, {"rdma_rx": "rx_bytes", "rdma_tx": "tx_bytes"}),
-    "nfs": Flow(
-        "mount_point", counted_mounts, 1, {"nfs_read": "server_read_bytes", "nfs_write": "server_written_bytes"}
-    ),
-}
-SLOW = [name for name in SAMPLED if catalogue.source(name).every > 1]
+class HostMetrics:
+    """`values` are the metrics of the current beat by name, `devices` those of each device that counts.
 
-
-class HostRates:
-    """`values` are those of the beat under way by column, `devices` those of each device that counts.
-
-    What was not read, or has no rate yet, is in neither. `step` is the time between two beats that was asked for,
-    `least` what a host cannot do better than.
+    A metric that was not read, or has no rate yet, is in neither. `step` is the interval, `least` the shortest
+    interval that the host is capable of. `metrics` must include the weights of weighted means.
     """
 
-    def __init__(self, step: float) -> None:
+    def __init__(self, step: float, metrics: Mapping[str, Metric] | None = None) -> None:
         self.step, self.least = step, 0.0
         self.values: Values = {}
         self.devices: dict[str, Values] = {}
-        self._beats = {name: catalogue.source(name).beats(step) for name in SAMPLED}
+        self._parts = parts_of(_watched() if metrics is None else metrics)
+        self._tables: dict[str, list[tuple[Part, Table]]] = {}
+        for part in self._parts.values():
+            for table in part.tables:
+                self._tables.setdefault(table.source.name, []).append((part, table))
         self._facts = HostResult(name="", status="partial")
-        self._before: dict[tuple[str, str], tuple[int, int, Any]] = {}
+        self._before: dict[tuple[str, str, tuple[Any, ...]], tuple[int, int, Facts]] = {}
         self._counted: dict[tuple[str, ...], list[str]] = {}
-        self._slow: dict[str, tuple[int, dict[str, Values]]] = {}
+        self._beat = 0
+        self._rows: dict[str, tuple[int, int, dict[str, Values]]] = {}
 
     def begin(self) -> None:
-        """A new beat: nothing is known of it yet."""
+        """Start a new beat, without any values."""
         self.values, self.devices = {}, {}
+        self._beat += 1
         if len(self._before) > MOST_ROWS:
             self._before.clear()
 
     def learn(self, source: str, fact: Any) -> None:
-        """A fact of the host."""
+        """Take a fact of the host."""
         self._facts.facts[source] = fact
         self._counted.clear()
 
     def take(self, source: str, found: Any, ts: int, mono: int) -> None:
-        """What a source gave at this beat; the times are the collector's and the host's, in nanoseconds."""
-        if isinstance(found, LoadAvg):
-            self.values["load_1min"] = found.load_1min
-        elif isinstance(found, MemInfo):
-            if (available := found.kib.get("MemAvailable")) is not None:
-                self.values["mem_available"] = 1024.0 * available
-        elif source in FLOWS:
-            moved = self._flows(source, found, ts, mono)
-            if source in SLOW:
-                self._slow[source] = (ts, moved)
-            else:
-                self._add(moved)
-        else:
-            for row in found:
-                self._row(row, ts, mono)
+        """Take the facts of a source at this beat; the times are the collector's and the host's, in nanoseconds."""
+        for part, table in self._tables.get(source, ()):
+            self._take(part, table, found, ts, mono)
 
     def end(self, ts: int) -> None:
-        """All of the beat is in: what slow sources gave stands until their next sample is due."""
-        for source, (since, moved) in self._slow.items():
-            if ts - since <= GOOD_FOR * self._step_of(source) * 1e9:
-                self._add(moved)
-        for column, total in (("gpu_util", statistics.fmean), ("gpu_memory", sum)):
-            if known := [device[column] for device in self.devices.values() if column in device]:
-                self.values[column] = total(known)
+        """Complete the beat: what is not read on every beat holds until the next sample is due."""
+        for name, (beat, since, rows) in self._rows.items():
+            part = self._parts[name]
+            step = max(self._step_of(table) for table in part.tables)
+            if beat == self._beat or (part.is_held and ts - since <= 1e9 * HOLD * step):
+                self._complete(part, rows)
 
-    def _add(self, moved: dict[str, Values]) -> None:
-        for device, values in moved.items():
-            self.devices[device] = values
-            for column, value in values.items():
-                self.values[column] = self.values.get(column, 0.0) + value
+    def _take(self, part: Part, table: Table, found: Any, ts: int, mono: int) -> None:
+        rows = [row for row in (found if isinstance(found, list) else [found]) if _is_chosen(row, table)]
+        values: dict[str, Values] = {}
+        for device, row in self._counting(table, rows):
+            before, seconds = self._since(part, table, row, ts, mono)
+            inputs = {name: _input(table, name, row, before, seconds) for name in table.columns}
+            known = values.setdefault(device, {})
+            for metric in table.metrics:
+                if all(getattr(row, key) == wanted for key, wanted in metric.where.items()):
+                    value = metric.formulas[table.source.name].value(inputs)
+                    if value is not None:
+                        known[metric.name] = value
+        if values:
+            beat, _, others = self._rows.get(part.name, (0, 0, {}))
+            self._rows[part.name] = (self._beat, ts, {**(others if beat == self._beat else {}), **values})
 
-    def _row(self, row: Facts, ts: int, mono: int) -> None:
-        if isinstance(row, Cpu) and row.cpu == "cpu":
-            self._cpu(row, ts, mono)
-        elif isinstance(row, Pressure):
-            self._pressure(row, ts, mono)
-        elif isinstance(row, GpuLoad):
-            self._gpu(f"gpu{row.index}", row.busy_percent, row.memory_used_mib, MIB)
-        elif isinstance(row, AmdGpu):
-            self._gpu(row.card, row.busy_percent, row.vram_used, 1)
+    def _complete(self, part: Part, rows: dict[str, Values]) -> None:
+        for device, values in rows.items():
+            if values and part.shows_devices:
+                self.devices.setdefault(device, {}).update(values)
+        if part.tables[0].source.name in MOUNTED:
+            rows = _merged(rows, same_mounts(rows, [self._facts]))
+        for metric in part.metrics:
+            total = _total(metric, rows.values())
+            if total is not None:
+                self.values[metric.name] = total
 
-    def _cpu(self, row: Cpu, ts: int, mono: int) -> None:
-        before, _ = self._since("stat", row.cpu, row, ts, mono)
-        if before is None:
-            return
-        spent = {name: rise_ticks(getattr(row, name), getattr(before, name)) for name in CPU_TIME}
-        if total := sum(spent.values()):
-            self.values["cpu_busy"] = 100 * (1 - (spent["idle"] + spent["iowait"]) / total)
-            self.values["cpu_iowait"] = 100 * spent["iowait"] / total
-
-    def _pressure(self, row: Pressure, ts: int, mono: int) -> None:
-        before, seconds = self._since("pressure", row.resource, row, ts, mono)
-        column = f"psi_{row.resource}"
-        if before is None or column not in COLUMNS or row.some_total_us is None or before.some_total_us is None:
-            return
-        if (risen := rise(row.some_total_us, before.some_total_us)) is not None:
-            self.values[column] = risen / seconds / 1e4  # microseconds of waiting per second, as a share
-
-    def _gpu(self, name: str, busy: float | None, memory: float | None, unit: int) -> None:
-        told = {"gpu_util": busy, "gpu_memory": None if memory is None else memory * unit}
-        self.devices[name] = {column: float(value) for column, value in told.items() if value is not None}
-
-    def _flows(self, source: str, rows: Sequence[Facts], ts: int, mono: int) -> dict[str, Values]:
-        """What each device that counts moved since its beat before."""
-        flow, moved = FLOWS[source], dict[str, Values]()
-        by_name = {getattr(row, flow.name): row for row in rows}
-        names = (source, *by_name)
+    def _counting(self, table: Table, rows: Sequence[Facts]) -> list[tuple[str, Facts]]:
+        """The rows of the devices that count, with their names."""
+        if not table.free:
+            return [("", row) for row in rows]
+        named = [(_device(table, row), row) for row in rows]
+        choose = COUNTED.get(table.source.name)
+        if choose is None:
+            return named
+        names = (table.source.name, *(name for name, _ in named))
         if names not in self._counted:
             if len(self._counted) > MOST_LISTS:
                 self._counted.clear()
-            self._counted[names] = flow.counted(list(by_name), [self._facts])
-        for name in self._counted[names]:
-            before, seconds = self._since(source, name, by_name[name], ts, mono)
-            if before is None:
-                continue
-            for column, field in flow.fields.items():
-                now, then = getattr(by_name[name], field), getattr(before, field)
-                risen = None if now is None or then is None else rise(now, then)
-                if risen is not None:
-                    moved.setdefault(name, {})[column] = flow.unit * risen / seconds
-        return moved
+            self._counted[names] = choose(names[1:], [self._facts])
+        counted = set(self._counted[names])
+        return [(name, row) for name, row in named if name in counted]
 
-    def _step_of(self, source: str) -> float:
+    def _step_of(self, table: Table) -> float:
         """The seconds from one sample of a source to the next."""
-        return max(self.least, self.step * self._beats[source])
+        return max(self.least, self.step * table.source.beats(self.step))
 
-    def _since(self, source: str, key: str, row: Any, ts: int, mono: int) -> tuple[Any, float]:
-        """The same row at its beat before and the seconds since; None where the two do not belong together."""
-        ts_before, mono_before, before = self._before.get((source, key), (ts, mono, None))
-        self._before[source, key] = (ts, mono, row)
+    def _since(self, part: Part, table: Table, row: Facts, ts: int, mono: int) -> tuple[Facts | None, float]:
+        """The same row in the sample before, and the seconds since; None where there is no rate between the two."""
+        key = (part.name, table.source.name, tuple(getattr(row, name) for name in table.keys))
+        ts_before, mono_before, before = self._before.get(key, (ts, mono, None))
+        self._before[key] = (ts, mono, row)
         seconds = (mono - mono_before) / 1e9
-        together = steady(seconds, (ts - ts_before) / 1e9, self._step_of(source))
-        return (before if together else None), seconds
+        steady = is_steady(seconds, (ts - ts_before) / 1e9, self._step_of(table))
+        return (before if steady else None), seconds
+
+
+def _is_chosen(row: Facts, table: Table) -> bool:
+    """Whether any metric comes from the row."""
+    return not table.fixed or any(
+        all(getattr(row, key) == wanted for key, wanted in metric.where.items()) for metric in table.metrics
+    )
+
+
+def _device(table: Table, row: Facts) -> str:
+    """The name of a device, as in the views of a record."""
+    names = [getattr(row, name) for name in table.free]
+    first = names[0] if isinstance(names[0], str) else f"{table.source.name}{names[0]}"
+    return " ".join([first, *map(str, names[1:])])
+
+
+def _input(table: Table, column: str, row: Facts, before: Facts | None, seconds: float) -> float | None:
+    """The value of a column for a formula: a counter's rate, or the value of a gauge."""
+    for field, compare in table.fields[column]:
+        now = _value(row, field, column)
+        if now is None:
+            continue
+        if compare.mode == "gauge":
+            return float(now)
+        then = None if before is None else _value(before, field, column)
+        top = _value(row, compare.wraps, "") if isinstance(compare.wraps, str) else None
+        risen = None if then is None else rise(now, then, compare, top)
+        return None if risen is None else risen / seconds
+    return None
+
+
+def _value(row: Facts, field: str, column: str) -> Any:
+    value = getattr(row, field)
+    return value.get(column) if isinstance(value, dict) else value
+
+
+def _merged(rows: Mapping[str, Values], same: Mapping[str, str]) -> dict[str, Values]:
+    """One row for each file system, however many mounts it has."""
+    found: dict[str, Values] = {}
+    for device, values in rows.items():
+        kept = found.setdefault(same.get(device, device), {})
+        kept.update({name: max(value, kept.get(name, value)) for name, value in values.items()})
+    return found
+
+
+def _total(metric: Metric, rows: Iterable[Values]) -> float | None:
+    """The value of the host from those of its devices."""
+    known = [values for values in rows if metric.name in values]
+    values = [one[metric.name] for one in known]
+    if not values:
+        return None
+    if metric.total == "sum":
+        return sum(values)
+    if metric.total == "max":
+        return max(values)
+    if metric.total == "mean":
+        return statistics.fmean(values)
+    weights = [one.get(metric.total, 0.0) for one in known]
+    whole = sum(weights)
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / whole if whole else None

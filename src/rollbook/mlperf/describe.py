@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from rollbook.checks.run_data import RunData
-from rollbook.mlperf.node import Entry, Roles, deployment_of, node_of
+from rollbook.mlperf.node import Entry, Roles, collected_node, deployment_of, node_of
+from rollbook.mlperf.runs import cluster_of
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.space import Space
@@ -63,7 +64,7 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def question(self) -> Entry:
-        """What to ask where nobody has told."""
+        """The question for a value that is not known."""
         return Entry(None, "ask", self.ask + (f" ({', '.join(self.one_of)})" if self.one_of else ""))
 
 
@@ -84,10 +85,14 @@ def draft(run: RunData, product: RunData | None = None) -> Tree:
     deployment = deployment_of(hosts[0]) if hosts else Entry(None, "ask")
     roles = roles_of(run.path)
     found: dict[str, Any] = {**_storage(run), "deployment": deployment}
-    if len(hosts) > 1:
-        found["solution.capabilities.multi_host"] = Entry(True, "inferred", f"{len(hosts)} hosts took part")
     where = deployment.value or ""
-    found["clients"] = _grouped("client", [node_of(host, roles) for host in hosts], where)
+    nodes = [node_of(host, roles) for host in hosts]
+    if not nodes:  # a result that was written without a record
+        rows = cluster_of(run.metadata).get("hosts")
+        nodes = [collected_node(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    found["clients"] = _grouped("client", nodes, where)
+    if len(nodes) > 1:
+        found["solution.capabilities.multi_host"] = Entry(True, "inferred", f"{len(nodes)} hosts took part")
     if product is not None:
         used = roles_of(product.path)
         found["product_nodes"] = _grouped(
@@ -114,7 +119,7 @@ def _named(kind: str, node: dict[str, Any]) -> dict[str, Entry]:
 
 
 def _nested(fields: Sequence[Field], found: dict[str, Any], deployment: str) -> dict[str, Any]:
-    """What was found, in the order of the schema; fields nobody told are asked for, those of elsewhere left out."""
+    """The values found, in the order of the schema; unknown fields become questions, foreign ones are left out."""
     tree: dict[str, Any] = {}
     for field in fields:
         told = found.get(field.path)

@@ -17,7 +17,7 @@ from rollbook.sources.environment import Environment
 from rollbook.sources.net_class import Interface
 from rollbook.sources.os_release import OsRelease
 
-__all__ = ["Entry", "Origin", "Roles", "deployment_of", "node_of"]
+__all__ = ["Entry", "Origin", "Roles", "collected_node", "deployment_of", "node_of"]
 
 Origin = Literal["measured", "inferred", "ask", "kept"]
 Roles = Mapping[str, list[str]]
@@ -65,6 +65,27 @@ def node_of(host: HostResult, roles: Roles) -> dict[str, Any]:
         found["operating_system.name"] = Entry(release.fields.get("NAME") or release.id, "measured")
         found["operating_system.version"] = Entry(release.version_id, "measured")
     return found
+
+
+def collected_node(host: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client by path, from one host of a result's cluster information; what it lacks is asked for."""
+    memory, cpu, system = (_table(host.get(name)) for name in ("memory", "cpu", "system"))
+    release = _table(system.get("os_release"))
+    total = memory.get("total")
+    values = {
+        "chassis.memory_capacity": round(total / GIB) if isinstance(total, int | float) and total > 0 else None,
+        "chassis.model_name": host.get("chassis_model"),
+        "chassis.cpu_model": cpu.get("model"),
+        "chassis.cpu_qty": cpu.get("num_sockets"),
+        "chassis.cpu_cores": cpu.get("num_cores"),
+        "operating_system.name": release.get("NAME"),
+        "operating_system.version": release.get("VERSION_ID"),
+    }
+    return {path: Entry(value, "measured", "cluster information of the run") for path, value in values.items() if value}
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _view(name: str) -> View:

@@ -191,6 +191,7 @@ class _Collector(TimeSeriesCollectorInterface):
             collection_method="+".join(sorted(ways)) or "unknown",
             hosts_requested=list(self._names),
             hosts_collected=collected,
+            collection_methods={name: methods[name] for name in collected if methods.get(name)},
         )
         return result
 

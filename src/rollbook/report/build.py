@@ -1,4 +1,4 @@
-"""What the page says of a record: everything that can be known of it, complete or not."""
+"""The document of the page: everything that a record holds, complete or not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.hosts import fold
-from rollbook.metrics.outliers import FEWEST_ROWS
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
 from rollbook.records.record import Phase, Record
@@ -24,18 +23,21 @@ from rollbook.sql.grids import Tables
 __all__ = ["build"]
 
 WHEN = ("start_ns", "end_ns")
-"""Evidence that says when something was, on the collector's clock."""
+"""Evidence of the time of a finding, on the collector's clock."""
+OUTLIER = "host-outlier"
+HIDDEN = (*WHEN, "metrics", "also")
+"""Evidence that the page shows in another form."""
 
 
 def build(run: Record, tables: Tables | None) -> PageData:
-    """The document of the page, drawn from the tables of the series where there are any."""
+    """The document of the page; charts are drawn from the views of the series, if there are any."""
     hosts = hosts_shown(run.hosts)
     place = {host.name: at for at, host in enumerate(hosts)}
-    drawn = _drawn(run, tables, place)
     checked = _checked(run)
     found = _findings(checked, place) if checked else []
+    drawn = _drawn(run, tables, place, found)
     command, times = _command(run)
-    differing, equal, in_words = compared(run.hosts.start)
+    differing, equal, groups = compared(run.hosts.start)
     changes, unlisted = changed(run.hosts.start, run.hosts.end)
     notes = [
         *drawn.notes,
@@ -51,47 +53,45 @@ def build(run: Record, tables: Tables | None) -> PageData:
         start=run.hosts.started_ns / MS,
         end=run.hosts.ended_ns / MS,
         interval=run.hosts.interval_seconds,
-        verdict=verdict(
-            command,
-            hosts,
-            found,
-            drawn.outliers,
-            checked.verdict_text if checked else "",
-            judged=not (checked and checked.not_judged),
-        ),
+        verdict=verdict(command, hosts, found, checked),
         command=command,
         coverage=dict(Counter(host.status for host in hosts).most_common()),
         hosts=hosts,
         findings=found,
         checks=checked.outcomes if checked else None,
         counts={"fail": len(checked.failures), "warn": len(checked.warnings)} if checked else {},
-        outliers=drawn.outliers,
-        no_outliers=_no_outliers(run, drawn),
+        no_findings=_no_findings(checked),
         cost=cost(hosts),
-        marks=[*times, *marks(run.hosts, hosts), *_finding_marks(found), *drawn.marks],
+        marks=[*times, *marks(run.hosts, hosts), *_finding_marks(found)],
         charts=drawn.charts,
         phases=phases(run),
         differing=differing,
         equal=equal,
         changes=changes,
-        compared=in_words,
+        compared=groups,
         notes=notes,
     )
 
 
-def _drawn(run: Record, tables: Tables | None, place: Mapping[str, int]) -> Drawn:
+def _drawn(run: Record, tables: Tables | None, place: Mapping[str, int], found: Sequence[FindingShown]) -> Drawn:
+    """The charts; those of outliers first: the strongest metric of each, then the others."""
     if tables is None:
-        return Drawn([], [], [], ["The record has no series: there is nothing to draw."])
-    return draw(tables, run.hosts, place)
+        return Drawn([], ["The record has no series, so there are no charts."])
+    outliers = [finding for finding in found if finding.metrics and not finding.silenced]
+    metrics = [*(finding.metrics[0] for finding in outliers), *(name for one in outliers for name in one.metrics)]
+    names = list(place)
+    hosts = {names[at] for finding in outliers for at in finding.hosts}
+    return draw(tables, run.hosts, place, metrics=list(dict.fromkeys(metrics)), hosts=hosts)
 
 
-def _no_outliers(run: Record, drawn: Drawn) -> str:
-    """What can be said where no host stands out; of a few hosts, nothing."""
-    if not drawn.charts:
-        return "No series was taken, so no host can stand out."
-    if sum(host.samples > 0 for host in run.hosts.series) < FEWEST_ROWS:
-        return f"Too few hosts to tell who stands out among them: {FEWEST_ROWS} are needed."
-    return "No host stands out from its peers."
+def _no_findings(checked: Findings | None) -> str:
+    """The text in place of findings; it says if outliers could not be looked for."""
+    if checked is None:
+        return "This record has not been checked; rollbook check does it."
+    outliers = next((rule for rule in checked.rules if rule.id == OUTLIER), None)
+    if outliers is None or outliers.note:
+        return f"No rule found anything; outliers: {outliers.note if outliers else 'not looked for'}."
+    return "No rule found anything, and no host differs from its peers."
 
 
 def _checked(run: Record) -> Findings | None:
@@ -100,7 +100,7 @@ def _checked(run: Record) -> Findings | None:
 
 
 def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]:
-    """All findings, the worst first and the silenced last. Evidence of a time is what the time line shows."""
+    """All findings, the worst first and the silenced last."""
 
     def time(evidence: Mapping[str, Any], name: str) -> float | None:
         return evidence[name] / MS if isinstance(evidence.get(name), int) else None
@@ -112,12 +112,17 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
             message=finding.message,
             where=fold(finding.hosts),
             hosts=[place[name] for name in finding.hosts if name in place],
-            details=[*map(difference_text, finding.differences), *map(change_text, finding.changes)],
-            evidence={name: value for name, value in finding.evidence.items() if name not in WHEN},
+            details=[
+                *map(difference_text, finding.differences),
+                *map(change_text, finding.changes),
+                *map(str, finding.evidence.get("also", ()) if rule.id == OUTLIER else ()),
+            ],
+            evidence={name: value for name, value in finding.evidence.items() if name not in HIDDEN},
             advice=finding.advice,
             silenced=f"{finding.silenced.reason}, until {finding.silenced.until}" if finding.silenced else "",
             start=time(finding.evidence, WHEN[0]),
             end=time(finding.evidence, WHEN[1]),
+            metrics=list(map(str, finding.evidence.get("metrics", ()))) if rule.id == OUTLIER else [],
         )
         for rule in checked.rules
         for finding in rule.findings
@@ -126,17 +131,17 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
 
 
 def _finding_marks(found: Sequence[FindingShown]) -> Iterator[Mark]:
-    """Findings that say when."""
+    """Findings with a time."""
     for finding in found:
         if finding.start is not None and finding.end is not None:
             only = finding.hosts[0] if len(finding.hosts) == 1 else None
-            yield Mark("finding", finding.start, finding.end, finding.message, only)
+            yield Mark("outlier" if finding.metrics else "finding", finding.start, finding.end, finding.message, only)
 
 
 def _command(run: Record) -> tuple[CommandShown | None, list[Mark]]:
-    """The command, and the marks of it and of the phases that it set.
+    """The command, and the marks of it and of its phases.
 
-    It ran from our first phase `command` to our last, `after`; phases of its own may have the same names.
+    It ran from the first phase called `command` to the last called `after`; it may use the same names itself.
     """
     text, code, phases = run.metadata.get("executed_command"), run.metadata.get("exit_code"), run.hosts.phases
     begun = next((phase for phase in phases if phase.name == "command"), None)

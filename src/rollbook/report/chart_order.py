@@ -1,32 +1,33 @@
-"""Which charts to show first: where somebody stands out, then where most happens."""
+"""Which charts come first: those of outliers, then those in which most happens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from rollbook.metrics.catalogue import Metric
 from rollbook.metrics.grid import Grid, present
+from rollbook.metrics.metric import Metric
 
-__all__ = ["most_telling"]
+__all__ = ["highlights"]
 
 SHOWN = 5
-EVERY = 7  # of the cells, to judge how much happens: a prime, so that no rhythm of the run is missed
+ENOUGH = 20_000  # values to judge a metric by; of more, some are taken at even distances
 
 
-def most_telling(grids: Sequence[tuple[Metric, Grid]], strengths: Mapping[str, float]) -> list[str]:
-    """The columns of the five most telling charts. `strengths` says how strongly somebody stands out in each."""
+def highlights(grids: Sequence[tuple[Metric, Grid]], outliers: Sequence[str]) -> list[str]:
+    """The names of the five metrics to show first; `outliers` are those in which hosts differ, the strongest first."""
 
-    def worth(item: tuple[Metric, Grid]) -> tuple[float, float]:
+    def worth(item: tuple[Metric, Grid]) -> tuple[int, float]:
         metric, grid = item
-        return strengths.get(metric.column, 0.0), _liveliness(metric, grid)
+        return (-outliers.index(metric.name) if metric.name in outliers else -len(outliers)), _activity(metric, grid)
 
-    return [metric.column for metric, _ in sorted(grids, key=worth, reverse=True)[:SHOWN]]
+    return [metric.name for metric, _ in sorted(grids, key=worth, reverse=True)[:SHOWN]]
 
 
-def _liveliness(metric: Metric, grid: Grid) -> float:
-    """How far the values reach, as a share of what would be much for this metric."""
-    values = sorted(value for line in grid.mean for value in present(line[::EVERY]))
+def _activity(metric: Metric, grid: Grid) -> float:
+    """The range of the values, as a share of what is much for this metric."""
+    step = max(1, len(grid.mean) * grid.axis.buckets // ENOUGH)
+    values = sorted(value for line in grid.mean for value in present(line[::step]))
     if not values:
         return 0.0
     reach = values[int(0.95 * (len(values) - 1))] - values[int(0.05 * (len(values) - 1))]
-    return reach / max(metric.ceiling or 0.0, abs(values[-1]), 20 * metric.judge.floor)
+    return reach / max(metric.ceiling or 0.0, abs(values[-1]), 20 * metric.negligible, 1e-9)

@@ -1,4 +1,4 @@
-"""Every host asked for, as the page shows it: its worst status in the run, and what looking at it cost."""
+"""Every requested host as the page shows it: its worst status in the run, and Rollbook's overhead on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 
 from rollbook.hosts import natural
-from rollbook.metrics.units import amount
+from rollbook.metrics.formatting import amount
 from rollbook.records.cluster import HostInfo, HostSystemInfo
 from rollbook.records.hosts import GAVE_DATA, Cost, HostResult, HostStatus
 from rollbook.records.record import RecordHosts, SeriesHost
@@ -58,7 +58,7 @@ def _host(name: str, start: HostResult | None, series: SeriesHost | None, end: H
 
 
 def _about(host: HostResult) -> list[tuple[str, str]]:
-    """What the host is, in a few lines, as far as it is known."""
+    """What is known of the host, in a few lines."""
     known = HostInfo.of(host)
     if known is None:
         return []
@@ -77,19 +77,19 @@ def _about(host: HostResult) -> list[tuple[str, str]]:
 
 
 def cost(hosts: Iterable[HostShown]) -> CostShown | None:
-    """Median and worst over the hosts that could tell."""
-    told = [host for host in hosts if host.memory_bytes is not None or host.cpu_share is not None]
-    if not told:
+    """Median and maximum over the hosts that reported it."""
+    reported = [host for host in hosts if host.memory_bytes is not None or host.cpu_share is not None]
+    if not reported:
         return None
-    shares = {host.name: host.cpu_share for host in told if host.cpu_share is not None}
+    shares = {host.name: host.cpu_share for host in reported if host.cpu_share is not None}
     worst = max(shares, key=lambda name: shares[name], default="")
     return CostShown(
-        told=len(told),
+        hosts=len(reported),
         cpu_share=statistics.median(shares.values()) if shares else None,
         worst_share=shares[worst] if shares else None,
         worst_host=worst,
-        memory_bytes=_median(host.memory_bytes for host in told),
-        sent_bytes=_median(host.sent_bytes for host in told),
+        memory_bytes=_median(host.memory_bytes for host in reported),
+        sent_bytes=_median(host.sent_bytes for host in reported),
     )
 
 
@@ -99,12 +99,12 @@ def _median(values: Iterable[int | None]) -> float | None:
 
 
 def marks(run: RecordHosts, hosts: list[HostShown]) -> list[Mark]:
-    """Gaps of single hosts, and where their samples come again."""
+    """Gaps of single hosts, and where their samples resume."""
     found = []
     last = {series.name: (series.last_ns or 0) / MS for series in run.series}
     for at, host in enumerate(hosts):
         for gap in host.gaps:
             found.append(Mark("reboot" if "reboot" in gap.why else "gap", gap.start, gap.end, gap.why, at))
             if last[host.name] > gap.end:
-                found.append(Mark("reconnect", gap.end, gap.end, "samples again", at))
+                found.append(Mark("reconnect", gap.end, gap.end, "samples resume", at))
     return found

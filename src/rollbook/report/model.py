@@ -1,6 +1,6 @@
-"""What the page is given, as one JSON document; `web/src/model.ts` says the same in TypeScript.
+"""The JSON document of the page; `web/src/model.ts` declares the same types in TypeScript.
 
-Times are milliseconds since 1970 on the collector's clock. Hosts are named by their place in `hosts`.
+Times are milliseconds since 1970 on the collector's clock. Hosts are given as their index in `hosts`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ __all__ = [
     "HostShown",
     "Level",
     "Mark",
-    "OutlierShown",
     "PageData",
     "PhaseShown",
     "PhaseValues",
@@ -32,12 +31,12 @@ __all__ = [
 ]
 
 MS = 1e6
-"""Nanoseconds in one, for times that come from a record."""
+"""Nanoseconds in a millisecond."""
 Level = Literal["good", "warn", "bad"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The run in one line, and why."""
+    """The verdict on the run in one line, and the reasons."""
 
     level: Level
     headline: str
@@ -45,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class CommandShown(msgspec.Struct, frozen=True):
-    """The command of the run: as typed, how it ended, when it ran."""
+    """The command of the run: as typed, its exit code, when it ran."""
 
     text: str
     code: int | None = None
@@ -54,7 +53,7 @@ class CommandShown(msgspec.Struct, frozen=True):
 
 
 class GapShown(msgspec.Struct, frozen=True):
-    """A stretch without samples."""
+    """A time without samples."""
 
     start: float
     end: float
@@ -62,7 +61,7 @@ class GapShown(msgspec.Struct, frozen=True):
 
 
 class HostShown(msgspec.Struct, frozen=True, kw_only=True):
-    """One host asked for; None is unknown."""
+    """One requested host; None is unknown."""
 
     name: str
     status: str
@@ -82,9 +81,10 @@ class HostShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingShown(msgspec.Struct, frozen=True):
-    """One thing a rule found. Hosts that are not of this run are left out of `hosts`, not of `where`.
+    """One finding of a rule. Hosts that are not of this run are left out of `hosts`, not of `where`.
 
-    `start` and `end` say when it was; most hold for the whole run and have none.
+    `start` and `end` are None for a finding about the whole run. `metrics` are those in which an outlier differs, the
+    strongest first.
     """
 
     id: str
@@ -98,20 +98,11 @@ class FindingShown(msgspec.Struct, frozen=True):
     silenced: str
     start: float | None = None
     end: float | None = None
-
-
-class OutlierShown(msgspec.Struct, frozen=True):
-    """One host or device that stood out, in words, and where to look."""
-
-    host: int
-    metric: str
-    text: str
-    start: float
-    end: float
+    metrics: list[str] = []
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something to mark on the time line; `host` is None for the whole run."""
+    """A mark on the time line; `host` is None for the whole run."""
 
     kind: Literal["command", "phase", "gap", "reconnect", "reboot", "outlier", "finding"]
     start: float
@@ -121,7 +112,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class PhaseValues(msgspec.Struct, frozen=True):
-    """One metric in one phase: over all samples of all hosts, the median of the hosts' means, and who was slowest."""
+    """One metric in one phase: over all samples of all hosts, the median of the hosts' means, the slowest host."""
 
     metric: str
     unit: str
@@ -134,7 +125,7 @@ class PhaseValues(msgspec.Struct, frozen=True):
 
 
 class PhaseShown(msgspec.Struct, frozen=True):
-    """A phase of the run and what was sampled in it."""
+    """A phase of the run and its metrics."""
 
     name: str
     start: float
@@ -143,7 +134,7 @@ class PhaseShown(msgspec.Struct, frozen=True):
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """The devices of a chart: the place of each row's host, its name, and the cells on an axis of their own."""
+    """The devices of a chart: the host and the name of each row, and the cells on an axis of their own."""
 
     hosts: list[int]
     names: list[str]
@@ -153,15 +144,15 @@ class Devices(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric: hosts over time, and their devices where it has any."""
+    """One metric: hosts over time, and their devices if it has any."""
 
     id: str
     title: str
     unit: str
-    about: str
-    scarce: bool
+    description: str
+    runs_out: bool
     ceiling: float | None
-    telling: int | None
+    highlight: int | None
     hosts: list[int]
     start: float
     bucket: float
@@ -171,7 +162,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactShown(msgspec.Struct, frozen=True):
-    """A fact and who has which value; `values` are pairs of text and folded host names, the most common first."""
+    """A fact and its values: pairs of text and folded host names, the most common first."""
 
     source: str
     row: str
@@ -180,7 +171,7 @@ class FactShown(msgspec.Struct, frozen=True):
 
 
 class ChangeShown(msgspec.Struct, frozen=True):
-    """A fact that was another at the end than at the start, and where."""
+    """A fact that changed between start and end, and on which hosts."""
 
     source: str
     row: str
@@ -191,9 +182,9 @@ class ChangeShown(msgspec.Struct, frozen=True):
 
 
 class CostShown(msgspec.Struct, frozen=True):
-    """What looking cost on the hosts: median and worst of those that could tell."""
+    """The overhead of Rollbook on the hosts: median and maximum of those that reported it."""
 
-    told: int
+    hosts: int
     cpu_share: float | None
     worst_share: float | None
     worst_host: str
@@ -202,7 +193,7 @@ class CostShown(msgspec.Struct, frozen=True):
 
 
 class PageData(msgspec.Struct, kw_only=True):
-    """Everything on the page; `no_outliers` is what to say of hosts where none stands out."""
+    """Everything on the page; `no_findings` is the text in place of the findings if there are none."""
 
     schema: str = "rollbook.page/1"
     rollbook: str = __version__
@@ -218,8 +209,7 @@ class PageData(msgspec.Struct, kw_only=True):
     findings: list[FindingShown]
     checks: dict[str, int] | None
     counts: dict[str, int]
-    outliers: list[OutlierShown]
-    no_outliers: str
+    no_findings: str
     cost: CostShown | None
     marks: list[Mark]
     charts: list[Chart]

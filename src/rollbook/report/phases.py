@@ -1,11 +1,11 @@
-"""What every metric was in every phase of the run, as the record's metadata have it."""
+"""Statistics of every metric in every phase of the run, from the record's metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from rollbook.metrics.catalogue import METRICS
+from rollbook.metrics import catalogue
 from rollbook.records.record import Record
 from rollbook.report.model import MS, PhaseShown, PhaseValues
 
@@ -13,14 +13,15 @@ __all__ = ["phases"]
 
 
 def phases(run: Record) -> list[PhaseShown]:
-    """The phases in which something was sampled, each with the metrics that the page knows."""
+    """The phases with samples, each with the metrics of the catalogue."""
     by_phase: dict[int, dict[str, Mapping[str, Any]]] = {}
     for row in run.metadata.get("phase_statistics") or []:
         by_phase.setdefault(row.get("number", -1), {})[row["metric"]] = row
     shown = []
     for number, phase in enumerate(run.hosts.phases):
         rows = by_phase.get(number, {})
-        values = [_values(one.title, one.unit, rows[one.column]) for one in METRICS if one.column in rows]
+        known = [metric for name, metric in catalogue.load().items() if name in rows]
+        values = [_values(metric.title, metric.unit, rows[metric.name]) for metric in known]
         if rows:
             shown.append(PhaseShown(phase.name, phase.start_ns / MS, phase.end_ns / MS, values))
     return shown

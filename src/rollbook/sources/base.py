@@ -47,6 +47,8 @@ Pages = Mapping[str, str]
 
 Mode = Literal["key", "same", "band", "set", "unique", "expected", "delta", "gauge", "counter", "info"]
 KIB = 1024
+U32 = 1 << 32
+"""Where the kernel's 32-bit counters wrap."""
 SELDOM = 10.0  # seconds, as the agent has it
 
 
@@ -60,13 +62,15 @@ class Compare:
 
     `same`, `band`, `set` and `unique` are compared between the hosts of a group, `expected` with the site's own
     values. `delta` must not rise between start and end of a run. `gauge` and `counter` are volatile and `info` is for
-    display: none of them makes two hosts differ. `key` names the row.
+    display: none of them makes two hosts differ. `key` names the row. `wraps` is the value at which a counter starts
+    again from zero, or the column of its row with that value; any other counter that falls was reset.
     """
 
     mode: Mode
     unit: str = ""
     tolerance: float = 0.0
     columns: bool = False
+    wraps: int | str = 0
 
 
 def key() -> Compare:
@@ -109,9 +113,9 @@ def gauge(unit: str) -> Compare:
     return Compare("gauge", unit)
 
 
-def counter(unit: str) -> Compare:
+def counter(unit: str, wraps: int | str = 0) -> Compare:
     """A total that rises until it wraps or the host boots: volatile, displayed as a rate."""
-    return Compare("counter", unit)
+    return Compare("counter", unit, wraps=wraps)
 
 
 def info() -> Compare:

@@ -7,32 +7,35 @@ from typing import Annotated
 import msgspec
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Facts, File, counter, gauge, info, key
+from rollbook.sources.base import U32, Facts, File, counter, gauge, info, key
 from rollbook.sources.text import columns_of, integers, lines_of
 
 
 class Disk(Facts):
-    """Totals of one device since boot, including partitions, loop and ram devices. A sector is always 512 bytes."""
+    """Totals of one device since boot, including partitions, loop and ram devices.
+
+    A sector is always 512 bytes. The kernel prints times as 32-bit numbers of milliseconds, also on 64-bit systems.
+    """
 
     device_name: Annotated[str, key()]
     device_number: Annotated[str, info()]
     reads_completed: Annotated[int, counter("requests")]
     reads_merged: Annotated[int, counter("requests")]
     sectors_read: Annotated[int, counter("sectors")]
-    time_reading_ms: Annotated[int, counter("ms")]
+    time_reading_ms: Annotated[int, counter("ms", wraps=U32)]
     writes_completed: Annotated[int, counter("requests")]
     writes_merged: Annotated[int, counter("requests")]
     sectors_written: Annotated[int, counter("sectors")]
-    time_writing_ms: Annotated[int, counter("ms")]
+    time_writing_ms: Annotated[int, counter("ms", wraps=U32)]
     ios_in_progress: Annotated[int, gauge("requests")]
-    time_doing_ios_ms: Annotated[int, counter("ms")]
-    weighted_time_doing_ios_ms: Annotated[int, counter("ms")]
+    time_doing_ios_ms: Annotated[int, counter("ms", wraps=U32)]
+    weighted_time_doing_ios_ms: Annotated[int, counter("ms", wraps=U32)]
     discards_completed: Annotated[int | None, counter("requests")] = None
     discards_merged: Annotated[int | None, counter("requests")] = None
     sectors_discarded: Annotated[int | None, counter("sectors")] = None
-    time_discarding_ms: Annotated[int | None, counter("ms")] = None
+    time_discarding_ms: Annotated[int | None, counter("ms", wraps=U32)] = None
     flush_requests_completed: Annotated[int | None, counter("requests")] = None
-    time_flushing_ms: Annotated[int | None, counter("ms")] = None
+    time_flushing_ms: Annotated[int | None, counter("ms", wraps=U32)] = None
     extra: Annotated[list[int], info()] = msgspec.field(default_factory=list)
 
 

@@ -18,7 +18,7 @@ class Zone(Facts):
 
     zone: Annotated[str, key()]
     name: Annotated[str | None, info()] = None
-    energy_uj: Annotated[int | None, counter("µJ")] = None
+    energy_uj: Annotated[int | None, counter("µJ", wraps="max_energy_range_uj")] = None
     max_energy_range_uj: Annotated[int | None, info()] = None
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from rollbook.sources.base import Facts, File, counter, gauge, info, key
+from rollbook.sources.base import U32, Facts, File, counter, gauge, info, key
 from rollbook.sources.text import columns_of, integer, lines_of
 
 
@@ -17,11 +17,11 @@ class Softnet(Facts):
     """
 
     cpu: Annotated[str, key()]
-    processed: Annotated[int, counter("packets")]
-    dropped: Annotated[int, counter("packets")]
-    time_squeeze: Annotated[int, counter("events")]
-    received_rps: Annotated[int | None, counter("events")] = None
-    flow_limit: Annotated[int | None, counter("packets")] = None
+    processed: Annotated[int, counter("packets", wraps=U32)]
+    dropped: Annotated[int, counter("packets", wraps=U32)]
+    time_squeeze: Annotated[int, counter("events", wraps=U32)]
+    received_rps: Annotated[int | None, counter("events", wraps=U32)] = None
+    flow_limit: Annotated[int | None, counter("packets", wraps=U32)] = None
     backlog: Annotated[int | None, gauge("packets")] = None
     input_queue: Annotated[int | None, gauge("packets")] = None
     process_queue: Annotated[int | None, gauge("packets")] = None

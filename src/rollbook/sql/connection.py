@@ -1,35 +1,37 @@
-"""SQL over a record: one view per table of the series, and what is made of them.
+"""SQL over a record: one view per table of the series, and the metrics that are computed from them.
 
-`connect` gives a DuckDB connection that can read the record's own tables and no other file, with
+`connect` opens a DuckDB connection that can read the record's own tables and no other file, with
 
-    <source>            the table of each sampled source, without rows where the record has none; also of those that
+    <source>            the table of each sampled source, without rows where the record has none; also of sources that
                         are not installed here, if the record has them
     <source>_rates      the same with counters per second
-    all_cpus, paging    of `stat` the line that sums up all CPUs, of `vmstat` faults and swapping; *_rates per second
-    samples, rates      one row per host and beat: what tells most, as it was read and per second
-    disks, interfaces, ports, gpus, nfs_mounts      rates per device; *_total: the parts of `rates`, summed per host
-    hosts, facts, phases, gaps, losses, findings            what is known besides the series
-    phase_stats         statistics of every rate in every phase, over time and over hosts
+    samples, rates      one row per host and beat: values as they were read, and all metrics
+    disks, interfaces, ports, gpus, nfs_mounts, …   metrics per device
+    host_<part>         metrics per host and beat, of one view of devices or one table; `rates` joins them all
+    hosts, facts, phases, gaps, losses, findings    what is known besides the series
+    phase_stats         statistics of every metric in every phase, over time and over hosts
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.metrics.rates import MACROS, rates_of, step_macro
+from rollbook.metrics.counters import MACROS
+from rollbook.metrics.rates import rates_of, step_macro
 from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
-from rollbook.metrics.views import PAGING, views_of
+from rollbook.metrics.views import Sampled, views_of
 from rollbook.protocol.beats import shell_step
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
-from rollbook.sources.base import SELDOM, Source, compare_of
-from rollbook.sql.record_tables import add_facts, add_findings, add_known, add_texts
+from rollbook.sources.base import SELDOM, Compare, Mode, compare_of
+from rollbook.sql.damage import damaged_tables, replace_damaged
+from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_texts
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 
@@ -43,12 +45,24 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`.
 
-    `whole` is for who reads all hosts at once: rates are then made in one pass over each table. `facts` is for who
-    reads that table, which takes long to make of many hosts; without, a query that reads it fails.
+    With `whole`, for queries over all hosts, rates are computed in one pass over each table. `facts` fills the table
+    `facts`, which takes long for many hosts; without it a query of that table fails.
     """
+    try:
+        return _open(run, output, whole=whole, facts=facts)
+    except duckdb.Error as error:
+        damaged = damaged_tables(run)
+        if not damaged:
+            raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
+    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts)
+    replace_damaged(connection, damaged)
+    return connection
+
+
+def _open(run: Record, output: Path | None, *, whole: bool, facts: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
-        connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a query prints
+        connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
         add_facts(connection, run.hosts, made=facts)
         _fill(connection, run, whole=whole)
         paths = [path.resolve() for path in run.series_files().values()]
@@ -58,9 +72,9 @@ def connect(
             connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-    except duckdb.Error as error:
+    except duckdb.Error:
         connection.close()
-        raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
+        raise
     return connection
 
 
@@ -70,29 +84,29 @@ def wants_facts(sql: str) -> bool:
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
-    """Run SQL that somebody typed; it may read and nothing else. Raises `UsageError` with what is wrong."""
+    """Run SQL that a user typed, which may only read; raises `UsageError` with what is wrong."""
     try:
         statements = duckdb.extract_statements(sql)
         if len(statements) != 1 or statements[0].type.name != "SELECT":
-            raise UsageError("one SELECT is asked for, not more, and nothing that writes")
+            raise UsageError("only a single SELECT statement is allowed")
         return connection.execute(statements[0])
     except duckdb.Error as error:
         raise UsageError(str(error)) from error
 
 
 def rows(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
-    """The rows of such a query as they come; what is wrong with some values is only known then."""
+    """The rows of such a query; raises `UsageError` for values that turn out to be wrong."""
     try:
         while some := found.fetchmany(CHUNK):
             yield from some
     except duckdb.Error as error:
-        if "pytz" in str(error):  # which DuckDB needs for such values
+        if "pytz" in str(error):  # DuckDB needs it for such values
             raise UsageError("a time with a zone cannot be shown: cast it to TIMESTAMP") from error
         raise UsageError(str(error)) from error
 
 
 def dicts(found: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
-    """The rows by the names of their columns; raises `UsageError` where two have the same."""
+    """The rows by the names of their columns; raises `UsageError` if two have the same name."""
     names = [column[0] for column in found.description or []]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two columns are called {twice[0]}: give them names with AS")
@@ -104,93 +118,84 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Record, *, whole: bool) ->
         connection.execute(macro)
     interval, files = run.hosts.interval_seconds or 1.0, run.series_files()
     connection.execute(step_macro(run.hosts.without_python, shell_step(interval)))
-    sources = [source for source in catalogue.load() if source.every]
-    types: dict[str, dict[str, str]] = {}
-    steps: dict[str, float] = {}
-    for source in sources:
+    columns: dict[str, dict[str, str]] = {}
+    sampled: dict[str, Sampled] = {}
+    for source in catalogue.load():
+        if not source.every:
+            continue
         path = files.get(source.name)
         body = f"FROM {parquet(path.resolve())}" if path else empty(source)
         connection.execute(f"CREATE VIEW {quoted(source.name)} AS {body}")
-        types[source.name] = _types(connection, source.name)
-        step = interval * max(source.beats(interval), run.hosts.merged)
+        types = columns[source.name] = _types(connection, source.name)
+        compare = {name: how for name, how in compare_of(source.row_type).items() if not how.columns}
         if path:
-            steps[source.name] = step
-        notes = about(connection, path) if path else _declared(source)
-        tables = {source.name: types[source.name]}
-        if source.name == "stat":  # filtered before its rates are made: a large host has hundreds of other lines
-            connection.execute("CREATE VIEW all_cpus AS FROM stat WHERE cpu = 'cpu'")
-            tables["all_cpus"] = types["stat"]
-        if source.name == "vmstat":  # what is made of it would otherwise be bound with hundreds of columns
-            few = tables["paging"] = {name: kind for name, kind in types["vmstat"].items() if name in PAGING.values()}
-            some = ", ".join(["host", "ts", "mono", *map(quoted, few)])
-            connection.execute(f"CREATE VIEW paging AS SELECT {some} FROM vmstat")  # noqa: S608 - quoted names
+            compare = {name: compare.get(name, how) for name, how in _described(connection, path).items()}
         streamed = whole and (path is None or in_order(connection, path))
-        for name, columns in tables.items():
-            rates = rates_of(name, columns, notes, step, streamed=streamed)
-            connection.execute(f"CREATE VIEW {quoted(f'{name}_rates')} AS {rates}")
-    add_known(connection, run.hosts)
+        table = Sampled(types, compare, interval * max(source.beats(interval), run.hosts.merged), streamed)
+        rates = rates_of(quoted(source.name), types, compare, table.step, streamed=streamed)
+        connection.execute(f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {rates}")
+        if path:
+            sampled[source.name] = table
+    add_hosts(connection, run.hosts)
     add_findings(connection, run.path)
     _counted(connection, run)
-
-    def column(table: str, name: str) -> str:
-        return f"{quoted(table)}.{quoted(name)}" if name in types[table] else "NULL::BIGINT"
-
-    for name, body in views_of(column, steps).items():
-        connection.execute(f"CREATE VIEW {name} AS {body}")
-    if foreign := {name: path for name, path in files.items() if name not in types}:
+    for name, body in views_of(sampled, columns).items():
+        connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")
+    if foreign := {name: path for name, path in files.items() if name not in columns}:
         _add_foreign(connection, foreign, interval * max(1, int(SELDOM / interval), run.hosts.merged), whole=whole)
 
 
 def _add_foreign(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path], step: float, *, whole: bool) -> None:
     """Views of the tables whose sources are not installed here, as the files themselves describe them.
 
-    How often such a source was read is not known: `step` is as seldom as any is.
+    How often such a source was read is not known: `step` is the longest that any source has.
     """
-    asked = "SELECT lower(table_name) FROM information_schema.tables"
-    taken = {row[0] for row in connection.execute(asked).fetchall()}
+    names = "SELECT lower(table_name) FROM information_schema.tables"
+    taken = {row[0] for row in connection.execute(names).fetchall()}
     for name, path in files.items():
         if name.lower() in taken:
             continue
         connection.execute(f"CREATE VIEW {quoted(name)} AS FROM {parquet(path.resolve())}")
-        if notes := about(connection, path):
+        if compare := _described(connection, path):
             streamed = whole and in_order(connection, path)
-            rates = rates_of(name, _types(connection, name), notes, step, streamed=streamed)
+            rates = rates_of(quoted(name), _types(connection, name), compare, step, streamed=streamed)
             connection.execute(f"CREATE VIEW IF NOT EXISTS {quoted(f'{name}_rates')} AS {rates}")
+
+
+def _described(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Compare]:
+    """What each column of a table is, as the file itself says."""
+    return {name: Compare(cast("Mode", mode), unit) for name, (mode, unit) in about(connection, path).items()}
 
 
 def _types(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
     return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {quoted(table)}").fetchall()}
 
 
-def _declared(source: Source) -> dict[str, tuple[str, str]]:
-    return {name: (how.mode, how.unit) for name, how in compare_of(source.row_type).items() if not how.columns}
-
-
 def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     """Which devices of which host count in its totals."""
     by_host: dict[str, list[HostResult]] = {}
-    for record in run.hosts.hosts:
-        by_host.setdefault(record.name, []).append(record)
-    for what, table, device, choose in (
+    for result in run.hosts.hosts:
+        by_host.setdefault(result.name, []).append(result)
+    for table, source, device, choose in (
         ("counted_disks", "diskstats", "device_name", counted_disks),
         ("counted_interfaces", "net_dev", "interface_name", counted_interfaces),
     ):
-        named = _named(connection, table, device)
-        rows = [(host, name) for host, names in named.items() for name in choose(names, by_host.get(host, []))]
-        add_texts(connection, what, ("host", "device"), iter(rows))
-    # Mounts come and go: which one of a file system counts is another question at every beat.
+        devices = _devices(connection, source, device)
+        rows = [(host, name) for host, names in devices.items() for name in choose(names, by_host.get(host, []))]
+        add_texts(connection, table, ("host", "device"), iter(rows))
+    # Mounts come and go, so that the one that counts for its file system may be another at every beat.
     mounts = [
         (host, *pair)
-        for host, names in _named(connection, "nfs", "mount_point").items()
+        for host, names in _devices(connection, "nfs", "mount_point").items()
         for pair in same_mounts(names, by_host.get(host, [])).items()
     ]
     add_texts(connection, "same_mounts", ("host", "device", "same"), iter(mounts))
 
 
-def _named(connection: duckdb.DuckDBPyConnection, table: str, device: str) -> dict[str, list[str]]:
+def _devices(connection: duckdb.DuckDBPyConnection, table: str, device: str) -> dict[str, list[str]]:
     """The devices of each host in a table."""
     found: dict[str, list[str]] = {}
-    asked = f"SELECT DISTINCT host, {device} FROM {table} ORDER BY ALL"  # noqa: S608 - our own names
-    for host, name in connection.execute(asked).fetchall():
+    query = f"SELECT DISTINCT host, {device} FROM {table} ORDER BY ALL"  # noqa: S608 - our own names
+    for host, name in connection.execute(query).fetchall():
         found.setdefault(host, []).append(name)
     return found

@@ -1,31 +1,56 @@
-"""The one place where the page meets the series: views of a record's samples, cut into cells of time."""
+"""Metrics of a record as grids: one row per host or device, one cell per bucket of time."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from rollbook.hosts import natural
 from rollbook.metrics.grid import Axis, Grid, Row, Scale
-from rollbook.records.record import Record
+from rollbook.metrics.metric import Metric
+from rollbook.metrics.views import host_view
+from rollbook.protocol.beats import nearest_beat
+from rollbook.records.record import Record, RecordHosts
 from rollbook.tables.quoting import quoted
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Tables", "open_tables"]
+__all__ = ["Grids", "Tables", "grids_of", "open_tables", "sampled_span"]
+
+
+class Span(NamedTuple):
+    """The first and the last sample, and the time between two, in nanoseconds."""
+
+    first_ns: int
+    last_ns: int
+    step_ns: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Grids:
+    """The metrics of a run by host, and by device where hosts have several; `axis` is the time of the former.
+
+    Metrics without any sample are in neither, those that are always zero only in `always_zero`.
+    """
+
+    axis: Axis
+    by_host: Mapping[Metric, Grid]
+    by_device: Mapping[Metric, Grid]
+    always_zero: Sequence[Metric]
 
 
 class Tables:
-    """Rates of one run by host, and by device."""
+    """The views of one record, with the metrics of hosts and devices."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
     def columns(self, view: str) -> set[str]:
-        """The columns of a view; empty where there is no such view."""
+        """The columns of a view; empty if there is no such view."""
         found = self._connection.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_name = ?", [view]
         ).fetchall()
@@ -36,21 +61,25 @@ class Tables:
         found = self._connection.execute(f"SELECT DISTINCT host, device FROM {quoted(view)}").fetchall()  # noqa: S608 - quoted
         return sorted((Row(*names) for names in found), key=lambda row: (natural(row.host), natural(row.device)))
 
-    def grids(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row]) -> dict[str, Grid]:
-        """For each column that has a sample the cells of all rows: least, mean and greatest in every bucket."""
-        self._cut(view, columns, axis, rows, "device" if any(row.device for row in rows) else "''")
+    def grids(
+        self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], *, means_only: bool = False
+    ) -> dict[str, Grid]:
+        """The grid of each column that has a sample; with `means_only` it has no `steps`."""
+        self._cut(view, columns, axis, rows, means_only=means_only)
         extents = ", ".join(f"min(low{at}), max(high{at})" for at in range(len(columns)))
         ends = self._connection.execute(f"SELECT {extents} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         return {
-            name: self._grid(at, (low, high), axis, rows)
+            name: self._grid(at, (low, high), axis, rows, means_only=means_only)
             for at, (name, low, high) in enumerate(zip(columns, ends[::2], ends[1::2], strict=True))
             if low is not None
         }
 
-    def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], device: str) -> None:
-        """Make the table `cut`: a line for each row and bucket, numbered in that order, with samples or without."""
+    def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], *, means_only: bool) -> None:
+        """Create the table `cut`: a line for each row and bucket, numbered in that order, also without samples."""
+        device = "device" if any(row.device for row in rows) else "''"
+        low, high = ("avg", "avg") if means_only else ("min", "max")
         cells = ", ".join(
-            f"min({name}) AS low{at}, avg({name}) AS mean{at}, max({name}) AS high{at}"
+            f"{low}({name}) AS low{at}, avg({name}) AS mean{at}, {high}({name}) AS high{at}"
             for at, name in enumerate(map(quoted, columns))
         )
         query = f"""
@@ -69,10 +98,10 @@ class Tables:
         names = [[row.host for row in rows], [row.device for row in rows], len(rows)]
         self._connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])
 
-    def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row]) -> Grid:
+    def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row], *, means_only: bool) -> Grid:
         scale = Scale.of(*extent)
-        wanted = [f"coalesce(mean{at}, 'nan'::DOUBLE)"]
-        wanted += [scale.sql(f"{plane}{at}") for plane in (("mean", "low", "high") if axis.beats > 1 else ("mean",))]
+        planes = () if means_only else ("mean", "low", "high") if axis.beats > 1 else ("mean",)
+        wanted = [f"coalesce(mean{at}, 'nan'::DOUBLE)", *(scale.sql(f"{plane}{at}") for plane in planes)]
         lists = ", ".join(f"list({value} ORDER BY number)" for value in wanted)
         mean, *steps = self._connection.execute(f"SELECT {lists} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         starts = range(0, len(mean), axis.buckets)
@@ -86,9 +115,64 @@ class Tables:
         )
 
 
+def sampled_span(run: RecordHosts) -> Span | None:
+    """When a run was sampled; None without samples. A wrong clock of a host cannot lead outside the run."""
+    ends = [time for host in run.series for time in (host.first_ns, host.last_ns) if time is not None]
+    if not ends or not run.interval_seconds:
+        return None
+    beat = round(run.interval_seconds * 1e9)
+    step = beat * run.merged
+    # Merged samples have the time of their last beat: cells begin half a beat before the first, as their groups do.
+    first = nearest_beat(max(min(ends), run.started_ns - step), beat) + (step - beat) // 2
+    return Span(first, max(first, min(max(ends), run.ended_ns + step)), step)
+
+
+def grids_of(
+    tables: Tables, run: RecordHosts, metrics: Collection[Metric], *, means_only: bool = False
+) -> Grids | None:
+    """The grids of these metrics, with `means_only` without their `steps`; None for a run without samples."""
+    rows = sorted((Row(host.name) for host in run.series if host.samples), key=lambda row: natural(row.host))
+    span = sampled_span(run)
+    if not rows or span is None:
+        return None
+    axis = Axis.of(*span, len(rows))
+    found: dict[str, Grid] = {}
+    for part, wanted in _by_part(metrics).items():  # each view is read once
+        there = tables.columns(host_view(part))
+        if names := [metric.name for metric in wanted if metric.name in there]:
+            found |= tables.grids(host_view(part), names, axis, rows, means_only=means_only)
+    grids = {metric: found[metric.name] for metric in metrics if metric.name in found}
+    always_zero = [metric for metric, grid in grids.items() if grid.extent == (0.0, 0.0)]
+    by_host = {metric: grid for metric, grid in grids.items() if metric not in always_zero}
+    by_device = _by_device(tables, span, list(by_host), {row.host for row in rows}, means_only=means_only)
+    return Grids(axis, by_host, by_device, always_zero)
+
+
+def _by_part(metrics: Collection[Metric]) -> dict[str, list[Metric]]:
+    found: dict[str, list[Metric]] = {}
+    for metric in metrics:
+        found.setdefault(metric.part, []).append(metric)
+    return found
+
+
+def _by_device(
+    tables: Tables, span: Span, metrics: Sequence[Metric], hosts: Collection[str], *, means_only: bool
+) -> dict[Metric, Grid]:
+    """The grids of devices, unless every host has only one: then its grid would be that of the host."""
+    found: dict[Metric, Grid] = {}
+    for view, members in _by_part([metric for metric in metrics if metric.devices]).items():
+        there = tables.columns(view)
+        wanted = {metric.name: metric for metric in members if metric.name in there}
+        rows = [row for row in tables.devices(view) if row.host in hosts] if wanted else []
+        if len(rows) > len({row.host for row in rows}):
+            grids = tables.grids(view, list(wanted), Axis.of(*span, len(rows)), rows, means_only=means_only)
+            found |= {wanted[name]: grid for name, grid in grids.items()}
+    return found
+
+
 @contextlib.contextmanager
 def open_tables(run: Record) -> Iterator[Tables | None]:
-    """The series of a record; None where it has none."""
+    """The views of a record; None if it has no series."""
     if not run.series_files():
         yield None
         return

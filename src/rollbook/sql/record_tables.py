@@ -1,4 +1,4 @@
-"""Tables of what is known besides the series: hosts, facts, phases, gaps, findings."""
+"""The tables of a record besides the series: hosts, facts, phases, gaps, findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
 from rollbook.tables.arrow import Batches, Numbers, Texts
 
-__all__ = ["add_facts", "add_findings", "add_known", "add_texts"]
+__all__ = ["add_facts", "add_findings", "add_hosts", "add_texts"]
 
 CHUNK = 50_000
 
@@ -31,8 +31,8 @@ HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, r
     boots BIGINT, cpu_share DOUBLE, clock_offset_ms DOUBLE, clock_bound_ms DOUBLE)"""
 
 
-def add_known(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
-    """Make the tables `hosts`, `phases`, `gaps` and `losses`."""
+def add_hosts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
+    """Create the tables `hosts`, `phases`, `gaps` and `losses`."""
     connection.execute(HOSTS)
     start, end = ({one.name: one for one in records} for records in (hosts.start, hosts.end))
     series = {one.name: one for one in hosts.series}
@@ -104,27 +104,27 @@ def _add_losses(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> No
 
 
 def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts, *, made: bool) -> None:
-    """Make the table `facts`: thousands of rows for each host. One that is not made has its columns, and says so."""
+    """Create `facts`, thousands of rows for each host; if not `made`, a view that fails with the reason when read."""
     columns = ("host", "phase", "source", "key", "field", "value")
     if made:
         add_texts(connection, "facts", columns, _facts(hosts))
         return
     nothing = ", ".join(f"NULL::VARCHAR AS {name}" for name in columns)
-    why = "error('the facts were not asked for when the record was opened')"
+    why = "error('the record was opened without its facts')"
     connection.execute(f"CREATE VIEW facts AS SELECT {nothing} WHERE {why} IS NULL")
 
 
 def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Make the table `findings` of what the rules said of the record at `path`; empty where they were not asked."""
+    """Create the table `findings` from the record's `findings.json`; empty for a record that was not checked."""
     connection.execute(
         """CREATE TABLE findings (rule VARCHAR, severity VARCHAR, hosts VARCHAR[], "group" VARCHAR, message VARCHAR,
             advice VARCHAR, silenced VARCHAR)"""
     )
     try:
-        found = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
+        checked = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
     except (RecordError, msgspec.MsgspecError, RecursionError):
         return
-    for rule in found.rules:
+    for rule in checked.rules:
         for one in rule.findings:
             silenced = one.silenced.reason if one.silenced else None
             row = [rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced]
@@ -134,7 +134,7 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 def add_texts(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], rows: Iterator[tuple[str | None, ...]]
 ) -> None:
-    """Make a table of texts, however many rows there are."""
+    """Create a table of texts from any number of rows."""
     connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} VARCHAR' for name in columns)})")
     while chunk := list(islice(rows, CHUNK)):
         texts = [Texts([(value, 1) for value in values]) for values in zip(*chunk, strict=True)]
@@ -145,11 +145,11 @@ def add_texts(
 
 
 def _host(name: str, start: HostResult | None, end: HostResult | None, series: SeriesHost | None) -> list[Any]:
-    known = start or end
-    clock = series.clocks[-1].clock if series and series.clocks else known.clock if known else None
+    first = start or end
+    clock = series.clocks[-1].clock if series and series.clocks else first.clock if first else None
     return [
         name,
-        *_of(known, "hostname", "status", "reason", "method", "machine_id", "boot_id"),
+        *_of(first, "hostname", "status", "reason", "method", "machine_id", "boot_id"),
         *_of(end, "status", "reason"),
         *_of(series, "status", "reason", "samples", "late", "missed", "first_ns", "last_ns"),
         len(series.boot_ids) if series else None,

@@ -123,7 +123,7 @@ async def swallows_orders_to_the_dead(transport: Transport, host: Host) -> None:
 
 
 async def closes_at_once(transport: Transport, host: Host) -> None:
-    """Closing does not wait for an agent at work, nor for answers that nobody reads, nor for one who reads."""
+    """Closing waits neither for a busy agent, nor for unread answers, nor for a reader."""
     plan = Plan.of([catalogue.source(name) for name in ("meminfo", "cpuinfo", "vmstat", "version")])
     for orders in (b"", plan.orders() + b"".join(b"go\t%d\n" % number for number in range(200))):
         async with _Talk(transport, host) as talk:

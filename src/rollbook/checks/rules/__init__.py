@@ -20,6 +20,7 @@ MODULES = (
     "expectation_missed",
     "series_incomplete",
     "series_loss",
+    "host_outlier",
     "clock_skew",
     "clock_stepped",
     "clock_unsynchronised",

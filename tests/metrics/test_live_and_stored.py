@@ -1,0 +1,230 @@
+"""Metrics computed live and in SQL over a record are the same, whatever hosts count, lose, wrap or plug in."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import msgspec
+import msgspec.structs
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from rollbook.metrics import catalogue
+from rollbook.metrics.live import HostMetrics, Values
+from rollbook.metrics.metric import Table
+from rollbook.records.hosts import HostResult
+from rollbook.records.record import Record, RecordHosts
+from rollbook.sources.base import U32, Compare, Facts, compare_of
+from rollbook.sources.block import Block
+from rollbook.sources.mountinfo import MountInfo
+from rollbook.sql import connection as store
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+KEYS: dict[str, list[dict[str, Any]]] = {
+    "stat": [{"cpu": "cpu"}, {"cpu": "cpu0"}],
+    "diskstats": [{"device_name": name} for name in ("sda", "sda1", "nvme0n1", "loop0")],
+    "net_dev": [{"interface_name": name} for name in ("lo", "eth0", "eth1")],
+    "pressure": [{"resource": name} for name in ("cpu", "io", "memory", "irq")],
+    "infiniband_counters": [{"port": name} for name in ("mlx5_0:1", "mlx5_1:1")],
+    "nfs": [{"mount_point": name} for name in ("/a", "/b", "/c")],
+    "nfs_ops": [{"mount_point": at, "operation": what} for at in ("/a", "/b", "/c") for what in ("READ", "WRITE", "X")],
+    "lustre_stats": [
+        {"file_system": "fs", "instance": at, "operation": what}
+        for at in "xy"
+        for what in ("read_bytes", "write_bytes")
+    ],
+    "gpu": [{"index": 0}, {"index": 1}],
+    "amdgpu": [{"card": "card0"}],
+}
+DICTS = {"meminfo": "kib", "vmstat": "counters", "infiniband_counters": "counters"}
+FACTS: dict[str, Any] = {
+    "mountinfo": [MountInfo(at, "nfs4", "srv:/x", "/", True, [], [], "0:50") for at in ("/a", "/b")],
+    "block": [Block("sda", "disk", partitions=["sda1"]), Block("nvme0n1", "disk"), Block("loop0", "loop")],
+}
+TABLES = {table.source.name: table for part in catalogue.parts().values() for table in part.tables}
+HELD = {metric.name for part in catalogue.parts().values() if part.is_held for metric in part.metrics}
+Seen = dict[tuple[str, int], tuple[Values, dict[str, Values]]]
+"""By host and time: the metrics of the host, and those of its devices where these are read on every beat."""
+
+
+class Host:
+    """A host that counts: a random course of every column of every device."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.name, self.random = name, random.Random(seed)
+        self.now: dict[tuple[str, int, str], int] = {}
+        self.out: set[tuple[str, int]] = set()
+        self.rows: dict[str, list[tuple[int, int, dict[str, Any]]]] = {name: [] for name in TABLES}
+
+    def sample(self, name: str, ts: int, mono: int) -> list[dict[str, Any]]:
+        """The rows of a table now, columns by name; remembered for the record."""
+        table, found = TABLES[name], []
+        for device, keys in enumerate(KEYS.get(name, [{}])):
+            if name not in ("loadavg", "stat") and self.random.random() < 0.08:  # plugged in, or out
+                self.out ^= {(name, device)}
+            if (name, device) not in self.out:
+                values = {column: self._next(table, device, column) for column in table.columns}
+                found.append(keys | {column: value for column, value in values.items() if value is not None})
+                self.rows[name].append((ts, mono, found[-1]))
+        return found
+
+    def reboot(self) -> None:
+        """Counters start again."""
+        self.now.clear()
+
+    def _next(self, table: Table, device: int, column: str) -> int | None:
+        if optional(table, column) and self.random.random() < 0.05:
+            return None
+        key, compare = (table.source.name, device, column), compare_of_column(table, column)
+        if compare.mode == "gauge":
+            return self.random.randrange(1000)
+        if key not in self.now:
+            near = self.random.choice([0, 0, U32 - 5000, 3_300_000_000, (1 << 62) if compare.wraps == 0 else 0])
+            self.now[key] = near + self.random.randrange(1000)
+        elif self.random.random() < 0.05:
+            self.now[key] = self.random.randrange(1000)  # reset
+        elif compare.unit == "ticks" and self.random.random() < 0.1:
+            self.now[key] = max(0, self.now[key] - 1)
+        else:
+            self.now[key] += self.random.choice([0, 0, 7, 1000, 4000, 123_456])
+        if compare.wraps:
+            self.now[key] %= U32
+        return self.now[key]
+
+
+def compare_of_column(table: Table, column: str) -> Compare:
+    """What a column is; of those by name, what the dict is that has them here."""
+    fields = dict(table.fields[column])
+    return fields.get(column) or fields[DICTS[table.source.name]]
+
+
+def optional(table: Table, column: str) -> bool:
+    """Whether a host may leave it out."""
+    field = fields_of(table.source.row_type).get(column)
+    return field is None or not field.required
+
+
+@functools.cache
+def fields_of(kind: type[Facts]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a row by name."""
+    return {field.name: field for field in msgspec.structs.fields(kind)}
+
+
+def facts(name: str, columns: dict[str, Any]) -> Facts:
+    """The typed row of a source."""
+    kind = TABLES[name].source.row_type
+    fields = fields_of(kind)
+    empty: dict[Any, Any] = {dict: {}, list: [], str: "", float: 0.0, int: 0}
+    given_ = {field: value for field, value in columns.items() if field in fields}
+    if name in DICTS:
+        given_[DICTS[name]] = {column: value for column, value in columns.items() if column not in fields}
+    for field in fields.values():
+        if field.required and field.name not in given_:
+            hint = str(field.type)
+            given_[field.name] = next((value for type_, value in empty.items() if type_.__name__ in hint), None)
+    return msgspec.convert(given_, kind)
+
+
+def write(path: Path, hosts: list[Host]) -> Record:
+    """The record of what the hosts counted."""
+    (path / "series").mkdir()
+    for name, table in TABLES.items():
+        fields = list(compare_of(table.source.row_type).items())
+        plain = [(field, how) for field, how in fields if not how.columns]
+        wide = [column for column in table.columns if column not in dict(fields)]
+        about = {field: [how.mode, how.unit] for field, how in plain}
+        about |= {column: [compare_of_column(table, column).mode, ""] for column in wide}
+        values = []
+        for host in hosts:
+            for ts, mono, columns in host.rows[name]:
+                row = [columns.get(column) for column in about]
+                cells = [f"'{v}'" if isinstance(v, str) else f"{'NULL' if v is None else v}::BIGINT" for v in row]
+                values.append(f"('{host.name}', make_timestamp_ns({ts}), {mono}::BIGINT, {', '.join(cells)})")
+        if not values:
+            continue
+        names = ", ".join(["host", "ts", "mono", *(f'"{column}"' for column in about)])
+        keys = ", ".join(f'"{field}"' for field, how in plain if how.mode == "key")
+        order = ", ".join(filter(None, ("host", keys, "ts")))
+        metadata = f"{{rollbook_columns: '{json.dumps(about)}', rollbook_order: 'host, key, time'}}"
+        query = f"SELECT * FROM (VALUES {', '.join(values)}) t({names}) ORDER BY {order}"
+        duckdb.execute(f"COPY ({query}) TO '{path}/series/{name}.parquet' (FORMAT parquet, KV_METADATA {metadata})")
+    start = [HostResult(name=host.name, status="complete", facts=FACTS) for host in hosts]
+    return Record(path, {}, RecordHosts(started_ns=START, ended_ns=START, interval_seconds=1.0, start=start))
+
+
+def stored(run: Record, *, whole: bool) -> Seen:
+    """What SQL makes of the record."""
+    found: Seen = {}
+    with store.connect(run, whole=whole) as connection:
+        names = list(catalogue.load())
+        for host, ts, *row in connection.execute(
+            f"SELECT host, epoch_ns(ts), {', '.join(names)} FROM rates"
+        ).fetchall():
+            found[host, ts] = ({name: v for name, v in zip(names, row, strict=True) if v is not None}, {})
+        for part in catalogue.parts().values():
+            if part.shows_devices and not part.is_held:
+                names = [metric.name for metric in part.metrics]
+                query = f"SELECT host, epoch_ns(ts), device, {', '.join(names)} FROM {part.name}"
+                for host, ts, device, *row in connection.execute(query).fetchall():
+                    known = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+                    if known:
+                        found[host, ts][1][device] = known
+    return found
+
+
+def watched(host: Host) -> Seen:
+    """What the live view makes of some beats of a host."""
+    live, found = HostMetrics(1.0, catalogue.load()), Seen()
+    for source, fact in FACTS.items():
+        live.learn(source, fact)
+    ts, mono = START, 5000 * SECOND
+    for beat in range(host.random.randrange(4, 24)):
+        live.begin()
+        for name, table in TABLES.items():
+            if beat % table.source.every == 0 and (not table.is_held or host.random.random() < 0.9):
+                read = mono + host.random.randrange(SECOND // 100)
+                rows = [facts(name, columns) for columns in host.sample(name, ts, read)]
+                if rows:
+                    live.take(name, rows if table.source.is_table else rows[0], ts, read)
+        live.end(ts)
+        devices = {device: {n: v for n, v in rest.items() if n not in HELD} for device, rest in live.devices.items()}
+        found[host.name, ts] = live.values, {device: rest for device, rest in devices.items() if rest}
+        step = host.random.choice([1, 1, 1, 1, 1, 2, 3, 12]) * SECOND
+        ts += step
+        event = host.random.random()
+        mono += 0 if event < 0.03 else step  # suspended
+        if event > 0.96:
+            mono = SECOND
+            host.reboot()
+    return found
+
+
+@settings(max_examples=4, deadline=None, phases=[Phase.reuse, Phase.generate])  # there is no smaller seed
+@given(st.integers(0, 10**9))
+def test_live_and_stored_agree(seed: int) -> None:
+    """Over gaps, reboots, suspends, resets, wraps, hot-plug, and sources that miss beats or are read on few of them."""
+    hosts = [Host(f"n{number}", seed + number) for number in range(8)]
+    seen = {key: values for host in hosts for key, values in watched(host).items()}
+    with TemporaryDirectory() as directory:
+        run = write(Path(directory), hosts)
+        for whole in (False, True):
+            found = stored(run, whole=whole)
+            assert found.keys() == seen.keys()
+            for key, (values, devices) in seen.items():
+                assert values == pytest.approx(found[key][0]), key
+                assert devices.keys() == found[key][1].keys(), key
+                for device, rest in devices.items():
+                    assert rest == pytest.approx(found[key][1][device]), key
+
+
+def test_every_metric_is_in_the_comparison() -> None:
+    """The test above gives each table that a metric comes from some rows."""
+    assert {name for name, table in TABLES.items() if table.keys} == set(KEYS)
