@@ -99,6 +99,7 @@ class _Collector(TimeSeriesCollectorInterface):
         way = route(self._options)
         # Not the temporary directory itself: both it and a journal are locked.
         self._directory = self._cleanup.enter_context(temporary_directory()) / "journal"
+        self._directory.mkdir()
         self._started_ns, self._start_time = time.time_ns(), iso_now()
         self._thread = threading.Thread(target=self._run, args=(hosts, way), name=name, daemon=False)
         self._thread.start()
