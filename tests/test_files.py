@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from rollbook.errors import RecordError
-from rollbook.files import BY_UMASK, atomic_file, atomic_path, remove_leftovers, write_file
+from rollbook.files import (
+    BY_UMASK,
+    atomic_file,
+    atomic_path,
+    remove_leftovers,
+    temporary_directory,
+    write_file,
+)
 
 
 def test_a_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
@@ -85,3 +94,29 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / "kept.part").touch()
     remove_leftovers(tmp_path)
     assert {path.name for path in tmp_path.rglob("*")} == {"series", "kept.part"}
+
+
+def test_directories_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    """Those of living processes stay, however old, and so do those of others."""
+    code = "import sys, time; from pathlib import Path; from rollbook.files import temporary_directory\n"
+    code += "with temporary_directory(Path(sys.argv[1])) as path: print(path, flush=True); time.sleep(600)"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        dead, living = (Path(process.stdout.readline().strip()) for process in started if process.stdout)
+        (dead / "marks").touch()
+        started[0].kill()
+        started[0].wait()
+        (tmp_path / "rollbook-other").mkdir()
+        for path in tmp_path.iterdir():
+            os.utime(path, (0, 0))
+        with temporary_directory(tmp_path) as own:
+            assert set(tmp_path.iterdir()) == {living, own, tmp_path / "rollbook-other"}
+            assert own.stat().st_mode & 0o777 == 0o700
+        assert not own.exists()
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()

@@ -89,8 +89,8 @@ def test_every_adapter_has_a_case(name: str) -> None:
     assert any(path.parent.parent.name == name for path in CASES)
 
 
-def test_unknown_name_lists_the_known() -> None:
-    """A name that nobody knows is an error that names those there are."""
+def test_an_unknown_name_lists_the_adapters() -> None:
+    """An unknown name is an error that lists the existing ones."""
     with pytest.raises(UsageError, match=r"no benchmark is called 'iozone'; there are: generic, fio, .*kv_cache"):
         load("iozone")
 
@@ -113,7 +113,8 @@ def test_adapters_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "line", "parts"),
     [
         ("training", "mlpstorage whatif training retinanet datasize -ma 8", ("training", "retinanet", "datasize")),
-        ("training", "dlio_benchmark workload=unet3d_h100", None),
+        ("training", "dlio_benchmark workload=unet3d_h100", ("training", "unet3d", "run")),
+        ("training", "dlio_benchmark ++workload.reader.batch_size=1", None),
         ("training", "mlpstorage training run", None),
         ("checkpointing", "mlpstorage checkpointing run -m llama3-70b", ("checkpointing", "llama3-70b")),
         ("checkpointing", "mlpstorage checkpointing run -m ../escape", None),
@@ -299,7 +300,7 @@ def workload(*argv: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def test_workload(tmp_path: Path) -> None:
-    """It works about as long as told, says what it did, and leaves nothing, though nobody listens to its marks."""
+    """It works for the given time, prints what it did, and leaves no files; marks without a recorder are ignored."""
     process = workload(
         "--seconds", "1", "--size", "4", "--directory", str(tmp_path), env={**os.environ, "ROLLBOOK_SOCKET": ""}
     )

@@ -47,7 +47,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def record(journal: Path, tmp_path: Path) -> Path:
-    """A record that nobody finished."""
+    """An unfinished record."""
     shutil.copytree(journal, tmp_path / "record" / "raw")
     return tmp_path / "record"
 
@@ -72,7 +72,7 @@ def test_metadata_keys(record: Path) -> None:
 
 
 def test_a_long_series_is_not_written_twice(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the seeds' JSON would be too large, the metadata name no file."""
+    """If timeseries.json would be too large, the metadata name no file."""
     monkeypatch.setattr(api, "MOST_SAMPLES", 7)
     about = finish(record, report=False).metadata["timeseries_data"]
     assert (about["file"], about["num_samples"]) == (None, 8)
@@ -210,7 +210,7 @@ def test_a_record_that_cannot_be_finished_says_why(tmp_path: Path) -> None:
 
 
 def test_a_signed_record_stays_signed(record: Path, tmp_path: Path) -> None:
-    """It is made anew only with a key that can sign it again; else nothing of it is touched."""
+    """It is rebuilt only with a key that can sign it again; otherwise nothing is changed."""
     key, other = tmp_path / "key", tmp_path / "other"
     for path in (key, other):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
@@ -258,7 +258,7 @@ def test_words_that_are_no_text_are_kept_as_far_as_they_go(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("wanted", "told"), [(True, True), (False, False), (None, False)])
 def test_end_facts_that_were_wanted_and_are_not_there(tmp_path: Path, wanted: bool | None, told: bool) -> None:
-    """They make the host partial; those that nobody wanted are a note, and nothing where nobody says."""
+    """Missing end facts make the host partial; end facts that were skipped on request are a note."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg"], type="generic", stamp="20260101_000000")
     script.connect()
     script.frame("R", b"0 start ok 0 \n" + body_of({"/proc/loadavg": "0.5 0.4 0.3 2/100 7\n"}), 10**18, 1)

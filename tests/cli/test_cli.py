@@ -265,7 +265,7 @@ def test_a_full_disk_below_stdout(argv: list[str]) -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("argv", "code"), [(["hosts", "--check"], 0), (["snapshot", "--source", "nosuch"], 2)])
 def test_channels_that_are_closed(argv: list[str], code: int, closed: str) -> None:
-    """Nobody reads what is said there; the rest is as ever."""
+    """Messages are lost; everything else works."""
     line = [sys.executable, "-c", "from rollbook.cli import main; main()", *argv]
     done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *line], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr

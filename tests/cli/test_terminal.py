@@ -48,7 +48,7 @@ class Terminal:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, keys: bytes) -> None:
-        """As if somebody typed."""
+        """Type keys."""
         os.write(self.fd, keys)
 
     def until(self, words: bytes, seconds: float = PATIENCE) -> bytes:
@@ -203,7 +203,7 @@ def test_job_control(tmp_path: Path) -> None:
 
 
 def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
-    """The command hears of it, and the record is finished though nobody reads on."""
+    """The command gets SIGPIPE, and the record is finished without a reader."""
     terminal = Terminal(tmp_path, [*RUN, "--", *trapping("HUP")])
     terminal.until(b"ready")
     os.close(terminal.fd)

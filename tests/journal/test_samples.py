@@ -148,7 +148,7 @@ def test_stand_in_samples(tmp_path: Path) -> None:
 
 
 def test_frames_out_of_any_range(tmp_path: Path) -> None:
-    """Clocks that no host can have, numbers that never end, sources that nobody asked for: none of it is believed."""
+    """Impossible clocks, endless numbers and sources outside the plan are rejected."""
     script = Script(tmp_path, ["a"], ["loadavg"])
     script.connect()
     script.frame("S", b"", 1 << 63, 1 << 63)
@@ -253,7 +253,7 @@ def test_clocks_that_no_host_has(tmp_path: Path) -> None:
         clock = {"event": "clock", "offset_ns": offset, "bound_ns": 1, "round_trip_ns": 1}
         script.journal.event(clock, host=0)
     for number in range(10):
-        # The second's clock stands in 1970, and nobody measured it.
+        # The second host's clock is in 1970 and was never measured.
         script.frame("S", b"", number * SECOND, number * SECOND, host=1, arrived=START + number * SECOND)
         script.sample(START + number * SECOND, load(number), host=2)
     script.close()

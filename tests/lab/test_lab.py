@@ -102,7 +102,7 @@ def test_run_is_inside(lab: Lab) -> None:
 
 
 def test_overlay_is_seen_on_its_host_only(lab: Lab) -> None:
-    """Files of /proc, /sys and /etc can be other ones, and change while somebody has them open."""
+    """Files of /proc, /sys and /etc can be replaced, and change while they are open."""
     host, other = lab["node01"], lab["node02"]
     files = {
         "/proc/meminfo": "MemTotal: 1024 kB\n",

@@ -37,7 +37,7 @@ with socket.create_connection((sys.argv[1], {PORT})) as connection:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A block device that nobody else uses."""
+    """A block device that nothing else uses."""
     if os.geteuid():
         raise LabCannot("a loop device, which needs root")
     image = tmp_path / "disk"

@@ -225,7 +225,7 @@ def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Record, fault: Fau
 
 
 def test_faults_cost_no_other_host(session_lab: Lab, troubled: Record) -> None:
-    """Nobody else loses a beat."""
+    """No other host loses a beat."""
     others = [by_name(troubled)[name] for name in session_lab.names[len(FAULTS) :]]
     assert len(others) == 3
     assert [(other.status, other.reason, other.gaps) for other in others] == [("complete", "", [])] * 3

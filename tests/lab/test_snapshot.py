@@ -190,7 +190,7 @@ def test_check_measures_and_explains(lab: Lab) -> None:
 
 
 def test_a_hung_mount_makes_the_host_partial(lab: Lab) -> None:
-    """A file system that blocks statvfs in the kernel costs its own line; every other source is there."""
+    """A file system that blocks statvfs in the kernel affects only its own row; every other source is there."""
     host, *others = lab.hosts[:3]
     host.hang_mount("/srv")
     began = time.monotonic()

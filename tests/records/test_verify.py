@@ -240,7 +240,7 @@ def test_tables_of_the_series(record: Path, columns: str, problems: list[tuple[s
 
 
 def test_a_new_manifest_lists_what_is_there_but_no_signature(record: Path, key: Path) -> None:
-    """A record that is finished again can be signed again; a manifest of somebody else below is a file like others."""
+    """A record that is finished again can be signed again; a manifest in a subdirectory is an ordinary file."""
     sign(record / "manifest.json", key)
     (record / "raw" / "manifest.json").write_text("{}")
     RecordDirectory(record, "training", record.name).write_manifest()

@@ -272,7 +272,7 @@ def test_small_screen_has_no_sideways_scrolling(page: Browser) -> None:
 
 
 def test_paper(page: Browser) -> None:
-    """The page can be printed, also from the dark, with all charts, also those that nobody has scrolled to yet."""
+    """The page can be printed, also in dark mode, with all charts, also those that were never scrolled into view."""
     dark = "document.documentElement.dataset.theme === 'dark'"
     page.prefer(dark=True)
     page.wait(dark)

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import rollbook
+from rollbook.cli import cli
 from rollbook.cli.report import command
 from rollbook.errors import UsageError
 from rollbook.metrics.formatting import amount, clock_span, number
@@ -172,16 +173,21 @@ def test_from_counters_to_words(tmp_path: Path) -> None:
     run = report_records.run(tmp_path, 8, 600)
     report_records.write_series(report_records.tables(8, 600, slow=((3, 9.0, 0.1, 0.5),)), tmp_path)
     (tmp_path / "findings.json").write_bytes(encode(rollbook.check(tmp_path)))
+    asked = CliRunner().invoke(cli, ["check", str(tmp_path), "--fail-on", "warn"])
+    assert asked.exit_code == 1
+    assert "node3 nvme1n1 disk write latency" in asked.output
     write_report(run, tmp_path / "report.html")
     data = parsed((tmp_path / "report.html").read_text()).scripts
     page = json.loads(next(text for attributes, text in data if attributes.get("type") == "application/json"))
     outlier = next(finding for finding in page["findings"] if finding["id"] == "host-outlier")
     assert outlier["message"].startswith("node3 nvme1n1 disk write latency")
+    rows = rollbook.query(run, "SELECT severity, hosts, message FROM findings WHERE rule = 'host-outlier'")
+    assert rows == [{"severity": "warn", "hosts": ["node3"], "message": outlier["message"]}]
     assert {chart["id"] for chart in page["charts"]} >= {"cpu_busy", "disk_read", "net_rx", "psi_io", "mem_available"}
 
 
 def test_healthy_run_says_so(tmp_path: Path) -> None:
-    """Noise is no finding."""
+    """Noise is not a finding."""
     views = tables(32, 600)
     page = build(report_records.check(report_records.run(tmp_path, 32, 600), views), views)
     assert page.findings == []

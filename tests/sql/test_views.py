@@ -23,7 +23,7 @@ from rollbook.exports.timeseries import write_timeseries
 from rollbook.journal import writer
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import survey
-from rollbook.metrics.totals import counted_disks, counted_interfaces, counted_mounts, same_mounts
+from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.records.hosts import HostResult
@@ -131,7 +131,7 @@ def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
 def test_energy_wraps_where_its_zone_says(
     record: Callable[..., Record], top: str | None, expected: list[float | None]
 ) -> None:
-    """The counter of a RAPL zone begins anew at its own range; where that was not read, there is no rate."""
+    """The counter of a RAPL zone wraps at its own range; if the range was not read, there is no rate."""
     place = "/sys/class/powercap/intel-rapl:0"
     more = {f"{place}/max_energy_range_uj": f"{top}\n"} if top else {}
     reads = [(0, 600), (10, 900), (20, 100), (30, 500)]
@@ -348,13 +348,13 @@ def mounted(**devices: str) -> HostResult:
     return HostResult(name="a", status="complete", facts={"mountinfo": mounts})
 
 
-def test_counted_mounts() -> None:
-    """One mount of each file system; what the facts do not have counts, and a device number may have a second life."""
+def test_same_mounts() -> None:
+    """One mount stands for each file system; one without facts for itself; a device number may be used again."""
     names = ["/a", "/b", "/c", "/d"]
-    assert counted_mounts(names, []) == names
-    assert counted_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]) == ["/a", "/b", "/d"]
-    assert counted_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]) == ["/b", "/c"]
-    assert counted_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]) == names
+    assert list(same_mounts(names, []).values()) == names
+    assert list(same_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]).values()) == ["/a", "/b", "/a", "/d"]
+    assert list(same_mounts(["/b", "/c"], [mounted(a="0:50", b="0:51", c="0:50")]).values()) == ["/b", "/c"]
+    assert list(same_mounts(names, [mounted(a="0:50"), mounted(b="0:50")]).values()) == names
     joined = [mounted(a="0:50", c="0:50"), mounted(b="0:50", c="0:50")]
     assert same_mounts(names, joined) == {"/a": "/a", "/b": "/a", "/c": "/a", "/d": "/d"}
 
@@ -426,7 +426,7 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("sql", OUTSIDE)
 def test_no_way_out(small: Record, sql: str) -> None:
-    """What somebody types can read the record and nothing else, and write nothing."""
+    """A query can read the record and nothing else, and write nothing."""
     before = (small.path / "series" / "net_dev.parquet").read_bytes()
     with store.connect(small) as connection, pytest.raises(UsageError):
         store.query(connection, sql.format(path=small.path)).fetchall()
@@ -491,7 +491,7 @@ def test_query_that_is_wrong(small: Record, sql: str, says: str, form: str) -> N
 
 
 def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand hosts they take long: who does not name them does not wait, and nobody takes them for empty."""
+    """They take long for a thousand hosts: queries without them do not wait, and they are never taken for empty."""
     small.hosts.start = [HostResult(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
     sql = "SELECT host, phase, source, key, value FROM Facts WHERE field = 'kind'"
     assert rollbook.query(small, sql) == [

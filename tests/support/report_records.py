@@ -124,7 +124,7 @@ def tables(
     disks: int = 4,
     renamed: Mapping[int, str] = {},
 ) -> duckdb.DuckDBPyConnection:
-    """Rates of so many hosts. `slow` holds (host, factor, from, to) in parts of the run, `gaps` (host, from, to)."""
+    """Rates of some hosts. `slow` holds (host, factor, from, to) in parts of the run, `gaps` (host, from, to)."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE trouble (h BIGINT, factor DOUBLE, since DOUBLE, til DOUBLE)")
     connection.execute("CREATE TABLE gaps (h BIGINT, since BIGINT, til BIGINT)")

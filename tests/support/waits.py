@@ -15,7 +15,7 @@ SECONDS = 60.0  # a busy machine may need long; a test that passes never waits f
 
 
 def until(there: Callable[[], object], seconds: float = SECONDS) -> None:
-    """Wait until a condition is true; fails after so many seconds."""
+    """Wait until a condition is true; fails after a number of seconds."""
     end = time.monotonic() + seconds
     while not there():
         assert time.monotonic() < end, f"not true within {seconds:g} s"

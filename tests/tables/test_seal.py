@@ -345,7 +345,7 @@ def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
 
 
 def test_merging_beside_a_clock_of_1970(tmp_path: Path) -> None:
-    """A host whose clock nobody measured does not make the run of the others look fifty years long."""
+    """A host whose clock was never measured does not make the run look fifty years long."""
     script = Script(tmp_path / "raw", ["a", "old"], ["vmstat"], started_ns=START)
     for host, begin in enumerate((START, 5 * SECOND)):
         script.connect(host)
@@ -376,7 +376,7 @@ def test_merging_goes_by_beats(tmp_path: Path) -> None:
 
 
 def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
-    """Samples before and after a reboot are never merged: the counters began anew."""
+    """Samples before and after a reboot are never merged: the counters started again."""
     script = Script(tmp_path / "raw", ["a"], ["vmstat"])
     for boot in range(2):
         script.connect(boot=f"boot-{boot}")
@@ -427,7 +427,7 @@ def test_a_directory_is_no_column_and_no_pattern(recorded: Path, tmp_path: Path,
 
 
 def test_a_running_record_is_left_alone(tmp_path: Path) -> None:
-    """While the recorder still writes, nobody finishes the record."""
+    """While the recorder is writing, no other process finishes the record."""
     with Journal(tmp_path / "raw", begin_of(["a"], Plan(()), SECOND)), pytest.raises(RecordError, match="still being"):
         derive(tmp_path)
 

@@ -68,7 +68,7 @@ def test_rates_follow_the_rules_of_records(name: str) -> None:
 
 
 def test_no_rate_over_a_reboot_or_a_sleep() -> None:
-    """The host's own clock began anew, or stood still while ours went on."""
+    """The host's own clock restarted, or stood still while ours advanced."""
     rates, found = HostMetrics(1.0), []
     for second, mono in enumerate([10.0, 11.0, 0.5, 1.5, 1.6, 2.6]):
         rates.begin()
@@ -251,7 +251,7 @@ def test_the_screen() -> None:
             await pilot.pause(0.6)
             assert set(names_of(app)[:2]) == {"n2", "n4"}, "most unusual first"
             assert "CPU 2.0 ×" in next(line for line in lines_of(app) if line.startswith("n2"))
-            assert "▁▃ CPU" in lines_of(app)[0], "the trend of what somebody is unusual in"
+            assert "▁▃ CPU" in lines_of(app)[0], "the trend of the unusual metric"
             await pilot.click(HostTable, offset=(64, 0))
             await pilot.pause()
             assert app.order == "cpu_busy"
@@ -486,9 +486,9 @@ def test_seeking_in_a_record(record: Path) -> None:
                     await pilot.press(key)
                     assert sought.place == (place, 20), key
                 assert app.held, "who steps wants to look"
-                assert "beat 20 of 20  held" in str(app.query_one("#status", Static).visual)
+                assert "beat 20 of 20  paused" in str(app.query_one("#status", Static).visual)
                 footer = {binding.description for *_, binding, on, _ in app.screen.active_bindings.values() if on}
-                assert {"Hold", "Back", "On", "-10 %", "+10 %", "Start", "End"} <= footer
+                assert {"Pause", "Back", "Forward", "-10 %", "+10 %", "Start", "End"} <= footer
                 await pilot.press("home", "space")
                 await pilot.pause(0.2)
                 assert sought.place == (1, 20), "it goes on, a beat in a second"
@@ -504,7 +504,7 @@ def test_it_goes_on_from_where_it_was_sought(record: Path) -> None:
         async with replay.running():
             for _ in range(2):
                 async with asyncio.timeout(10):
-                    while not replay.ended:  # noqa: ASYNC110 - a replay tells nobody
+                    while not replay.ended:  # noqa: ASYNC110 - a replay has no event to wait for
                         await asyncio.sleep(0.002)
                 replay.seek(12)
                 assert not replay.ended

@@ -13,19 +13,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.adapters.argv import overrides, processes, words_after
+from rollbook.adapters.argv import arguments_of, overrides, processes
 from rollbook.adapters.base import Ran
 from rollbook.adapters.results import Results, count, table, there
 from rollbook.adapters.times import inside, place
+from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import Phase
 
-__all__ = ["ACCELERATORS", "ADAPTER", "known", "read"]
+__all__ = ["ACCELERATORS", "ADAPTER", "from_command_line", "read"]
 
 ACCELERATORS = ("a100", "h100", "b200", "mi355")
-"""What the names of DLIO's workloads may end in: `unet3d_h100`."""
+"""Suffixes of DLIO's workload names: `unet3d_h100`."""
 
 _RANK_FILE = re.compile(r"[0-9]{1,9}_output\.json")
+_RESULT_FILE = re.compile(r"summary\.json|dlio\.log|(?:[0-9]{1,9}_)?(?:output|per_epoch_stats)\.json")
 # The last member of a rank's file, which grows with the number of steps: only its end is read.
 _HOSTNAME = re.compile(rb'"hostname"\s*:\s*"([A-Za-z0-9._-]{1,253})"\s*\}\s*$')
 _PARTS = re.compile(r"eval|ckpt|save_ckpt|load_ckpt")
@@ -38,11 +40,11 @@ class Dlio:
 
     def outcome(self, ran: Ran) -> Outcome:
         """Parameters, metrics, and a phase per epoch."""
-        return read(ran, known(ran.argv))
+        return read(ran, from_command_line(ran.argv))
 
 
-def known(argv: Sequence[str]) -> Outcome:
-    """What the command line alone says of a DLIO run."""
+def from_command_line(argv: Sequence[str]) -> Outcome:
+    """Return what the command line alone contains about a DLIO run."""
     given = _overrides(argv)
     model, _, accelerator = given.get("workload", "").rpartition("_")
     if accelerator not in ACCELERATORS:
@@ -59,7 +61,7 @@ def known(argv: Sequence[str]) -> Outcome:
 
 
 def read(ran: Ran, outcome: Outcome, root: Path | None = None) -> Outcome:
-    """Add to what is known of a run what its files say; they are looked for where the command line says, or below."""
+    """Complete an outcome from DLIO's files, in the directory that the command line names or below `root`."""
     results = Results(ran)
     output = _output(results, root)
     outcome.parameters = _nested(outcome.override_parameters)
@@ -67,23 +69,26 @@ def read(ran: Ran, outcome: Outcome, root: Path | None = None) -> Outcome:
         results.note(f"DLIO left no summary.json and no dlio.log of this run below {root or ran.cwd}")
     else:
         _configuration(output, results, outcome)
-        summary = results.json(output / "summary.json")
+        summary = outcome.summary = results.json(output / "summary.json")
         outcome.metrics = table(summary.get("metric"))
         outcome.num_processes = count(summary.get("num_accelerators")) or outcome.num_processes
         _count_hosts(output, results, summary)
         outcome.phases = _phases(output, results)
+        results.files += [str(path) for path in _result_files(output, results) if str(path) not in results.files]
     outcome.result_files, outcome.notes = results.files, outcome.notes + results.notes
     return outcome
 
 
 def _overrides(argv: Sequence[str]) -> dict[str, str]:
-    """DLIO's own words only: before them there may be a launcher's, or `env NAME=VALUE`."""
-    return overrides(words_after(argv, "dlio_benchmark") or argv)
+    """Overrides of DLIO alone: a launcher's arguments or `env NAME=VALUE` may come before."""
+    return overrides(arguments_of(argv, "dlio_benchmark") or argv)
 
 
 def _output(results: Results, root: Path | None) -> Path | None:
-    """The output directory: the one the command line names, else that of the newest summary or log of this run."""
+    """The output directory: the one around the record, the one on the command line, or that of the newest summary."""
     ran = results.ran
+    if ran.leaf.name == INSIDE and there(ran.leaf.parent / "summary.json"):
+        return ran.leaf.parent
     given = _overrides(ran.argv)
     named = given.get("workload.output.folder") or given.get("hydra.run.dir")
     if named and "${" not in named:
@@ -93,10 +98,8 @@ def _output(results: Results, root: Path | None) -> Path | None:
 
 
 def _configuration(output: Path, results: Results, outcome: Outcome) -> None:
-    """The workload as Hydra composed it, overrides folded in; where it is missing, what the command line gave."""
-    given = _overrides(results.ran.argv)
-    places = (given.get("hydra.output_subdir", "dlio_config"), "dlio_config", ".hydra")
-    config = next((path for place in places if there(path := output / place / "config.yaml")), None)
+    """The workload as Hydra composed it, overrides included; without it, the overrides of the command line."""
+    config = _hydra_file(output, results, "config.yaml")
     composed = table(results.yaml(config).get("workload")) if config else {}
     if not composed:
         results.note(f"no DLIO configuration below {output}: parameters are those of the command line only")
@@ -110,8 +113,21 @@ def _configuration(output: Path, results: Results, outcome: Outcome) -> None:
     outcome.command = outcome.command or ("datagen" if generates and not trains else "run")
 
 
+def _hydra_file(output: Path, results: Results, name: str) -> Path | None:
+    given = _overrides(results.ran.argv)
+    places = (given.get("hydra.output_subdir", "dlio_config"), "dlio_config", ".hydra")
+    return next((path for place in places if there(path := output / place / name)), None)
+
+
+def _result_files(output: Path, results: Results) -> list[Path]:
+    """All result files of this run: of DLIO, of each rank, and Hydra's."""
+    found = [path for path in sorted(output.iterdir()) if _RESULT_FILE.fullmatch(path.name) and there(path)]
+    hydra = (_hydra_file(output, results, name) for name in ("config.yaml", "hydra.yaml", "overrides.yaml"))
+    return [path for path in (*found, *hydra) if path is not None and results.written(path) is not None]
+
+
 def _nested(dotted: dict[str, Any]) -> dict[str, Any]:
-    """`{"a.b": 1}` as `{"a": {"b": 1}}`; what is in a group that is a value too stays dotted."""
+    """Turn `{"a.b": 1}` into `{"a": {"b": 1}}`; names inside a group that is also a value stay dotted."""
     nested: dict[str, Any] = {}
     for name, value in dotted.items():
         *groups, last = name.split(".")
@@ -123,7 +139,7 @@ def _nested(dotted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count_hosts(output: Path, results: Results, summary: dict[str, Any]) -> None:
-    """Say where the files of the ranks name more or fewer hosts than DLIO counted, or are of another run."""
+    """Note per-rank files that name another number of hosts than DLIO's summary, or belong to another run."""
     ranks = [path for path in output.glob("*.json") if _RANK_FILE.fullmatch(path.name)]
     new = [path for path in ranks if results.written(path) is not None]
     if len(new) < len(ranks):

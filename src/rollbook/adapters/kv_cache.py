@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollbook.adapters.argv import option
 from rollbook.adapters.base import Ran
-from rollbook.adapters.mlpstorage import known, root
+from rollbook.adapters.mlpstorage import add_tool_metadata, from_command_line, root
 from rollbook.adapters.results import Results, table
 from rollbook.records.outcome import Outcome
 
@@ -20,7 +20,7 @@ class KvCache:
 
     def outcome(self, ran: Ran) -> Outcome:
         """The options of the command line, and the benchmark's summary; its lists of every request are left out."""
-        outcome, results = known(self.name, ran.argv), Results(ran)
+        outcome, results = from_command_line(self.name, ran.argv), Results(ran)
         named, below = option(ran.argv, "--output"), root(ran) or ran.cwd
         path = ran.cwd / named if named else results.newest(below, _NAME)
         if path:
@@ -30,6 +30,7 @@ class KvCache:
         else:
             results.note(f"no --output on the command line and no {_NAME} of this run below {below}")
         outcome.result_files, outcome.notes = results.files, results.notes
+        add_tool_metadata(ran, outcome)
         return outcome
 
 

@@ -1,7 +1,8 @@
 """MLPerf Storage's command line and leaf layout: `mlpstorage [MODE] training MODEL run file --option value …`.
 
 Earlier versions have no mode and take the model as an option: `mlpstorage training run --model MODEL …`. The
-benchmarks below can also be called by themselves; then their own options are what is known.
+benchmarks below can also be called by themselves; then only their own options are available. The tool's own metadata
+have the parameters of the run, and are used if they were written during it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.adapters import dlio
-from rollbook.adapters.argv import natural, option, options, processes, shown, words_after
+from rollbook.adapters.argv import arguments_of, option, options, positive_count, processes, storable_text
 from rollbook.adapters.base import Ran
+from rollbook.adapters.results import Results, count, table
 from rollbook.errors import UsageError
+from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 
-__all__ = ["known", "leaf_parts", "read_dlio", "root"]
+__all__ = ["add_tool_metadata", "from_command_line", "leaf_parts", "read_dlio", "root"]
 
+_PROGRAMS = ("mlpstorage", "mlpstorage_py")
 _COMMANDS = ("datasize", "datagen", "run", "configview", "validate")
 _OTHER_WORDS = ("closed", "open", "whatif", "training", "checkpointing", "vectordb", "kvcache", "file", "object")
 _COUNTS = ("--num-accelerators", "-na", "--num-processes", "-np", "--max-accelerators", "-ma")
@@ -31,18 +35,18 @@ _TAILS = {
 }
 
 
-def known(kind: str, argv: Sequence[str]) -> Outcome:
-    """What the command line alone says of a run of this type."""
-    words = words_after(argv, "mlpstorage", "mlpstorage_py")
+def from_command_line(kind: str, argv: Sequence[str]) -> Outcome:
+    """Return what the command line alone contains about a run of this type."""
+    words = arguments_of(argv, *_PROGRAMS)
     if words is not None:
         return _mlpstorage(kind, words)
     if kind in ("training", "checkpointing"):
-        outcome = dlio.known(argv)
+        outcome = dlio.from_command_line(argv)
         outcome.benchmark_type = kind
         return outcome
     return Outcome(
         benchmark_type=kind,
-        model=shown(option(argv, "--model") or ""),
+        model=storable_text(option(argv, "--model") or ""),
         num_processes=processes(argv) or 1,
         parameters=dict(options(argv)),
     )
@@ -54,16 +58,17 @@ def _mlpstorage(kind: str, words: Sequence[str]) -> Outcome:
     outcome = Outcome(
         benchmark_type=kind,
         command=next((word for word in positional if word in _COMMANDS), ""),
-        accelerator=shown(option(words, "--accelerator-type", "-at", "-g") or ""),
-        num_processes=natural(option(words, *_COUNTS)) or 1,
+        accelerator=storable_text(option(words, "--accelerator-type", "-at", "-g") or ""),
+        num_processes=positive_count(option(words, *_COUNTS)) or 1,
         override_parameters=_params(words),
+        args=dict(options(words)),
     )
     if kind == "vector_database":
         index = option(words, "--vdb-index", "--index-type") or name
-        # Milvus is what mlpstorage takes where no engine is named.
-        outcome.parameters = {"vdb_engine": "milvus", "vdb_index": shown(index), **options(words)}
+        # Milvus is mlpstorage's default engine.
+        outcome.parameters = {"vdb_engine": "milvus", "vdb_index": storable_text(index), **options(words)}
     else:
-        outcome.model = shown(option(words, "--model", "-m") or name)
+        outcome.model = storable_text(option(words, "--model", "-m") or name)
     if kind == "kv_cache":
         outcome.parameters = dict(options(words))
     return outcome
@@ -78,35 +83,66 @@ def _params(words: Sequence[str]) -> dict[str, str]:
             name, _, given = word.partition("=")
             taking = name in ("--params", "--param", "-p")
         if taking and "=" in given:
-            name, _, value = shown(given).partition("=")
+            name, _, value = storable_text(given).partition("=")
             found[name] = value
     return found
 
 
 def root(ran: Ran) -> Path | None:
-    """Where mlpstorage was told to put its results."""
+    """Return the results directory on mlpstorage's command line, None without one."""
     named = option(ran.argv, "--results-dir", "-rd", "--output-dir")
     return ran.cwd / named if named else None
 
 
 def read_dlio(kind: str, ran: Ran) -> Outcome:
-    """A run of one of the benchmarks that are DLIO below; MLPerf Storage's names go before DLIO's."""
-    outcome = known(kind, ran.argv)
+    """Return the outcome of a benchmark that uses DLIO; MLPerf Storage's names take precedence over DLIO's."""
+    outcome = from_command_line(kind, ran.argv)
     model = outcome.model
     dlio.read(ran, outcome, root(ran))
     outcome.model = model or outcome.model
+    add_tool_metadata(ran, outcome)
     return outcome
 
 
-def leaf_parts(kind: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
-    """The directories of a run below the system's name, the time stamp left out: `training/unet3d/run`.
+def add_tool_metadata(ran: Ran, outcome: Outcome) -> None:
+    """Take parameters, overrides, arguments and counts from the tool's own metadata of this run, if there are any."""
+    results = Results(ran)
+    if ran.leaf.name == INSIDE:
+        found = sorted(ran.leaf.parent.glob("*_metadata.json"))
+        path = found[0] if len(found) == 1 else None
+    elif arguments_of(ran.argv, *_PROGRAMS) is not None:
+        path = results.newest(root(ran) or ran.cwd, "*_metadata.json")
+    else:
+        return
+    metadata = results.json(path) if path else {}
+    if metadata.get("benchmark_type") == outcome.benchmark_type:
+        for name in ("parameters", "override_parameters", "args"):
+            setattr(outcome, name, table(metadata.get(name)) or getattr(outcome, name))
+        for name in ("model", "command", "accelerator"):
+            value = metadata.get(name)
+            setattr(outcome, name, value if isinstance(value, str) and value else getattr(outcome, name))
+        outcome.num_processes = count(metadata.get("num_processes")) or outcome.num_processes
+        outcome.metrics = outcome.metrics or table(metadata.get("metrics"))
+    outcome.result_files = [*outcome.result_files, *results.files]
+    outcome.notes = [*outcome.notes, *results.notes]
 
-    Takes an outcome or a command line. Raises `UsageError` where a part is not known or cannot be a directory.
+
+def _dlio_command(outcome: Outcome) -> str:
+    """The command that a workload of DLIO stands for; it generates data or runs. Without a workload it is unknown."""
+    flags = {name: str(value).lower() == "true" for name, value in outcome.override_parameters.items()}
+    generates = flags.get("workflow.generate_data") and not flags.get("workflow.train")
+    return "" if not outcome.model else "datagen" if generates else "run"
+
+
+def leaf_parts(kind: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
+    """Return the directories of a run below the system's name, without the time stamp: `training/unet3d/run`.
+
+    Takes an outcome or a command line. Raises `UsageError` for a part that is unknown or not allowed as a directory.
     """
     if kind not in _TAILS:
         raise UsageError(f"MLPerf Storage's layout has no place for {kind!r}, only for: {', '.join(_TAILS)}")
-    outcome = run if isinstance(run, Outcome) else known(kind, run)
-    values = {**outcome.parameters, "model": outcome.model, "command": outcome.command}
+    outcome = run if isinstance(run, Outcome) else from_command_line(kind, run)
+    values = {**outcome.parameters, "model": outcome.model, "command": outcome.command or _dlio_command(outcome)}
     parts = [kind]
     for name in _TAILS[kind]:
         part = values.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollbook.adapters.base import Ran
-from rollbook.adapters.mlpstorage import known, root
+from rollbook.adapters.mlpstorage import add_tool_metadata, from_command_line, root
 from rollbook.adapters.results import Results
 from rollbook.records.outcome import Outcome
 
@@ -20,13 +20,14 @@ class VectorDatabase:
 
     def outcome(self, ran: Ran) -> Outcome:
         """The options of the command line, and the statistics as the benchmark wrote them."""
-        outcome, results = known(self.name, ran.argv), Results(ran)
+        outcome, results = from_command_line(self.name, ran.argv), Results(ran)
         below = root(ran) or ran.cwd
         if path := results.newest(below, *_NAMES):
             outcome.metrics = results.json(path)
         else:
             results.note(f"no {' or '.join(_NAMES)} of this run below {below}")
         outcome.result_files, outcome.notes = results.files, results.notes
+        add_tool_metadata(ran, outcome)
         return outcome
 
 

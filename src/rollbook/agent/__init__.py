@@ -25,6 +25,7 @@ __all__ = [
 
 MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "loop", "agent")
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
+COMMENTS = r"^ *# .*|  # .*$"
 REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
 
 # No quote, backslash, dollar or exclamation mark: it passes through any login shell unchanged. A Python older than
@@ -54,8 +55,8 @@ def text() -> str:
 
 
 def _standalone(module: str) -> str:
-    """A module's text without docstrings and imports from this package."""
-    return re.sub(REMOVED, _pass, module, flags=re.MULTILINE)
+    """A module's text without comments, docstrings and imports from this package; the line count stays."""
+    return re.sub(COMMENTS, "", re.sub(REMOVED, _pass, module, flags=re.MULTILINE), flags=re.MULTILINE)
 
 
 def _pass(found: re.Match[str]) -> str:

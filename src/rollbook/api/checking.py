@@ -11,16 +11,28 @@ from rollbook.checks.verify import Verified
 from rollbook.checks.verify import verify as verify_record
 from rollbook.journal.state import is_unfinished
 from rollbook.mlperf import rounds
+from rollbook.mlperf.runs import is_results_tree, newest_with_hosts
+from rollbook.mlperf.submission import Submission, judge_tree
 from rollbook.records.findings import Findings
 from rollbook.records.locate import locate_record
 
-__all__ = ["check", "run_data_of", "verify"]
+__all__ = ["check", "check_results", "run_data_of", "verify"]
 
 
 def check(record: Path | str, *, baseline: Path | str | None = None) -> Findings:
     """Apply every rule to a record or a snapshot file, also against a `baseline` if given; worst outcome first."""
     other = None if baseline is None else run_data_of(Path(baseline))
     return engine.check(run_data_of(Path(record), baseline=other))
+
+
+def check_results(path: Path | str, round_name: str = rounds.NEWEST, **options: Any) -> Submission | None:
+    """Judge a results directory of MLPerf Storage: a run, all runs of a model, or a submission.
+
+    `round_name` chooses the rules; options are those of `RunData`. Returns None for a path that is a record of
+    Rollbook or holds no runs of MLPerf Storage. Raises `RecordError` if it cannot be read.
+    """
+    path = Path(path)
+    return judge_tree(path, rounds.load(round_name), **options) if is_results_tree(path) else None
 
 
 def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Verified:
@@ -32,7 +44,12 @@ def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Ver
 
 
 def run_data_of(path: Path, **options: Any) -> RunData:
-    """A record or a snapshot file as rules see it; an unfinished record is finished as `open_record` does."""
+    """A record or a snapshot file as rules see it; an unfinished record is finished as `open_record` does.
+
+    Of a results directory of MLPerf Storage it is the newest run with information about its hosts.
+    """
+    if is_results_tree(path):
+        return newest_with_hosts(path, options.pop("mlperf_round", rounds.load()), **options)
     path = locate_record(path)
     if is_unfinished(path):
         from rollbook.api.finish import open_record  # noqa: PLC0415 - DuckDB is slow to import

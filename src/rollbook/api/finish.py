@@ -11,19 +11,21 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rollbook import adapters, times
-from rollbook.adapters.argv import shown
+from rollbook.adapters.argv import storable_text
 from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
 from rollbook.journal.state import FAILURE, failure_of, is_unfinished
 from rollbook.journal.survey import Survey
+from rollbook.mlperf.result_directory import benchmark_args, copy_results, is_result_directory, name_logs
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
@@ -102,7 +104,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     found, sealed, hosts = derive(path)
     begin = found.begin
     kind = str(begin.get("type", "record"))
-    argv = [shown(str(word)) for word in begin.get("argv", [])]
+    argv = [storable_text(str(word)) for word in begin.get("argv", [])]
     outcome = _outcome(path, kind, argv, found)
     if outcome.phases:
         hosts.phases = sorted([*hosts.phases, *outcome.phases], key=lambda phase: phase.start_ns)
@@ -122,6 +124,11 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     each = int(float(memory) * 1024**3) if memory else None
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)
     document["system_info"] = document["cluster_information"] = cluster
+    if outcome.summary:
+        document["dlio_summary"] = outcome.summary
+    if is_result_directory(path, kind) and argv:
+        with _step("result directory", document["notes"]):
+            document |= _result_directory(path, outcome, args, document)
     directory.write("cluster_info.json", cluster)
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if reason := failure_of(path / "raw"):
@@ -132,7 +139,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     with _step("statistics per phase", notes):
         document["phase_statistics"] = _phase_statistics(run)
     with _step("timeseries.json", notes):
-        document["timeseries_data"] = _small_series(run, directory)
+        document["timeseries_data"] = _small_series(run, directory, notes)
     with _step("checks", notes):
         document |= _checked(run)
     directory.write("metadata.json", document)
@@ -186,7 +193,7 @@ def _keep_signed(manifest: Path, key: Path | str | None) -> None:
 
 def _storable(args: dict[str, Any]) -> dict[str, Any]:
     """The user's options as text that can be stored: a path need not be UTF-8."""
-    storable: dict[str, Any] = json.loads(shown(json.dumps(args, ensure_ascii=False)))
+    storable: dict[str, Any] = json.loads(storable_text(json.dumps(args, ensure_ascii=False)))
     return storable
 
 
@@ -214,8 +221,7 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
         argv,
         Path(str(found.begin.get("cwd", "."))),
         path,
-        path / "stdout.log",
-        path / "stderr.log",
+        *_logs(path),
         found.command.get("started_ns", found.started_ns),
         found.command.get("ended_ns", found.ended_ns),
         found.command.get("code", 0),
@@ -224,6 +230,23 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
     with _step(f"adapter {kind}", notes):
         return adapters.load(kind).outcome(ran)
     return Outcome(benchmark_type=kind, notes=notes)
+
+
+def _logs(path: Path) -> tuple[Path, Path]:
+    """The logs of the command, by our names or by those of MLPerf Storage's tool."""
+    found = [next(iter(sorted(path.glob(f"*_*.{name}"))), path / name) for name in ("stdout.log", "stderr.log")]
+    return found[0], found[1]
+
+
+def _result_directory(path: Path, outcome: Outcome, args: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """Make a record a complete result directory of MLPerf Storage; returns the metadata that differ."""
+    logs = name_logs(path, outcome)
+    copy_results(outcome.result_files, path)
+    return {
+        "command_output_files": [{"command": document["executed_command"], **logs}],
+        "args": benchmark_args(outcome, args),
+        "rollbook_args": args,
+    }
 
 
 def _checked(run: Record) -> dict[str, Any]:
@@ -254,8 +277,11 @@ def _phase_statistics(run: Record) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _small_series(run: Record, directory: RecordDirectory) -> dict[str, Any] | None:
-    """Write MLPerf Storage's timeseries.json if it is small; returns its metadata entry, None without samples."""
+def _small_series(run: Record, directory: RecordDirectory, notes: list[str]) -> dict[str, Any] | None:
+    """Write MLPerf Storage's timeseries.json if it is small; returns its metadata entry, None without samples.
+
+    If it is not, a note names the command that writes it.
+    """
     sampled = [host for host in run.hosts.series if host.samples]
     if not sampled:
         return None
@@ -265,6 +291,9 @@ def _small_series(run: Record, directory: RecordDirectory) -> dict[str, Any] | N
     written = count <= MOST_SAMPLES
     if written:
         count = write_timeseries(run, path)
+    else:
+        command = f"rollbook export --format timeseries -o timeseries.json {shlex.quote(str(run.path))}"
+        notes.append(f"timeseries.json not written, {count} samples exceed the limit of {MOST_SAMPLES}: {command}")
     return {
         "file": path.name if written else None,
         "num_samples": count,

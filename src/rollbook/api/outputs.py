@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.api.checking import run_data_of
+from rollbook.api.checking import check_results, run_data_of
 from rollbook.api.finish import open_record
 from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
@@ -15,10 +16,12 @@ from rollbook.exports.files import export as export_tables
 from rollbook.exports.openmetrics import write_openmetrics
 from rollbook.exports.timeseries import write_timeseries
 from rollbook.files import BY_UMASK, PRIVATE
+from rollbook.mlperf.submission_page import write_submission_page
 from rollbook.records.layout import require_outside, update_manifest
 from rollbook.records.record import Record
 from rollbook.records.signing import signature_file
 from rollbook.sql import connection as store
+from rollbook.sql.damage import changed_tables
 
 __all__ = ["EXPORT_FORMATS", "describe", "export", "query", "write_report"]
 
@@ -28,9 +31,12 @@ EXPORT_FORMATS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
 def query(record: Record | Path | str, sql: str) -> list[dict[str, Any]]:
     """The rows of one SELECT over a record, with the tables and views of `rollbook query`.
 
-    Columns must have different names. Raises `UsageError` for SQL that cannot be run.
+    Columns must have different names. Raises `UsageError` for SQL that cannot be run; warns if a table was changed.
     """
-    with store.connect(_run(record), facts=store.wants_facts(sql)) as connection:
+    run = _run(record)
+    with store.connect(run, facts=store.wants_facts(sql)) as connection:
+        if changed := changed_tables(connection, run, sql):
+            warnings.warn(f"tables that do not match the manifest: {', '.join(changed)}", stacklevel=2)
         return list(store.dicts(store.query(connection, sql)))
 
 
@@ -69,10 +75,16 @@ def export(
 def write_report(record: Record | Path | str, output: Path | str | None = None) -> Path:
     """Write the page of a record as one HTML file, by default `report.html` in the record; returns the file.
 
-    The page inside a signed record cannot be replaced, because it is part of what was signed: `UsageError`.
+    The page inside a signed record cannot be replaced, because it is part of what was signed: `UsageError`. For a
+    results directory of MLPerf Storage it is the page of its verdicts, and `output` must be given.
     """
     from rollbook.report import write_report as write  # noqa: PLC0415 - most readers do not need the page
 
+    if not isinstance(record, Record) and (found := check_results(record)):
+        if output is None:
+            raise UsageError(f"{record} is a results directory: name the file to write with -o")
+        write_submission_page(found, Path(output))
+        return Path(output)
     run = _run(record)
     own, manifest = run.path / "report.html", run.path / "manifest.json"
     path = own if output is None else Path(output)

@@ -22,7 +22,9 @@ from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
+from rollbook.mlperf.result_directory import Placement
 from rollbook.protocol.plan import Plan
+from rollbook.protocol.redaction import mask_command_line
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
 from rollbook.records.layout import RecordDirectory
@@ -42,8 +44,8 @@ class Settings:
     """The settings of a recording.
 
     `type` is the type of record, `interval` the seconds between samples (0: snapshots only), `parts` the directories
-    between results and record (default: the type), `sign` a key for the manifest, `share` whether others may read the
-    record, `args` the user's options, stored as they are.
+    between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
+    key for the manifest, `share` whether others may read the record, `args` the user's options, stored as they are.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
@@ -58,6 +60,7 @@ class Settings:
     sign: Path | None = None
     share: bool = False
     parts: tuple[str, ...] = ()
+    placement: Placement | None = None
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -143,9 +146,9 @@ class Recording:
         about = {
             "type": settings.type,
             "stamp": directory.stamp,
-            "argv": self.argv,
+            "argv": mask_command_line(self.argv),
             "cwd": str(Path.cwd()),
-            "args": settings.args,
+            "args": _masked(settings.args),
             "max_samples": settings.max_samples,
         }
         try:
@@ -216,6 +219,12 @@ class Recording:
                 self.finish_error = reason
             else:
                 self.signing_error = reason
+
+    def place(self) -> None:
+        """Move the record to its place, before it is finished."""
+        if self.settings.placement is not None and self._directory is not None:
+            path = self.settings.placement.place(self._directory.path)
+            self._directory = RecordDirectory(path, self._directory.kind, self._directory.stamp)
 
     def abandon(self) -> None:
         """Stop waiting for the record to be written, at the user's request: `rollbook recover` can finish it."""
@@ -291,11 +300,42 @@ def in_thread(function: Callable[[], None]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    thread = threading.Thread(target=call, name="rollbook-finish", daemon=True)
-    thread.start()
-    thread.join()
+    start_thread(call).wait()
     if errors:
         raise errors[0]
+
+
+def start_thread(function: Callable[[], None]) -> threading.Event:
+    """Call a function in another thread; the event is set at its end.
+
+    A signal handler may raise while the main thread waits for the event, but not while it joins a thread: Python 3.11
+    then takes the thread for ended.
+    """
+    ended = threading.Event()
+
+    def call() -> None:
+        try:
+            function()
+        finally:
+            ended.set()
+
+    threading.Thread(target=call, name="rollbook-finish", daemon=True).start()
+    return ended
+
+
+def _masked(args: dict[str, Any]) -> dict[str, Any]:
+    """The user's options without secrets: those for launchers and ssh may hold some."""
+
+    def mask(value: Any) -> Any:
+        if isinstance(value, list):
+            return [mask(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        # `SetEnv=API_TOKEN=…` of ssh is a setting whose value is a setting.
+        name, equals, rest = value.partition("=")
+        return mask_command_line([f"{name}={mask(rest)}" if equals else value])[0]
+
+    return {name: mask(value) for name, value in args.items()}
 
 
 async def _others_done() -> None:

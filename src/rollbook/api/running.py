@@ -17,7 +17,7 @@ from typing import Protocol, Unpack
 from rollbook.adapters import load
 from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import require_no_event_loop
-from rollbook.api.recording import Recording, Settings, settings_of
+from rollbook.api.recording import Recording, Settings, settings_of, start_thread
 from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
@@ -81,6 +81,7 @@ def run_command(
         if recording.exit_code is None:
             recording.discard()
             raise KeyboardInterrupt
+        recording.place()
         _finish(recording, progress, active)
     return recording
 
@@ -139,15 +140,14 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
         if progress is not None:
             progress.still_writing()
 
-    thread = threading.Thread(target=recording.finish_or_explain, name="rollbook-finish", daemon=True)
-    thread.start()
+    ended = start_thread(recording.finish_or_explain)
     try:
         signals.receive(stop)
-        thread.join()
+        ended.wait()
         signals.receive(None)
     except _Abandoned:
         signals.receive(None)
-        if thread.is_alive():
+        if not ended.is_set():
             recording.abandon()
 
 

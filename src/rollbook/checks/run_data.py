@@ -17,6 +17,7 @@ from rollbook.errors import RecordError, RollbookError
 from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
 from rollbook.records.hosts import Clock, HostResult
+from rollbook.records.locate import INSIDE
 from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
@@ -119,13 +120,17 @@ class RunData:
 
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
-        """DLIO's summary of the run; empty if it is missing or unreadable."""
-        if self.path is None:
-            return {}
+        """DLIO's summary of the run; empty if it is missing or unreadable.
+
+        It lies in the record, in the result directory around it, or is stored in the metadata.
+        """
+        inside = self.path is not None and self.path.name == INSIDE
+        directory = self.path.parent if self.path is not None and inside else self.path
         try:
-            found = json.loads(read_regular(self.path / "summary.json"))
+            found = json.loads(read_regular(directory / "summary.json")) if directory else None
         except (RecordError, ValueError, RecursionError):
-            return {}
+            found = None
+        found = self.metadata.get("dlio_summary") if found is None else found
         return found if isinstance(found, dict) else {}
 
     def unmatched_group_hosts(self) -> list[str]:

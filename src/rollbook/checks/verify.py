@@ -15,7 +15,7 @@ from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.findings import Findings
 from rollbook.records.layout import Manifest, ManifestEntry, list_files, list_others, size_and_hash
-from rollbook.records.locate import is_record, not_a_record
+from rollbook.records.locate import RUN_DOCUMENT, is_record, not_a_record
 from rollbook.records.reading import read_regular
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
@@ -118,7 +118,7 @@ def _documents(files: Mapping[str, Path]) -> Iterator[Problem]:
         try:
             if kind is not None:
                 read(path, kind)
-            elif name.endswith("_metadata.json") and (missing := _missing_keys(path)):
+            elif (name.endswith("_metadata.json") or name == RUN_DOCUMENT) and (missing := _missing_keys(path)):
                 yield Problem("unreadable", name, f"lacks {', '.join(missing)}")
         except RecordError as error:
             yield Problem("unreadable", name, str(error))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.text import Text
 
-from rollbook.api.checking import run_data_of
+from rollbook.api.checking import check_results, run_data_of
 from rollbook.checks import engine
 from rollbook.checks.expect import read_expectations
 from rollbook.checks.groups import named_groups
@@ -26,6 +26,8 @@ from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 from rollbook.mlperf import rounds
+from rollbook.mlperf.submission import Submission
+from rollbook.mlperf.submission_page import submission_lines
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleList, RuleManual, Severity
@@ -105,7 +107,7 @@ def command(
     explain: str | None,
     list_rules: bool,
 ) -> None:
-    """Check a RECORD, a snapshot file or, without one, live hosts.
+    """Check a RECORD, a snapshot file, a results directory of MLPerf Storage or, without one, live hosts.
 
     The rules compare hosts with each other and validate the run. A rule whose input is missing is counted as
     could-not-tell; it never passes.
@@ -124,12 +126,14 @@ def command(
         "expectations": read_expectations(expect) if expect else (),
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
-        "mlperf_round": rounds.load(round_name),
     }
+    if record is not None and (submission := check_results(record, round_name, **options)):
+        reach.refuse()
+        _show_submission(submission, fail_on, as_json=as_json)
     interrupted, coverage = False, None
     if record is not None:
         reach.refuse()
-        run = run_data_of(record, **options)
+        run = run_data_of(record, mlperf_round=rounds.load(round_name), **options)
     else:
         run, interrupted = _live(reach, options)
         coverage = Coverage.of(run.start)
@@ -142,6 +146,16 @@ def command(
         failures(run.start)
         stderr().print(coverage_line(coverage))
     sys.exit(130 if interrupted else _code(findings, fail_on, coverage))
+
+
+def _show_submission(found: Submission, fail_on: Severity, *, as_json: bool) -> NoReturn:
+    """Print the verdicts; exits with 1 for findings, 3 if something was not judged."""
+    if as_json:
+        click.echo(encode(found), nl=False)
+    else:
+        for line in submission_lines(found):
+            click.echo(clean(line))
+    sys.exit(1 if found.at_least(fail_on) else 0 if found.is_judged else 3)
 
 
 def _live(reach: Reach, options: dict[str, Any]) -> tuple[RunData, bool]:

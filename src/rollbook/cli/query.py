@@ -18,6 +18,7 @@ from rollbook.clean import clean
 from rollbook.cli.output import sheet, stderr, width_of
 from rollbook.exports.files import safe
 from rollbook.sql import connection as store
+from rollbook.sql.damage import changed_tables
 
 __all__ = ["command"]
 
@@ -39,11 +40,14 @@ def command(record: Path, sql: str, output_format: str) -> None:
     """Run one SELECT over RECORD and print the result.
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
-    second; samples and rates with one row per host and beat; disks, interfaces, ports, gpus, nfs_mounts, disk_total,
-    net_total; hosts, facts, phases, gaps, losses, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the
-    columns of one.
+    second; samples and rates with one row per host and beat; metrics per device in disks, interfaces, ports, gpus,
+    nfs_mounts and others; hosts, facts, phases, gaps, losses, findings, phase_stats. `SHOW TABLES` lists them,
+    `DESCRIBE rates` the columns of one.
     """
-    with store.connect(open_record(record), facts=store.wants_facts(sql)) as connection:
+    run = open_record(record)
+    with store.connect(run, facts=store.wants_facts(sql)) as connection:
+        for name in changed_tables(connection, run, sql):
+            stderr().print(f"warning: the table {clean(name)} does not match the manifest; see rollbook verify")
         found = store.query(connection, sql)
         names = [column[0] for column in found.description or []]
         if output_format == "json":

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import os
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -61,13 +61,17 @@ class TransportOption(Option):
         )
 
 
-def transport_options(transports: Iterable[str]) -> list[TransportOption]:
+@functools.cache
+def transport_options(transports: tuple[str, ...]) -> tuple[TransportOption, ...]:
     """The options of these transports; those that several declare once."""
     found: dict[str, tuple[Declared, list[str]]] = {}
     for transport in transports:
         for declared in options_of(transport).values():
             found.setdefault(declared.name, (declared, []))[1].append(transport)
-    return [TransportOption(declared, owners) for declared, owners in found.values()]
+    return tuple(TransportOption(declared, owners) for declared, owners in found.values())
+
+
+HOSTS_FLAGS = ("-w", "--hosts")
 
 
 class ReachCommand(Command):
@@ -78,13 +82,13 @@ class ReachCommand(Command):
         for at, word in enumerate(args):
             name = args[at + 1] if word == "--via" and at + 1 < len(args) else word.partition("--via=")[2]
             if name and name != AUTO and name not in BUILT_IN and name in plug_ins():
-                ctx.meta[__name__] = [*BUILT_IN, name]
-        return super().parse_args(ctx, args)
+                ctx.meta[__name__] = (*BUILT_IN, name)
+        return super().parse_args(ctx, _repeat_hosts(args, self))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters of the command, with the options of the transports that may be used."""
         params = super().get_params(ctx)
-        options = transport_options(ctx.meta.get(__name__, BUILT_IN))
+        options = transport_options(ctx.meta.get(__name__, tuple(BUILT_IN)))
         taken = {flag: param for param in params for flag in param.opts}
         if clash := [flag for added in options for flag in added.opts if flag in taken]:
             raise UsageError(f"a transport declares {clash[0]}, which `{ctx.command_path}` has already")
@@ -101,8 +105,29 @@ class ReachCommand(Command):
                 click.echo(f"warning: {error}", err=True)
             else:
                 usable.append(name)
-        ctx.meta[__name__] = [*BUILT_IN, *usable]
+        ctx.meta[__name__] = (*BUILT_IN, *usable)
         super().format_options(ctx, formatter)
+
+
+def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
+    """Turn `--hosts a b`, MLPerf Storage's form, into `--hosts a --hosts b` where no argument can be meant instead.
+
+    That is the case if the command has no arguments, or before a `--` that separates them.
+    """
+    takes_arguments = any(isinstance(param, click.Argument) for param in command.params)
+    end = args.index("--") if "--" in args else len(args)
+    if takes_arguments and end == len(args):
+        return args
+    found, taking = [], False
+    for at, word in enumerate(args[:end]):
+        if word.startswith("-"):
+            taking = False
+        elif at and args[at - 1] in HOSTS_FLAGS:
+            taking = True
+        elif taking:
+            found.append("--hosts")
+        found.append(word)
+    return found + args[end:]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +154,9 @@ class Reach:
     def refuse(self) -> None:
         """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
         if any(self.named):
-            raise UsageError("a record has its own hosts; name hosts or a record, not both")
+            raise UsageError(
+                "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
+            )
         context = click.get_current_context()
         names = {param.name for param in context.command.get_params(context) if isinstance(param, TransportOption)}
         refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, no host is reached")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import re
+import shutil
 from typing import Any
 
 import click
 
-from rollbook.adapters import leaf_parts, load
+from rollbook.adapters import load
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
 from rollbook.api.signals import Signals
@@ -18,6 +18,7 @@ from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
 from rollbook.errors import UsageError
+from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
 
 __all__ = ["command"]
@@ -42,7 +43,7 @@ __all__ = ["command"]
     type=click.Choice(["rollbook", "mlpstorage"]),
     default="rollbook",
     show_default=True,
-    help="Directories above the record: results/type, or those of MLPerf Storage's tools.",
+    help="Place of the record: results/type, or the result directory that MLPerf Storage's tool creates.",
 )
 @option(
     "--strict",
@@ -104,6 +105,9 @@ def command(
     """
     if argv[0].startswith("-"):
         raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
+    if reach.named[0] and shutil.which(argv[0]) is None:
+        hint = "if it is a host, write --hosts a,b or put -- before the command"
+        raise UsageError(f"cannot run {argv[0]}: no such program; {hint}")
     load(benchmark)
     timeout = cluster_collection_timeout or reach.options.timeout
     settings = dataclasses.replace(
@@ -113,13 +117,19 @@ def command(
         fanout=reach.fanout,
         type=benchmark,
         interval=0.0 if skip_timeseries else settings.interval,
-        parts=_parts(layout, benchmark, argv),
         args=option_values(reach.hosts),
     )
+    if layout == "mlpstorage":
+        placement = Placement(settings.results_dir, benchmark, argv, os.environ)
+        settings = dataclasses.replace(settings, placement=placement, results_dir=placement.staging)
+        if placement.problem:
+            click.echo(f"{placement.problem}; unless the command does, no result directory is created", err=True)
     progress = RunView(reach, strict=strict, contact=collect)
     with Signals(command=True) as signals:
         recording = run_command(settings, argv, progress, signals)
         show_end(recording)
+        if settings.placement is not None and settings.placement.message:
+            click.echo(settings.placement.message, err=True)
         code = recording.exit_code or 0
         if strict and code == 0:
             unfinished = recording.finish_error or recording.signing_error
@@ -138,20 +148,3 @@ def _suggestion(option: str) -> str:
     names = [name for param in click.get_current_context().command.params for name in param.opts]
     close = difflib.get_close_matches(option.partition("=")[0], names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def _parts(layout: str, benchmark: str, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The directories above the record; MLPerf Storage's start with mode, organisation and system name."""
-    if layout == "rollbook":
-        return ()
-    try:
-        organisation, system = os.environ["MLPSTORAGE_ORGNAME"], os.environ["MLPSTORAGE_SYSTEMNAME"]
-    except KeyError as error:
-        raise UsageError(f"--layout mlpstorage needs {error.args[0]} in the environment") from error
-    mode = next((word for word in argv if word in ("closed", "open", "whatif")), "open")
-    parts = (mode, organisation, "results", system, *leaf_parts(benchmark, argv))
-    if unfit := [part for part in parts if not re.fullmatch(r"[A-Za-z0-9._-]+", part) or part.startswith(".")]:
-        raise UsageError(
-            f"{unfit[0]!r} is not allowed as a directory of a submission: only letters, digits, '.', '_' and '-'"
-        )
-    return parts

@@ -1,4 +1,4 @@
-"""`rollbook watch`: all hosts live in the terminal, or a record played again."""
+"""`rollbook watch`: all hosts live in the terminal, or the playback of a record."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["command"]
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks at live hosts.",
+    help="Sampling interval of live hosts.",
 )
 @click.option(
     "--once",
     is_flag=True,
-    help="Print one table of two looks, too few for RDMA and NFS, and end; so it is where stdout is no terminal.",
+    help="Print one table of two samples, too few for RDMA and NFS, and exit; default if stdout is not a terminal.",
 )
 @click.option(
     "--speed",
@@ -44,24 +44,24 @@ __all__ = ["command"]
     default=10.0,
     show_default=True,
     metavar="N",
-    help="How many times faster than it was a record is played.",
+    help="Playback speed.",
 )
 @reach_options
 def command(reach: Reach, *, record: Path | None, interval: float, once: bool, speed: float) -> None:
-    """Show what all hosts do now, most unusual first; nothing is kept.
+    """Show the metrics of all hosts live, the most unusual first; nothing is stored.
 
-    With RECORD, play that record instead. In the full screen: s and S choose the order, r turns it round, u puts the
-    unusual first, Enter shows one host, space holds, q ends. In a record comma and full stop go one beat back and on,
-    brackets a tenth of it, Home and End to its ends.
+    With RECORD, play that record instead. Keys: s and S select the column to sort by, r reverses the order, u sorts by
+    most unusual, Enter opens a host, space pauses, q quits. In a record, comma and full stop step one beat back and
+    forward, brackets a tenth of the record, Home and End go to its start and end.
     """
     if record is not None:
         reach.refuse()
-        refuse_given(["interval"], "a record has its own beats")
+        refuse_given(["interval"], "a record has its own interval")
         if once:
-            refuse_given(["speed"], "with --once nothing is played")
+            refuse_given(["speed"], "--once plays nothing")
         feed: Live | Replay = Replay(open_record(record), speed)
     else:
-        refuse_given(["speed"], "live hosts are shown as they are; a record can be played faster")
+        refuse_given(["speed"], "only a record can be played faster")
         feed = Live(
             reach.hosts,
             reach.route(),
@@ -94,7 +94,7 @@ async def _full_screen(feed: Live | Replay) -> None:
 
 def _print(board: Board) -> None:
     titles = headings(board)
-    shown = [at for at, column in enumerate(titles) if column != "trend"]  # of one or two beats there is none
+    shown = [at for at, column in enumerate(titles) if column != "trend"]  # two samples have no trend
     rows = [table_row(board, host) for host in board.ordered()]
     chosen = [[row[at] for at in shown] for row in rows]
     table([list(titles.values())[at].upper() for at in shown], [(name, rest) for name, *rest in chosen])
@@ -102,10 +102,10 @@ def _print(board: Board) -> None:
 
 
 def _record(host: HostView) -> HostResult:
-    """What became of a host, as other commands tell it."""
+    """The result of a host, as other commands report it."""
     if host.state == "lost":
         return HostResult(name=host.name, status=host.status, reason=host.reason)
     if host.state == "silent" or host.beats < 2:
-        reason = "no more samples came" if host.state == "silent" else "no two samples came in time"
+        reason = "no more samples arrived" if host.state == "silent" else "no two samples arrived in time"
         return HostResult(name=host.name, status="timed-out", reason=reason)
     return HostResult(name=host.name, status="complete")

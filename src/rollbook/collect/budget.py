@@ -5,7 +5,8 @@ all facts and of one beat:
 
 - bytes: half of a beat's text per interval, on top of a burst of all facts and four beats;
 - frames: twice what the shell stand-in needs, which sends one frame per source, on top of a burst;
-- inflated bytes: a beat's text per interval, on top of a burst of three times all facts and four beats;
+- inflated bytes: a beat's text per interval, on top of a burst of three times all facts and four beats, and eight times
+  that in samples so small that they are not measured;
 - bytes in total: 128 MiB, and for every beat so far a 64th of its text, or an eighth for a beat of the stand-in.
 
 A mark adds the allowance of one beat. The agent deflates its samples and sends a few kilobytes per beat, about a
@@ -29,6 +30,7 @@ from rollbook.protocol.samples import MOST_INFLATED, inflated_size
 __all__ = ["Budget", "Meter"]
 
 MIB = 1 << 20
+UNMEASURED = 8
 LEAST_BEAT = MIB  # bytes; also for plans without sampled sources
 
 
@@ -76,8 +78,8 @@ class Meter:
         self._bytes = _Bucket(budget.bytes_per_second, budget.burst_bytes, clock())
         self._frames = _Bucket(budget.frames_per_second, budget.burst_frames, clock())
         self._inflated = _Bucket(budget.inflated_per_second, budget.burst_inflated, clock())
-        # Samples are not inflated while their worst case fits into this one: that is cheaper than to measure them.
-        self._unmeasured = _Bucket(budget.inflated_per_second, budget.burst_inflated, clock())
+        # Samples whose worst case fits into this bucket are not measured, so that real hosts cost no time here.
+        self._unmeasured = _Bucket(UNMEASURED * budget.inflated_per_second, budget.burst_inflated, clock())
         self._total = _Bucket(budget.total_bytes_per_second, math.inf, clock(), budget.total_bytes)
 
     def mark(self) -> None:

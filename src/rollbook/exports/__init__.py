@@ -1,1 +1,1 @@
-"""Records in other formats."""
+"""Export of records in other formats."""

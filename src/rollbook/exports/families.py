@@ -1,4 +1,4 @@
-"""Names of metrics for other tools: those of node_exporter where it has a counterpart, else `rollbook_TABLE_COLUMN`.
+"""Names of metrics for other tools: those of node_exporter if it has the metric, else `rollbook_TABLE_COLUMN`.
 
 Units are the base units of Prometheus (bytes, seconds, joules); a counter's name ends in `_total`.
 """
@@ -14,7 +14,7 @@ __all__ = ["LABELS", "Column", "families"]
 
 Kind = Literal["counter", "gauge", "unknown"]
 
-# What one of a unit is in the base unit: factor, divisor, and the word that ends the name.
+# Factor and divisor to the base unit, and the suffix of the name.
 UNITS = {
     "KiB": (1024, 1, "bytes"),
     "MiB": (1 << 20, 1, "bytes"),
@@ -43,9 +43,9 @@ LABELS: dict[str, dict[str, str]] = {
     "rapl": {"zone": "zone", "name": "name"},
     "thermal": {"sensor": "sensor", "chip": "chip", "label": "label"},
 }
-"""Labels, with the SQL of their values, of tables whose keys have another name in node_exporter or say too little."""
+"""Labels, with the SQL of their values, of tables whose keys have other names in node_exporter or are not enough."""
 
-# The counterpart of each column without unit and `_total`, which follow from the column.
+# Names in node_exporter, without unit and `_total`, which follow from the column.
 NODE: dict[str, dict[str, str]] = {
     "loadavg": {"load_1min": "load1", "load_5min": "load5", "load_15min": "load15"},
     "stat_totals": {
@@ -124,17 +124,17 @@ NODE: dict[str, dict[str, str]] = {
         "execute_ms": "mountstats_nfs_operations_request_time",
     },
 }
-EACH_CPU = "cpu <> 'cpu'"  # that row is the sum of the others, which whoever sums up the series makes again
+EACH_CPU = "cpu <> 'cpu'"  # that row is the sum of the others
 GUEST_MODES = {"guest": "user", "guest_nice": "nice"}
 PRESSURE = {"some_total_us": "waiting", "full_total_us": "stalled"}
-UNTYPED = {"vmstat": "node_vmstat", "net_snmp": "node_netstat"}  # in node_exporter, and named as the kernel does
+UNTYPED = {"vmstat": "node_vmstat", "net_snmp": "node_netstat"}  # named as in the kernel, as node_exporter does
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column of a table as a part of a family: `labels` set it apart from the others, `where` chooses its rows.
+    """One column of a table as a part of a family: `labels` distinguish it from the others, `where` picks its rows.
 
-    One that is `keyless` has only the row of one key, which its name says.
+    If `keyless`, `where` fixes the key, which is part of the family's name instead of a label.
     """
 
     table: str
@@ -149,15 +149,15 @@ class Column:
 
     @property
     def metric(self) -> str:
-        """The name on each line."""
+        """The name of its samples."""
         return f"{self.family}_total" if self.kind == "counter" else self.family
 
 
 def families(tables: Mapping[str, Mapping[str, tuple[str, str]]]) -> dict[str, list[Column]]:
-    """The families of all numbers in the tables, by name; `tables` says how their columns compare, and their units.
+    """The families of all numbers in the tables, by name; `tables` has the mode and unit of each column.
 
-    Names come from hosts too: what no metric may be called becomes `_`, and of two that then are alike the later gets
-    a number.
+    Some names come from hosts: characters that are not allowed become `_`, and the later of two equal names gets a
+    number.
     """
     found: dict[str, list[Column]] = {}
     for table, columns in tables.items():
@@ -170,7 +170,7 @@ def families(tables: Mapping[str, Mapping[str, tuple[str, str]]]) -> dict[str, l
 
 
 def _free(column: Column, found: Mapping[str, list[Column]]) -> Column:
-    """The column under a name that no other of the same labels has."""
+    """The column under a name that is not taken by another with the same labels."""
     free, number = column, 2
     while any(other.labels == column.labels or other.kind != column.kind for other in found.get(free.family, ())):
         free = dataclasses.replace(column, family=f"{column.family}_{number}")

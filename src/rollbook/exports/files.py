@@ -1,4 +1,4 @@
-"""A record's tables in other forms: Parquet, CSV, JSON."""
+"""Export of a record's tables as Parquet, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ FORMATS = {
     "json": "FORMAT json, ARRAY true",
 }
 ALWAYS = ("rates", "hosts", "facts", "phases", "findings")
-FORMULA = "=+-@\t\r"  # what makes a spreadsheet take a cell for a formula
-# Letters that would order a terminal about, are not seen, or turn text around. Tabs and ends of lines stay.
-UNSEEN = (
+FORMULA = "=+-@\t\r"  # first characters of what a spreadsheet takes for a formula
+# Control, invisible and directional characters. Tabs and line ends stay.
+INVISIBLE = (
     *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x61C, 0x61C), (0x180E, 0x180E)),
     *((0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB)),
 )
-UNSEEN_LETTERS = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in UNSEEN)}]")
-UNSEEN_SQL = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in UNSEEN) + "]"
+INVISIBLE_PATTERN = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in INVISIBLE)}]")
+INVISIBLE_SQL = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in INVISIBLE) + "]"
 
 
 def export(run: Record, form: str, output: Path, tables: Sequence[str] = ()) -> list[Path]:
-    """Write tables and views, all of the series where none are named, into the directory `output`; gives the files."""
+    """Write tables and views, by default all of the series, into the directory `output`; returns the files."""
     chosen = list(tables) or [*run.series_files(), *ALWAYS]
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -60,19 +60,19 @@ def export(run: Record, form: str, output: Path, tables: Sequence[str] = ()) -> 
 
 def _no_table(name: str, known: Collection[str]) -> UsageError:
     near = difflib.get_close_matches(name, known)
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return UsageError(
-        f"the record has no table called {name!r}{meant} (`rollbook query RECORD 'SHOW TABLES'` lists all)"
+        f"the record has no table called {name!r}{hint} (`rollbook query RECORD 'SHOW TABLES'` lists all)"
     )
 
 
 def _safe(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """A query whose texts, and the names of whose columns, are safe in a spreadsheet and in a terminal."""
+    """A query of the table with texts and column names that are safe in a spreadsheet and a terminal."""
     columns = []
     for name, kind, *_ in connection.execute(f"DESCRIBE {quoted(table)}").fetchall():
         value = f"CAST({quoted(name)} AS VARCHAR)" if kind.endswith("[]") else quoted(name)
         if kind == "VARCHAR" or kind.endswith("[]"):
-            value = f"regexp_replace({value}, '{UNSEEN_SQL}', '?', 'g')"
+            value = f"regexp_replace({value}, '{INVISIBLE_SQL}', '?', 'g')"
             value = (
                 f"CASE WHEN left({value}, 1) IN ({', '.join(map(text, FORMULA))}) THEN '''' || {value} ELSE {value} END"
             )
@@ -81,6 +81,6 @@ def _safe(connection: duckdb.DuckDBPyConnection, table: str) -> str:
 
 
 def safe(cell: str) -> str:
-    """A text that no spreadsheet takes for a formula, with all that is in it to be seen."""
-    cell = UNSEEN_LETTERS.sub("?", cell)
+    """A text that is safe in a spreadsheet and a terminal."""
+    cell = INVISIBLE_PATTERN.sub("?", cell)
     return f"'{cell}" if cell[:1] and cell[0] in FORMULA else cell

@@ -1,7 +1,7 @@
-"""The series as OpenMetrics text with timestamps, one family after the other, streamed whatever the size.
+"""Export of the series as OpenMetrics text with timestamps, one family after the other, streamed.
 
-Counters are the kernel's own totals, not rates: that is what Prometheus and VictoriaMetrics expect. Both keep
-milliseconds; of two samples of a host less than two apart, as the edge of a phase may give, only the first is written.
+Counters are the kernel's own totals, not rates, as Prometheus and VictoriaMetrics expect. Both store milliseconds: of
+two samples of a host less than two milliseconds apart, as at the edge of a phase, only the first is written.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rollbook.tables.quoting import quoted, text
 __all__ = ["write_openmetrics"]
 
 CHUNK = 10_000
-# What would end a label's value or its line, or what readers take for the end of the text.
+# Characters that would end a label's value or its line, or that readers take for the end of the text.
 CONTROLS = {chr(code): f"\\\\x{code:02x}" for code in (*range(10), *range(11, 32), 127)}
 UNSAFE = {'"': '\\"', "\n": "\\n", **CONTROLS}
 CLOSE_NS = 2_000_000
 
 
 def write_openmetrics(run: Record, path: Path) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically; raises `RecordError`."""
     try:
         with connect(run) as connection, atomic_file(path, mode=BY_UMASK) as file:
             for part in _parts(connection, run):
@@ -42,7 +42,7 @@ def write_openmetrics(run: Record, path: Path) -> None:
 
 
 def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
-    """The text of all families, in pieces."""
+    """The text of all families, in chunks."""
     files = {name: path for name, path in run.series_files().items() if catalogue.find(name)}
     notes = {name: about(connection, path.resolve()) for name, path in files.items()}
     tables = {name: _Table(connection, name, notes[name]) for name in files}
@@ -50,30 +50,30 @@ def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
         lines = (line for column in columns for line in tables[column.table].lines(column))
         first = next(lines, "")
         if first:
-            told = " ".join(dict.fromkeys(re.sub(r"[^\w. ]", "?", f"{one.table}.{one.name}") for one in columns))
-            yield f"# TYPE {name} {columns[0].kind}\n# HELP {name} From {told}.\n{first}"
+            origin = " ".join(dict.fromkeys(re.sub(r"[^\w. ]", "?", f"{one.table}.{one.name}") for one in columns))
+            yield f"# TYPE {name} {columns[0].kind}\n# HELP {name} From {origin}.\n{first}"
             yield from lines
 
 
 class _Table:
-    """One table of the record, written column by column in its own order, which is by host, key and time."""
+    """One table of the record, written column by column in its order: by host, key and time."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, notes: Mapping[str, tuple[str, str]]) -> None:
         self._connection, self._name = connection, name
         keys = ["host", *(quoted(column) for column, (mode, _) in notes.items() if mode == "key")]
         labels = LABELS.get(name) or {key.strip('"'): key for key in keys[1:]}
-        # Which texts there are is asked once, so that each line pays only for what is truly in them.
-        asked = f"SELECT DISTINCT {', '.join(['host', *labels.values()])} FROM {quoted(name)}"  # noqa: S608 - our own names
-        present = {letter for row in connection.execute(asked).fetchall() for cell in row for letter in str(cell)}
+        # Find once which characters occur, so that lines are only escaped for those.
+        query = f"SELECT DISTINCT {', '.join(['host', *labels.values()])} FROM {quoted(name)}"  # noqa: S608 - our own names
+        present = {char for row in connection.execute(query).fetchall() for cell in row for char in str(cell)}
         self._labels = {label: _escaped(value, present) for label, value in {"host": "host", **labels}.items()}
-        # A window without an order is that of the rows as they lie, and holds none of them back.
+        # A window without an order takes the rows as they are stored, and streams.
         before = ", ".join(f"lag({key}) OVER () AS {quoted(f'before {key}')}" for key in [*keys, "ts"])
         alike = " AND ".join(f"{key} = {quoted(f'before {key}')}" for key in keys)
         self._rows = f"(SELECT *, {before} FROM {quoted(name)})"  # noqa: S608 - quoted
         self._apart = f'({alike} AND epoch_ns(ts) - epoch_ns("before ts") < {CLOSE_NS}) IS NOT TRUE'
 
     def lines(self, column: Column) -> Iterator[str]:
-        """The samples of one column, in pieces of many lines."""
+        """The samples of one column, in chunks of many lines."""
         labels = {"host": self._labels["host"]} if column.keyless else dict(self._labels)
         labels |= {label: text(value) for label, value in column.labels}
         parts = [text(f"{column.metric}{{")]
@@ -92,9 +92,9 @@ class _Table:
 
 
 def _escaped(value: str, present: set[str]) -> str:
-    r"""SQL that makes a text fit for a label, given the letters that are in any of them.
+    r"""SQL that escapes a text for a label; `present` are the characters that occur.
 
-    Where some are written in the form `\x01`, a backslash is written as two: texts that differ stay different.
+    If some are written in the form `\x01`, backslashes are doubled, so that different texts stay different.
     """
     if "\\" in present:
         value = f"replace({value}, chr(92), {text(4 * chr(92) if present & CONTROLS.keys() else 2 * chr(92))})"

@@ -1,4 +1,4 @@
-"""The series as MLPerf Storage's `TimeSeriesData` JSON, streamed: one host in memory at a time, whatever the size."""
+"""The series as MLPerf Storage's `TimeSeriesData` JSON, written as a stream: one host in memory at a time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ from rollbook.times import iso_time
 
 __all__ = ["write_timeseries"]
 
-# Key of a sample, table, and for lists the record of a row; the others are dicts of all columns by name.
+# Key of a sample, table, and for lists the type of a row; the others are dicts of all columns by name.
 LISTS: dict[str, tuple[str, type[Facts]]] = {"diskstats": ("diskstats", Disk), "netdev": ("net_dev", Interface)}
 DICTS = {"vmstat": "vmstat", "meminfo": "meminfo", "loadavg": "loadavg"}
-DROPPED = ("device_number", "extra")  # keys that those tools do not know
-PLAIN = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # the same again under the kernel's names
+DROPPED = ("device_number", "extra")  # keys that the tool does not have
+REPEATED = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # values that are there by kernel name
 
 
 def write_timeseries(run: Record, path: Path, *, mode: int = PRIVATE) -> int:
-    """Write the file, whole or not at all, with the very keys that MLPerf Storage's tools read; gives its samples."""
+    """Write the file atomically, with the keys that MLPerf Storage's tools read; returns the number of samples.
+
+    A source that a host never had is left out of its samples. Raises `RecordError` if the file cannot be written.
+    """
     with connect(run) as connection, atomic_file(path, mode=mode) as file:
         return _write(run, connection, file)
 
@@ -46,8 +49,10 @@ def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) 
         "end_time": iso_time(ended),
         "num_samples": sum(count for count, _, _ in hosts.values()),
     }
+    methods = {host.name: host.method or "unknown" for host in run.hosts.series if host.name in hosts}
     tail = {
-        "collection_method": "ssh" if len(hosts) > 1 else "local",
+        "collection_method": "+".join(sorted(set(methods.values()))) or "unknown",
+        "collection_methods": methods,
         "hosts_requested": [host.name for host in run.hosts.start],
         "hosts_collected": list(hosts),
     }
@@ -62,13 +67,13 @@ def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) 
 
 
 def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[str, Any]]:
-    """The samples of one host in order of time, what was not read left out."""
-    known = connection.execute("SELECT hostname FROM hosts WHERE host = ?", [host]).fetchone()
+    """Yield the samples of one host in order of time; what was not read is left out."""
+    named = connection.execute("SELECT hostname FROM hosts WHERE host = ?", [host]).fetchone()
     times = connection.execute("SELECT ts FROM samples WHERE host = ? ORDER BY ts", [host]).fetchall()
     rows = {name: _Rows(connection, host, table, record) for name, (table, record) in LISTS.items()}
     rows |= {name: _Rows(connection, host, table, None) for name, table in DICTS.items()}
     for (ts,) in times:
-        sample: dict[str, Any] = {"timestamp": iso_time(ts), "hostname": (known and known[0]) or host}
+        sample: dict[str, Any] = {"timestamp": iso_time(ts), "hostname": (named and named[0]) or host}
         for name in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev"):
             found = rows[name].at(ts)
             if found:
@@ -79,7 +84,7 @@ def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[
 
 
 class _Rows:
-    """Rows of one table and host, taken in order of time."""
+    """Reads the rows of one table and host in order of time."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, host: str, table: str, record: type[Facts] | None
@@ -89,21 +94,21 @@ class _Rows:
         fields = (
             record.__struct_fields__ if record else LoadAvg.__struct_fields__ if table == "loadavg" else columns[3:]
         )
-        # Merged gauges have their least and greatest value beside them.
-        extra = {f"{name}_{part}" for name in columns for part in ("min", "max")}
-        self._names = [name for name in fields if name not in extra and name not in (*DROPPED, *PLAIN)]
+        # Merged gauges have their minimum and maximum beside them. A source that no host had has no columns.
+        left_out = {f"{name}_{part}" for name in columns for part in ("min", "max")} | set(fields) - set(columns)
+        self._names = [name for name in fields if name not in left_out and name not in (*DROPPED, *REPEATED)]
         chosen = ", ".join(["ts", *map(quoted, self._names)])
-        order = f"ts, {quoted(columns[3])}"
+        order = ", ".join(["ts", *map(quoted, columns[3:4])])
         self._cursor.execute(f"SELECT {chosen} FROM {quoted(table)} WHERE host = ? ORDER BY {order}", [host])  # noqa: S608
         self._whole = table != "loadavg"
         self._next = self._cursor.fetchone()
 
     def close(self) -> None:
-        """Give back what the query holds."""
+        """Release the query."""
         self._cursor.close()
 
     def at(self, ts: dt.datetime) -> list[dict[str, Any]]:
-        """The rows of that time."""
+        """Return the rows of that time; must be called with rising times."""
         found = []
         while self._next is not None and self._next[0] <= ts:
             if self._next[0] == ts:
@@ -114,7 +119,7 @@ class _Rows:
         return found
 
     def _plain(self, value: Any) -> Any:
-        """Means of merged samples as whole numbers again, where the tools expect such."""
+        """Round the means of merged samples where the tool has whole numbers."""
         return round(value) if self._whole and not isinstance(value, str) else value
 
 

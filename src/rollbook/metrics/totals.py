@@ -1,9 +1,9 @@
 """Which devices count in a host's totals: each byte once, at the lowest device that moves it.
 
-Partitions are parts of their disks, dm and md devices lie on others, bonds, bridges and VLANs on their legs; loop, ram
-and zram devices move no data of their own. The counters of an NFS mount are those of its file system, which may be
-mounted at many places. What a device is comes from the host's facts (`block`, `net_class`, `mountinfo`), and where
-these have not got it, plugged in during the run perhaps, from its name; a mount they have not got counts.
+Partitions are parts of their disks, dm and md devices use other devices, bonds, bridges and VLANs use their members;
+loop, ram and zram devices move no data of their own. The counters of an NFS mount are those of its file system, which
+may be mounted at many places. The host's facts (`block`, `net_class`, `mountinfo`) say what a device is; for a device
+that is not in them, such as one plugged in during the run, its name decides. A mount that is not in them counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rollbook.sources.block import Block
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.net_class import Interface
 
-__all__ = ["counted_disks", "counted_interfaces", "counted_mounts", "same_mounts"]
+__all__ = ["counted_disks", "counted_interfaces", "same_mounts"]
 
 DISK_KINDS = ("disk", "virtual")
 NOT_A_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|nbd)\d")
@@ -25,7 +25,7 @@ VIRTUAL_LINKS = ("loopback", "bond", "bridge", "vlan", "vxlan", "virtual", "dumm
 
 
 def counted_disks(names: Iterable[str], records: Sequence[HostResult]) -> list[str]:
-    """Of the devices in a host's diskstats those that count; `records` are what is known of the host."""
+    """The devices in a host's diskstats that count; `records` have the facts of the host."""
     known: dict[str, bool] = {}
     for record in records:
         for block in record.rows(Block):
@@ -41,7 +41,7 @@ def _like_a_disk(name: str, names: set[str]) -> bool:
 
 
 def counted_interfaces(names: Iterable[str], records: Sequence[HostResult]) -> list[str]:
-    """Of the interfaces of a host those that count. Inside a container all are virtual: then those without legs do."""
+    """The interfaces of a host that count. In a container all are virtual: then those without members count."""
     links: dict[str, Interface] = {}
     for record in records:
         links.update({link.interface_name: link for link in record.rows(Interface)})
@@ -60,15 +60,10 @@ def _like_a_link(name: str, link: Interface | None) -> bool:
     return link.kind not in VIRTUAL_LINKS and not link.lower
 
 
-def counted_mounts(names: Iterable[str], records: Sequence[HostResult]) -> list[str]:
-    """Of the mounts that a host has at one time those that count: one of each file system."""
-    return list(dict.fromkeys(same_mounts(names, records).values()))
-
-
 def same_mounts(names: Iterable[str], records: Sequence[HostResult]) -> dict[str, str]:
-    """By mount the first of those that are the same file system.
+    """For each mount the first mount of the same file system.
 
-    A device number says so within one record only: after an unmount another file system may get it.
+    Device numbers identify a file system within one record only: after an unmount another one may get the number.
     """
     names = list(names)
     found: dict[str, str] = {}
@@ -76,6 +71,8 @@ def same_mounts(names: Iterable[str], records: Sequence[HostResult]) -> dict[str
         devices = {mount.mount_point: mount.device_number for mount in record.rows(MountInfo)}
         firsts: dict[str, str] = {}
         mounted = [name for name in names if name in devices]
-        for name in sorted(mounted, key=lambda name: name not in found):  # what stood for another still does
+        for name in sorted(
+            mounted, key=lambda name: name not in found
+        ):  # a mount that represents others keeps doing so
             found[name] = firsts.setdefault(devices[name], found.get(name, name))
     return {name: found.get(name, name) for name in names}

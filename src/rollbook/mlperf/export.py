@@ -1,4 +1,4 @@
-"""A record as the files that MLPerf Storage's own readers take."""
+"""A record as the files that MLPerf Storage's readers expect."""
 
 from __future__ import annotations
 
@@ -9,41 +9,34 @@ from pathlib import Path
 
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import BY_UMASK, write_file
+from rollbook.mlperf.result_directory import copy_results
 from rollbook.records.document import encode
+from rollbook.records.locate import INSIDE
 from rollbook.records.record import Record
 
 __all__ = ["export_mlpstorage"]
 
-# Files of the benchmark itself that their readers look for beside the metadata, and those that the metadata name.
-THEIRS = (
-    "summary.json",
-    "*_output.json",
-    "*_per_epoch_stats.json",
-    "dlio.log",
-    "dlio_config",
-    "*.stdout.log",
-    "stdout.log",
-    "stderr.log",
-)
+LOGS = ("*.stdout.log", "*.stderr.log", "stdout.log", "stderr.log")
 
 
 def export_mlpstorage(run: Record, path: Path) -> list[Path]:
-    """Write the files of a record into the directory `path`, which must be empty or new; gives what was written.
+    """Write the files of a record into the directory `path`, which must be empty or new; returns those written.
 
-    Exactly one file is called `*_metadata.json`, the cluster is in a file without a time in its name, and the series
-    is written at any size.
+    They include all result files of the benchmark: summary, Hydra's configuration, files of the ranks. Exactly one
+    file is called `*_metadata.json`, the cluster information has no time in its name, and the series is written at any
+    size. Raises `RecordError` for a result file that is gone.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make {path}: {error.strerror}") from error
+        raise UsageError(f"cannot create {path}: {error.strerror}") from error
     if any(path.iterdir()):
         raise UsageError(f"{path} is not empty")
     kind, stamp = run.metadata.get("benchmark_type"), run.metadata.get("run_datetime")
     for name in (kind, stamp):
-        # They become parts of file names, and the record may be anybody's.
+        # They become parts of file names, and the record may come from anywhere.
         if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
-            raise RecordError(f"{run.path} does not say benchmark_type and run_datetime: {name!r}")
+            raise RecordError(f"{run.path} has no usable benchmark_type and run_datetime: {name!r}")
     metadata = {**run.metadata, "result_dir": str(path)}
     cluster = metadata.get("system_info") or metadata.get("cluster_information")
     written = [path / f"{kind}_{stamp}_metadata.json"]
@@ -58,12 +51,19 @@ def export_mlpstorage(run: Record, path: Path) -> list[Path]:
         write_timeseries(run, written[-1], mode=BY_UMASK)
         about = metadata.get("timeseries_data")
         metadata["timeseries_data"] = {**(about if isinstance(about, dict) else {}), "file": written[-1].name}
-    for pattern in THEIRS:
-        for found in sorted(run.path.glob(pattern)):
-            written.append(path / found.name)
+    for pattern in LOGS:
+        for log in sorted(run.path.glob(pattern)):
+            written.append(path / log.name)
             try:
-                (shutil.copytree if found.is_dir() else shutil.copy2)(found, written[-1])
+                shutil.copy2(log, written[-1])
             except OSError as error:
                 raise RecordError(f"cannot write {written[-1]}: {error.strerror or error}") from error
+    written += copy_results([*_beside(run), *map(str, run.metadata.get("result_files") or [])], path)
     write_file(written[0], json.dumps(metadata, indent=2).encode() + b"\n", mode=BY_UMASK)
     return written
+
+
+def _beside(run: Record) -> list[str]:
+    """Result files in the record itself or in the result directory around it."""
+    directory = run.path.parent if run.path.name == INSIDE else run.path
+    return [str(path) for path in (*directory.iterdir(), *directory.glob("dlio_config/*")) if path.is_file()]

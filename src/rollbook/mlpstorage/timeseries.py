@@ -97,7 +97,8 @@ class _Collector(TimeSeriesCollectorInterface):
             raise RuntimeError(f"{name} already started")
         hosts = parse_hosts(self._names) if self._names else []
         way = route(self._options)
-        self._directory = self._cleanup.enter_context(temporary_directory())
+        # Not the temporary directory itself: both it and a journal are locked.
+        self._directory = self._cleanup.enter_context(temporary_directory()) / "journal"
         self._started_ns, self._start_time = time.time_ns(), iso_now()
         self._thread = threading.Thread(target=self._run, args=(hosts, way), name=name, daemon=False)
         self._thread.start()
@@ -191,6 +192,7 @@ class _Collector(TimeSeriesCollectorInterface):
             collection_method="+".join(sorted(ways)) or "unknown",
             hosts_requested=list(self._names),
             hosts_collected=collected,
+            collection_methods={name: methods[name] for name in collected if methods.get(name)},
         )
         return result
 

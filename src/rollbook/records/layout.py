@@ -19,6 +19,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, current_version, encode, read
+from rollbook.records.locate import INSIDE, RUN_DOCUMENT
 from rollbook.records.reading import file_type, open_regular
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import signature_file
@@ -82,7 +83,12 @@ class RecordDirectory:
         raise UsageError(f"no free name for a record under {results / kind}")
 
     def file(self, suffix: str) -> Path:
-        """The path of a document that is named after the record: `<type>_<stamp>_<suffix>`."""
+        """The path of a document that is named after the record: `<type>_<stamp>_<suffix>`.
+
+        Inside a result directory of MLPerf Storage's tool the names are such that no reader takes them for the tool's.
+        """
+        if self.path.name == INSIDE:
+            return self.path / (RUN_DOCUMENT if suffix == "metadata.json" else f"rollbook_{suffix}")
         return self.path / f"{self.kind}_{self.stamp}_{suffix}"
 
     def write(self, suffix: str, document: Any) -> Path:

@@ -10,7 +10,13 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.reading import read_regular
 
-__all__ = ["is_record", "locate_record", "not_a_record"]
+__all__ = ["INSIDE", "RUN_DOCUMENT", "is_record", "locate_record", "metadata_files", "not_a_record"]
+
+INSIDE = "rollbook"
+"""The directory of a record inside a result directory of MLPerf Storage's tool."""
+
+RUN_DOCUMENT = "rollbook_run.json"
+"""The metadata of such a record: readers of result directories take every other `*metadata*` file for the tool's."""
 
 SUGGESTED = 3  # records below a directory that an error names
 SEARCHED = 2000  # directories searched for records: a large tree is not searched completely
@@ -25,15 +31,25 @@ class _Document(msgspec.Struct):
 
 def is_record(path: Path) -> bool:
     """Whether the directory holds a record, complete or not; one whose recording has just begun does not count."""
-    return any(path.glob("*_metadata.json"))
+    return bool(metadata_files(path))
+
+
+def metadata_files(path: Path) -> list[Path]:
+    """The metadata files in a record directory; a complete record has exactly one."""
+    inside = path / RUN_DOCUMENT
+    return sorted(path.glob("*_metadata.json")) or ([inside] if inside.exists() else [])
 
 
 def locate_record(path: Path) -> Path:
-    """The record that a path means: itself, or the only record in that results directory.
+    """The record that a path means: itself, the one inside that result directory, or the only one below it.
 
     Returns the path unchanged if it is neither, so that opening it explains why.
     """
-    if _holds_record(path) or not path.is_dir() or is_record(path):
+    if _holds_record(path) or not path.is_dir():
+        return path
+    if _holds_record(path / INSIDE):
+        return path / INSIDE
+    if is_record(path):
         return path
     found, complete = _records_below(path)
     return found[0] if complete and len(found) == 1 else path

@@ -15,7 +15,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """Parameters and results of a run, under the names of a record's metadata.
 
     `num_processes` comes from the benchmark or its launcher, one if neither has it. Phases are in nanoseconds of the
-    clock of the machine that ran the command. `notes` list what was expected and not found.
+    clock of the machine that ran the command. `summary` is DLIO's, `args` are the benchmark's own arguments. `notes`
+    list what was expected and not found.
     """
 
     benchmark_type: str
@@ -28,4 +29,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     metrics: dict[str, Any] = {}
     phases: list[Phase] = []
     result_files: list[str] = []
+    summary: dict[str, Any] = {}
+    args: dict[str, Any] = {}
     notes: list[str] = []

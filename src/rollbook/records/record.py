@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
-from rollbook.records.locate import not_a_record
+from rollbook.records.locate import metadata_files, not_a_record
 from rollbook.records.reading import read_regular, require_directory, require_regular
 
 __all__ = [
@@ -201,11 +202,12 @@ class Record:
 
     def __init__(self, path: Path, metadata: dict[str, Any], hosts: RecordHosts) -> None:
         self.path, self.metadata, self.hosts = path, metadata, hosts
+        self._without: frozenset[str] = frozenset()
 
     @classmethod
     def open(cls, path: Path) -> Record:
         """Open a record directory; the `RecordError` names what is missing or unreadable."""
-        found = sorted(path.glob("*_metadata.json"))
+        found = metadata_files(path)
         if not found:
             raise not_a_record(path)
         if len(found) > 1:
@@ -226,7 +228,14 @@ class Record:
     def series_files(self) -> dict[str, Path]:
         """The tables of the series, by source name; raises `RecordError` for one that is not a regular file."""
         require_directory(self.path / "series")
-        found = {path.stem: path for path in sorted((self.path / "series").glob("*.parquet"))}
+        files = sorted((self.path / "series").glob("*.parquet"))
+        found = {path.stem: path for path in files if path.stem not in self._without}
         for path in found.values():
             require_regular(path)
         return found
+
+    def without_tables(self, names: Iterable[str]) -> Record:
+        """The same record without some of its tables."""
+        other = Record(self.path, self.metadata, self.hosts)
+        other._without = self._without | frozenset(names)
+        return other

@@ -35,7 +35,7 @@ class TimeSeriesSample:
 
 @dataclasses.dataclass
 class TimeSeriesData:
-    """The samples of all hosts of a run."""
+    """The samples of all hosts of a run. `collection_methods` names the transport used for each host."""
 
     collection_interval_seconds: float
     start_time: str
@@ -45,11 +45,15 @@ class TimeSeriesData:
     collection_method: str
     hosts_requested: list[str]
     hosts_collected: list[str]
+    collection_methods: dict[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `*_timeseries.json`."""
         samples = {host: [sample.to_dict() for sample in found] for host, found in self.samples_by_host.items()}
-        return {**vars(self), "samples_by_host": samples}
+        found = {**vars(self), "samples_by_host": samples}
+        if self.collection_methods is None:
+            del found["collection_methods"]
+        return found
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesData:
@@ -67,4 +71,5 @@ class TimeSeriesData:
             data.get("collection_method", "unknown"),
             list(data.get("hosts_requested", [])),
             list(data.get("hosts_collected", [])),
+            data.get("collection_methods"),
         )

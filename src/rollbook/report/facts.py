@@ -1,4 +1,4 @@
-"""Facts for the page: those that hosts disagree on, those they share, and what changed between start and end."""
+"""Facts for the page: those that differ, those that are equal, and those that changed between start and end."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ MOST_CHANGES = 400
 
 
 def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactShown], str]:
-    """Facts that differ within a group of like hosts, facts that do not, and what was compared, in words."""
+    """Facts that differ within a group of like hosts, those that do not, and a sentence about the groups."""
     groups = form_groups(hosts, {})
     differing, equal = [], []
     for group in groups:
         for view in views():
-            odd = list(differences(view, group.hosts))
-            for one in odd:
+            found = list(differences(view, group.hosts))
+            for one in found:
                 values = [(value_text(value.value, one.unit), fold(value.hosts)) for value in one.values]
                 differing.append(FactShown(view.name, one.row, one.field.partition(".")[2] or "present", values))
-            known = {(one.row, one.field) for one in odd}
+            known = {(one.row, one.field) for one in found}
             equal += [fact for fact in _shared(view, group) if (fact.row, f"{view.name}.{fact.field}") not in known]
-    return differing, equal, _in_words(groups)
+    return differing, equal, _described(groups)
 
 
-def _in_words(groups: Sequence[Group]) -> str:
+def _described(groups: Sequence[Group]) -> str:
     if not groups:
         return "No host gave facts."
     lists = "; ".join(f"{fold(host.name for host in group.hosts)} ({group.profile})" for group in groups)
@@ -41,9 +41,9 @@ def _in_words(groups: Sequence[Group]) -> str:
 
 
 def _shared(view: View, group: Group) -> Iterator[FactShown]:
-    """What the hosts of the group that could tell have in common; they are named."""
-    telling = [host for host in group.hosts if status_of(host, view.source) == "ok"]
-    known = {host.name: fact for host in telling if (fact := view.fact(host))}
+    """Facts that are equal on all hosts of the group on which they were read."""
+    read = [host for host in group.hosts if status_of(host, view.source) == "ok"]
+    known = {host.name: fact for host in read if (fact := view.fact(host))}
     if not known:
         return
     where = fold(known)
@@ -61,7 +61,7 @@ def _shared(view: View, group: Group) -> Iterator[FactShown]:
 
 
 def changed(start: Sequence[HostResult], end: Sequence[HostResult]) -> tuple[list[ChangeShown], int]:
-    """Facts that changed, hosts with the same change together, and how many changes were too many to list."""
+    """Facts that changed, hosts with the same change together, and the number of changes that are not listed."""
     after = {host.name: host for host in end if host.gave_data}
     found: dict[tuple[str, str, str, str, str], list[str]] = {}
     for host in start:

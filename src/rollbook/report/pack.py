@@ -1,9 +1,8 @@
-"""Cells as text small enough for a page: 16-bit steps, differences over time, deflate, base64.
+"""Cells packed for the page: 16-bit steps, differences over time, deflate, base64.
 
-Of each cell the page gets the mean, and where a bucket holds several samples also the least and the greatest, so
-that peaks survive. The steps of a row are written as differences; least and greatest as distances from the mean.
-Differences are folded to be positive (0, -1, 1, -2, … become 0, 1, 2, 3, …) and all low bytes are put before all
-high bytes, which deflate likes best.
+The page gets the mean of each cell, and if a bucket has several samples also the minimum and maximum. The steps of a
+row are stored as differences; minimum and maximum as distances from the mean. Differences are folded to be positive (0,
+-1, 1, -2, … become 0, 1, 2, 3, …), and all low bytes come before all high bytes, which compresses best.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from rollbook.metrics.grid import STEPS, Grid
 __all__ = ["Packed", "pack"]
 
 LEVEL = 6
-# By difference; a negative one counts from the end of the list. Steps go from 0 to STEPS + 1.
+# By difference; negative indices count from the end. Steps go from 0 to STEPS + 1.
 FOLDED = [2 * difference for difference in range(STEPS + 2)] + [2 * lower - 1 for lower in range(STEPS + 1, 0, -1)]
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """How to read the cells of a grid: `data` holds `planes` × rows × buckets folded differences."""
+    """The packed cells of a grid: `data` has `planes` × rows × buckets folded differences."""
 
     rows: int
     buckets: int
@@ -39,7 +38,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(grid: Grid) -> Packed:
-    """The grid as text."""
+    """Pack a grid."""
     means, *others = grid.steps
     words = array("H")
     for line in means:
@@ -54,7 +53,7 @@ def pack(grid: Grid) -> Packed:
         low=grid.scale.low,
         step=grid.scale.step,
         rooted=grid.scale.rooted,
-        data=_squeezed(words),
+        data=_compressed(words),
     )
 
 
@@ -62,9 +61,9 @@ def _folded(line: Sequence[int], base: Sequence[int]) -> Iterator[int]:
     return map(FOLDED.__getitem__, map(operator.sub, line, base))
 
 
-def _squeezed(words: array[int]) -> str:
+def _compressed(words: array[int]) -> str:
     raw = words.tobytes()
     even, odd = raw[0::2], raw[1::2]
-    squeezer = zlib.compressobj(LEVEL, wbits=-15)
-    packed = squeezer.compress(even + odd if sys.byteorder == "little" else odd + even) + squeezer.flush()
+    compressor = zlib.compressobj(LEVEL, wbits=-15)
+    packed = compressor.compress(even + odd if sys.byteorder == "little" else odd + even) + compressor.flush()
     return base64.b64encode(packed).decode()

@@ -1,7 +1,7 @@
-"""One HTML file: the document, the script and the style, and a policy under which nothing else can be loaded or run.
+"""One HTML file: document, script and style, with a content security policy that allows nothing else.
 
-Text from hosts is in the document only, which is JSON with every `<` escaped: no text can end its script element,
-and the page's script puts text into text nodes alone. The policy names the script and the style by their hashes.
+Text from hosts is only in the document, which is JSON with every `<` escaped: no text can end its script element, and
+the script only creates text nodes. The policy names script and style by their hashes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<div id="page"><noscript>This page is drawn by the script inside it; the same data is in the record as JSON and Parquet.
+<div id="page"><noscript>This page needs JavaScript; the same data is in the record as JSON and Parquet.
 </noscript></div>
 <script id="data" type="application/json">{data}</script>
 <script>{script}</script>
@@ -45,7 +45,7 @@ PAGE = """<!doctype html>
 
 
 def write_report(run: Record, path: Path, *, mode: int = PRIVATE) -> None:
-    """Write the page of a record, whole or not at all."""
+    """Write the page of a record atomically."""
     with open_tables(run) as tables:
         data = build(run, tables)
     write_file(path, html(data).encode(), mode=mode)
@@ -66,13 +66,13 @@ def html(data: PageData) -> str:
 
 
 def _bundled(name: str) -> str:
-    """A file that the package build made; it must not end its own element."""
+    """A file made by the package build; raises `RecordError` if it is missing or would end its own element."""
     found = importlib.resources.files(__package__) / BUILT / name
     if not found.is_file():
-        raise RecordError("the page's script was not built; scripts/setup builds it in a checkout")
+        raise RecordError("the script of the page is missing; scripts/setup builds it in a checkout")
     text = found.read_text("utf-8")
     if "</script" in text or "</style" in text:
-        raise RecordError(f"{name} was built wrongly: it would end its own element")
+        raise RecordError(f"{name} would end its own element")
     return text
 
 

@@ -30,6 +30,7 @@ from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import SELDOM, Compare, Mode, compare_of
+from rollbook.sql.damage import damaged_tables, replace_damaged
 from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_texts
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
@@ -47,6 +48,18 @@ def connect(
     With `whole`, for queries over all hosts, rates are computed in one pass over each table. `facts` fills the table
     `facts`, which takes long for many hosts; without it a query of that table fails.
     """
+    try:
+        return _open(run, output, whole=whole, facts=facts)
+    except duckdb.Error as error:
+        damaged = damaged_tables(run)
+        if not damaged:
+            raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
+    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts)
+    replace_damaged(connection, damaged)
+    return connection
+
+
+def _open(run: Record, output: Path | None, *, whole: bool, facts: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
@@ -59,9 +72,9 @@ def connect(
             connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-    except duckdb.Error as error:
+    except duckdb.Error:
         connection.close()
-        raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
+        raise
     return connection
 
 

@@ -61,21 +61,25 @@ class Tables:
         found = self._connection.execute(f"SELECT DISTINCT host, device FROM {quoted(view)}").fetchall()  # noqa: S608 - quoted
         return sorted((Row(*names) for names in found), key=lambda row: (natural(row.host), natural(row.device)))
 
-    def grids(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row]) -> dict[str, Grid]:
-        """The grid of each column that has a sample: minimum, mean and maximum in every cell."""
-        self._cut(view, columns, axis, rows, "device" if any(row.device for row in rows) else "''")
+    def grids(
+        self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], *, means_only: bool = False
+    ) -> dict[str, Grid]:
+        """The grid of each column that has a sample; with `means_only` it has no `steps`."""
+        self._cut(view, columns, axis, rows, means_only=means_only)
         extents = ", ".join(f"min(low{at}), max(high{at})" for at in range(len(columns)))
         ends = self._connection.execute(f"SELECT {extents} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         return {
-            name: self._grid(at, (low, high), axis, rows)
+            name: self._grid(at, (low, high), axis, rows, means_only=means_only)
             for at, (name, low, high) in enumerate(zip(columns, ends[::2], ends[1::2], strict=True))
             if low is not None
         }
 
-    def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], device: str) -> None:
+    def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], *, means_only: bool) -> None:
         """Create the table `cut`: a line for each row and bucket, numbered in that order, also without samples."""
+        device = "device" if any(row.device for row in rows) else "''"
+        low, high = ("avg", "avg") if means_only else ("min", "max")
         cells = ", ".join(
-            f"min({name}) AS low{at}, avg({name}) AS mean{at}, max({name}) AS high{at}"
+            f"{low}({name}) AS low{at}, avg({name}) AS mean{at}, {high}({name}) AS high{at}"
             for at, name in enumerate(map(quoted, columns))
         )
         query = f"""
@@ -94,10 +98,10 @@ class Tables:
         names = [[row.host for row in rows], [row.device for row in rows], len(rows)]
         self._connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])
 
-    def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row]) -> Grid:
+    def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row], *, means_only: bool) -> Grid:
         scale = Scale.of(*extent)
-        wanted = [f"coalesce(mean{at}, 'nan'::DOUBLE)"]
-        wanted += [scale.sql(f"{plane}{at}") for plane in (("mean", "low", "high") if axis.beats > 1 else ("mean",))]
+        planes = () if means_only else ("mean", "low", "high") if axis.beats > 1 else ("mean",)
+        wanted = [f"coalesce(mean{at}, 'nan'::DOUBLE)", *(scale.sql(f"{plane}{at}") for plane in planes)]
         lists = ", ".join(f"list({value} ORDER BY number)" for value in wanted)
         mean, *steps = self._connection.execute(f"SELECT {lists} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         starts = range(0, len(mean), axis.buckets)
@@ -123,8 +127,10 @@ def sampled_span(run: RecordHosts) -> Span | None:
     return Span(first, max(first, min(max(ends), run.ended_ns + step)), step)
 
 
-def grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric]) -> Grids | None:
-    """The grids of these metrics; None for a run without samples."""
+def grids_of(
+    tables: Tables, run: RecordHosts, metrics: Collection[Metric], *, means_only: bool = False
+) -> Grids | None:
+    """The grids of these metrics, with `means_only` without their `steps`; None for a run without samples."""
     rows = sorted((Row(host.name) for host in run.series if host.samples), key=lambda row: natural(row.host))
     span = sampled_span(run)
     if not rows or span is None:
@@ -134,12 +140,12 @@ def grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric]) -> G
     for part, wanted in _by_part(metrics).items():  # each view is read once
         there = tables.columns(host_view(part))
         if names := [metric.name for metric in wanted if metric.name in there]:
-            found |= tables.grids(host_view(part), names, axis, rows)
+            found |= tables.grids(host_view(part), names, axis, rows, means_only=means_only)
     grids = {metric: found[metric.name] for metric in metrics if metric.name in found}
     always_zero = [metric for metric, grid in grids.items() if grid.extent == (0.0, 0.0)]
     by_host = {metric: grid for metric, grid in grids.items() if metric not in always_zero}
-    hosts = {row.host for row in rows}
-    return Grids(axis, by_host, _by_device(tables, span, list(by_host), hosts), always_zero)
+    by_device = _by_device(tables, span, list(by_host), {row.host for row in rows}, means_only=means_only)
+    return Grids(axis, by_host, by_device, always_zero)
 
 
 def _by_part(metrics: Collection[Metric]) -> dict[str, list[Metric]]:
@@ -149,7 +155,9 @@ def _by_part(metrics: Collection[Metric]) -> dict[str, list[Metric]]:
     return found
 
 
-def _by_device(tables: Tables, span: Span, metrics: Sequence[Metric], hosts: Collection[str]) -> dict[Metric, Grid]:
+def _by_device(
+    tables: Tables, span: Span, metrics: Sequence[Metric], hosts: Collection[str], *, means_only: bool
+) -> dict[Metric, Grid]:
     """The grids of devices, unless every host has only one: then its grid would be that of the host."""
     found: dict[Metric, Grid] = {}
     for view, members in _by_part([metric for metric in metrics if metric.devices]).items():
@@ -157,7 +165,7 @@ def _by_device(tables: Tables, span: Span, metrics: Sequence[Metric], hosts: Col
         wanted = {metric.name: metric for metric in members if metric.name in there}
         rows = [row for row in tables.devices(view) if row.host in hosts] if wanted else []
         if len(rows) > len({row.host for row in rows}):
-            grids = tables.grids(view, list(wanted), Axis.of(*span, len(rows)), rows)
+            grids = tables.grids(view, list(wanted), Axis.of(*span, len(rows)), rows, means_only=means_only)
             found |= {wanted[name]: grid for name, grid in grids.items()}
     return found
 

@@ -55,7 +55,7 @@ class FakeHost:
     dies_after: int | None = None
 
     def answer(self, ask: Sequence[str], limit: int, seconds: float) -> Iterator[bytes]:
-        """The pages that one ask of a plan gives, `limit` bytes of them, so many seconds after the agent began."""
+        """The pages for one order of a plan, at most `limit` bytes, at a time in seconds after the agent started."""
         op, *args = ask
         if op == "loop":
             return  # no program runs on a scripted host

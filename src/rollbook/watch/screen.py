@@ -20,44 +20,44 @@ from rollbook.watch.text import details, headings, status_line
 
 __all__ = ["Feed", "WatchApp", "show"]
 
-LOOK_EVERY = 0.25  # seconds
+REFRESH = 0.25  # seconds
 FAR = 10**9  # beats: beyond the end of any record
 
 
 class Feed(Protocol):
-    """What keeps a board up to date."""
+    """Keeps a board up to date."""
 
     board: Board
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is to come."""
+        """Whether the last beat is shown."""
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The number of the beat shown, and how many there are; None where there is nothing to seek in."""
+        """The number of the beat that is shown, and the number of beats; None if it cannot seek."""
 
     def hold(self, held: bool) -> None:
-        """Stop, where that can be, or go on."""
+        """Pause if possible, or continue."""
 
     def seek(self, beat: int) -> None:
-        """Show the beat of that number, or the nearest there is."""
+        """Show the beat of that number, or the nearest one."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """The block in which it does."""
+        """The context in which the board is updated."""
 
     def devices(self, name: str) -> dict[str, Values]:
-        """The rates of a host's devices."""
+        """The metrics of a host's devices."""
 
 
 async def show(feed: Feed) -> None:
-    """Show a feed until the user has seen enough."""
+    """Show a feed until the user quits."""
     async with feed.running():
         await WatchApp(feed).run_async()
 
 
 class Details(ModalScreen[None]):
-    """One host, as long as it is looked at."""
+    """The details of one host, updated while they are shown."""
 
     CSS = "Details > VerticalScroll { margin: 1 3; padding: 1 2; background: $panel; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -69,13 +69,13 @@ class Details(ModalScreen[None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """The text, which may be longer than the screen."""
+        """The text, which may scroll."""
         with VerticalScroll():
             yield Static(self._text(), id="details", markup=False)
         yield Footer()
 
     def renew(self) -> None:
-        """Show how the host is now."""
+        """Show the current values."""
         self.query_one("#details", Static).update(self._text())
 
 
@@ -86,13 +86,13 @@ class WatchApp(App[None]):
     CSS = "#status { background: $panel; padding: 0 1; } HostTable { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit"),
-        Binding("s", "sort(1)", "Order"),
+        Binding("s", "sort(1)", "Sort"),
         Binding("S", "sort(-1)", show=False),
         Binding("u", "order('unusual')", "Unusual"),
         Binding("r", "reverse", "Reverse"),
-        Binding("space", "pause", "Hold"),
+        Binding("space", "pause", "Pause"),
         Binding("comma", "step(-1)", "Back"),
-        Binding("full_stop", "step(1)", "On"),
+        Binding("full_stop", "step(1)", "Forward"),
         Binding("left_square_bracket", "jump(-1)", "-10 %"),
         Binding("right_square_bracket", "jump(1)", "+10 %"),
         Binding("home", "seek(0)", "Start", priority=True),
@@ -107,15 +107,15 @@ class WatchApp(App[None]):
         self._shown: tuple[int, bool] = (-1, False)
 
     def compose(self) -> ComposeResult:
-        """A line of counts, the table, the keys."""
+        """The status line, the table, the keys."""
         yield Static(id="status", markup=False)
         yield HostTable(self.feed.board)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Look at the board from now on."""
+        """Start to refresh."""
         self._renew()
-        self.set_interval(LOOK_EVERY, self._look)
+        self.set_interval(REFRESH, self._look)
 
     def on_host_table_chosen(self, event: HostTable.Chosen) -> None:
         """Enter on a host: its details."""
@@ -128,44 +128,44 @@ class WatchApp(App[None]):
         self.push_screen(Details(text))
 
     def on_host_table_ordered(self, event: HostTable.Ordered) -> None:
-        """A click on a heading: order by it; again: the other way round."""
+        """A click on a heading: sort by it; again: reverse."""
         if event.column in self._orders():
             self.action_order(event.column, reverse=event.column == self.order and not self.reverse)
 
     def action_order(self, column: str, *, reverse: bool = False) -> None:
-        """Order by a column."""
+        """Sort by a column."""
         self.order, self.reverse = column, reverse
         self._renew()
 
     def action_sort(self, by: int) -> None:
-        """Order by the next column, or the one before."""
+        """Sort by the next or the previous column."""
         orders = self._orders()
         self.action_order(orders[(orders.index(self.order) + by) % len(orders)])
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverse the order."""
         self.action_order(self.order, reverse=not self.reverse)
 
     def action_pause(self) -> None:
-        """Hold what is shown, or go on."""
+        """Pause or continue."""
         self.held = not self.held
         self.feed.hold(self.held)
         self._take()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What live hosts were cannot be sought: those keys are not there then."""
+        """Hide the keys for seeking with live hosts, which have no past."""
         del parameters
         return self.feed.place is not None or action not in ("step", "jump", "seek")
 
     def action_step(self, by: int) -> None:
-        """Some beats on or back, and hold there."""
+        """Step some beats forward or back, and pause."""
         if self.feed.place:
             if not self.held:
                 self.action_pause()
             self.action_seek(self.feed.place[0] + by)
 
     def action_jump(self, by: int) -> None:
-        """A tenth of the record on or back."""
+        """Move by a tenth of the record."""
         if self.feed.place:
             at, beats = self.feed.place
             self.action_seek(at + by * max(1, beats // 10))
@@ -183,7 +183,7 @@ class WatchApp(App[None]):
             self._renew()
 
     def _take(self) -> None:
-        """Show what there is now; where it is held it stays so, though live hosts go on."""
+        """Show the current board; while paused, a copy that does not change."""
         self.board = self.feed.board.frozen() if self.held else self.feed.board
         self._renew()
 
@@ -194,7 +194,7 @@ class WatchApp(App[None]):
         more = [status_line(board, self.order)]
         if self.feed.place:
             more.append(f"beat {self.feed.place[0] + 1} of {self.feed.place[1]}")
-        more += ["held"] if self.held else ["end of the record"] if self.feed.ended else []
+        more += ["paused"] if self.held else ["end of the record"] if self.feed.ended else []
         main.query_one("#status", Static).update(Text("  ".join(more)))
         if isinstance(self.screen, Details):
             self.screen.renew()

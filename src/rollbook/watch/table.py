@@ -1,4 +1,4 @@
-"""The table of the full screen: only the lines that are seen are made, so that a thousand hosts cost what fifty do."""
+"""The table of the full screen; renders only visible lines, so that the cost does not grow with the number of hosts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rollbook.watch.text import TREND, headings, table_row
 
 __all__ = ["HostTable"]
 
-WIDTHS = {"state": 14, "trend": TREND, "load_1min": 11, "disk_read": 11, "disk_write": 11, "unusual": 22}
-WIDTH, LONGEST_NAME, GAP = 10, 40, 2
+WIDTHS = {"state": 14, "trend": TREND, "unusual": 22}
+WIDTH, LONGEST_NAME, GAP = 11, 40, 2  # a metric: "1023 MiB/s"
 LEFT = ("host", "state", "trend", "unusual")
 HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
 STYLES = {"lost": Style(color="red"), "silent": Style(color="yellow"), "back": Style(color="green")}
@@ -74,7 +74,7 @@ class HostTable(ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The heading stays above whatever is scrolled."""
+        """Render a line; the heading does not scroll."""
         index, widths = y - 1 + self.scroll_offset.y, self._widths()
         if y == 0:
             texts = list(headings(self.board, self.order).values())
@@ -94,11 +94,11 @@ class HostTable(ScrollView, can_focus=True):
         return Strip(segments).crop(across, across + self.size.width).adjust_cell_length(self.size.width)
 
     def _widths(self) -> dict[str, int]:
-        """Of the columns there are now: a host may have brought one since `show`."""
+        """The widths of the current columns: a host may have added one since `show`."""
         return {name: WIDTHS.get(name, WIDTH) for name in headings(self.board)} | {"host": self._longest}
 
     def action_move(self, by: int) -> None:
-        """Move the cursor, and what is seen with it."""
+        """Move the cursor, and scroll if needed."""
         self.cursor = max(0, min(len(self.hosts) - 1, self.cursor + by))
         top, seen = self.scroll_offset.y, max(1, self.size.height - 1)
         if not top <= self.cursor < top + seen:
@@ -115,7 +115,7 @@ class HostTable(ScrollView, can_focus=True):
             self.post_message(self.Chosen(self.hosts[self.cursor]))
 
     def on_click(self, event: events.Click) -> None:
-        """A heading orders, a host gets the cursor, and is chosen by a second click."""
+        """A click on a heading sorts, the first on a host moves the cursor there, the second opens the host."""
         index = event.y - 1 + self.scroll_offset.y
         if event.y == 0:
             at = event.x + self.scroll_offset.x
@@ -132,6 +132,6 @@ class HostTable(ScrollView, can_focus=True):
 
 
 def _fit(text: str, width: int, *, left: bool) -> str:
-    """The text in so many cells of the terminal."""
+    """The text padded or cut to a width in terminal cells."""
     fitting = set_cell_size(text, width)
     return fitting if left else fitting.rstrip().rjust(width)

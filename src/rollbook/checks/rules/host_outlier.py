@@ -51,7 +51,8 @@ def _outliers(run: RunData) -> list[Outlier]:
     with open_tables(Record(run.path, dict(run.metadata), run.hosts)) as tables:
         if tables is None:
             raise CannotTell("the tables of the series are missing")
-        grids = grids_of(tables, run.hosts, [metric for metric in catalogue.load().values() if metric.compared])
+        compared = [metric for metric in catalogue.load().values() if metric.compared]
+        grids = grids_of(tables, run.hosts, compared, means_only=True)
     groups = {host.name: group.name for group in run.groups for host in group.hosts}
     return find_outliers(grids.by_host, grids.by_device, groups) if grids else []
 

@@ -18,8 +18,10 @@ from typing import Any
 from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell, NotApplicable, RecordError
 from rollbook.records.findings import Compared, Finding
+from rollbook.records.locate import INSIDE
+from rollbook.records.reading import read_regular
 
 ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 
@@ -37,11 +39,10 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     wrote = _writing_run(run)
     if wrote is None:
         raise CannotTell("there is no run beside this one that only writes checkpoints")
-    ended, began = _time(wrote, "invocation_end_time"), _time(run.metadata, "invocation_start_time")
-    gap = (began - ended).total_seconds()
+    gap = (_began(run.metadata, run.summary) - _ended(*wrote)).total_seconds()
     skew = max((abs(host.clock.offset_ns) for host in run.hosts_with_data if host.clock), default=0) / 1e9
     yield Compared("seconds between writing and reading", f"0 to {most:g}", gap)
-    between = f"{gap:.1f} s between writing ({wrote.get('run_datetime')}) and reading"
+    between = f"{gap:.1f} s between writing ({wrote[0].get('run_datetime')}) and reading"
     if gap < 0:
         text = f"{between}: the clocks of the launching hosts disagree by {-gap:.1f} s or more"
         yield finding_for(Issue(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap), clock_skew=skew)
@@ -59,31 +60,47 @@ def only(metadata: Mapping[str, Any], what: str) -> bool:
     return bool(count_of(metadata, what)) and not count_of(metadata, other)
 
 
-def _writing_run(run: RunData) -> Mapping[str, Any] | None:
+def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """Metadata and summary of the run that wrote what this one reads."""
     if run.path is None:
         return None
     here = run.path.resolve()  # `.` is its own parent
-    found = [_metadata(path) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
+    here = here.parent if here.name == INSIDE else here
+    found = [(_json(path), path.parent) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
     before, model = str(run.metadata.get("run_datetime") or ""), run.metadata.get("model")
     wrote = [
-        data
-        for data in found
+        (data, path)
+        for data, path in found
         if only(data, "write") and data.get("model") == model and str(data.get("run_datetime") or "") <= before
     ]
-    return max(wrote, key=lambda data: str(data.get("run_datetime")), default=None)
+    if not wrote:
+        return None
+    data, path = max(wrote, key=lambda one: str(one[0].get("run_datetime")))
+    return data, _json(path / "summary.json")
 
 
-def _metadata(path: Path) -> Mapping[str, Any]:
+def _json(path: Path) -> Mapping[str, Any]:
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = json.loads(read_regular(path))
+    except (RecordError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 
 
-def _time(metadata: Mapping[str, Any], name: str) -> dt.datetime:
-    try:
-        time = dt.datetime.fromisoformat(str(metadata.get(name)))
-    except ValueError:
-        raise CannotTell(f"{name} of {metadata.get('run_datetime')} is not recorded") from None
-    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+def _began(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
+    return _time(metadata, "invocation_start_time", summary.get("start"))
+
+
+def _ended(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
+    return _time(metadata, "invocation_end_time", summary.get("end"))
+
+
+def _time(metadata: Mapping[str, Any], name: str, otherwise: Any) -> dt.datetime:
+    """A time of the invocation; without it DLIO's, which is local and has no zone."""
+    for value in (metadata.get(name), otherwise):
+        try:
+            time = dt.datetime.fromisoformat(str(value))
+        except ValueError:
+            continue
+        return time if time.tzinfo else time.astimezone()
+    raise CannotTell(f"{name} of {metadata.get('run_datetime')} is not recorded")

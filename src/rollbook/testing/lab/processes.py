@@ -66,7 +66,7 @@ def process(pid: int) -> Process | None:
 
 
 def everyone() -> Iterator[Process]:
-    """All processes this one can see, the dead that nobody has waited for included."""
+    """All processes this one can see, zombies included."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (found := process(int(entry.name))):
             yield found

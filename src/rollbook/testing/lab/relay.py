@@ -15,7 +15,7 @@ SIZE = 1 << 16
 
 
 async def carry(reading: asyncio.StreamReader, writing: asyncio.StreamWriter, seconds: float) -> None:
-    """Pass on what comes, each piece so many seconds after it came, and the end after the last."""
+    """Forward each piece of data after a delay in seconds, and the end of the stream after the last piece."""
     loop, late = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
 
     async def deliver() -> None:

@@ -1,0 +1,215 @@
+"""Where a record goes in MLPerf Storage's layout: into the result directory that the tool made, or into one of ours.
+
+While the command runs, the record lies in a staging directory beside the results, which readers of the results do not
+enter. Then it is moved: into the only result directory that the command created, as its subdirectory `rollbook`, whose
+file names no reader takes for a run; or, if the command created none and is not the tool, to a new result directory.
+Otherwise it stays where it is. Files of the command are never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rollbook.adapters import leaf_parts
+from rollbook.adapters.argv import arguments_of, option
+from rollbook.errors import RecordError, UsageError
+from rollbook.files import BY_UMASK, write_file
+from rollbook.records.layout import RecordDirectory
+from rollbook.records.locate import INSIDE
+from rollbook.records.outcome import Outcome
+
+__all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs", "result_names"]
+
+STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
+PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
+DEPTH = 10  # directories between a results directory and its result directories, with room to spare
+TOOLS = ("mlpstorage", "mlpstorage_py")
+LOGS = ("stdout.log", "stderr.log")
+# Files of the benchmark that readers expect beside the metadata.
+RESULT_FILE = re.compile(
+    r"summary\.json|\d+_output\.json|\d+_per_epoch_stats\.json|per_epoch_stats\.json|dlio\.log|statistics\.json"
+    r"|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json"
+)
+CONFIGURATION = ("config.yaml", "hydra.yaml", "overrides.yaml")
+
+
+class Placement:
+    """Decides where the record of one run goes; made before the command starts.
+
+    `staging` is the results directory to record in. `problem` is the reason why no result directory can be created, if
+    one is needed; `message` explains at the end why the record is not in the results directory.
+    """
+
+    def __init__(self, results: Path, kind: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        results = results.absolute()
+        self.staging, self.message, self.problem = results.with_name(f"{results.name}.rollbook"), "", ""
+        self._results, self._kind = results, kind
+        self._is_tool = arguments_of(argv, *TOOLS) is not None
+        named = option(argv, "--results-dir", "-rd", "--output-dir")
+        self._roots = list(dict.fromkeys([*([Path(named).absolute()] if named else []), results]))
+        self._before = set(self._stamps())
+        self._parts: tuple[str, ...] = ()
+        try:
+            self._parts = _parts(kind, argv, environment)
+        except UsageError as error:
+            self.problem = "" if self._is_tool else str(error)
+
+    def place(self, record: Path) -> Path:
+        """Move a record that is not finished yet to its place, and return that; it stays if there is none."""
+        created = sorted(set(self._stamps()) - self._before)
+        if len(created) == 1:
+            target = created[0] / INSIDE
+        elif not created and not self._is_tool and self._parts:
+            began = dt.datetime.strptime(record.name, "%Y%m%d_%H%M%S").replace(tzinfo=dt.UTC)
+            target = RecordDirectory.create(self._results, self._kind, began, self._parts).path
+        else:
+            why = (
+                f"the command created {len(created)} result directories: {', '.join(map(str, created))}"
+                if created
+                else self.problem or "the command created no result directory"
+            )
+            self.message = f"the record is not in the results directory: {why}"
+            return record
+        try:
+            _move(record, target)
+        except OSError as error:
+            self.message = f"the record could not be moved to {target}: {error.strerror}"
+            return record
+        for directory in (record.parent, self.staging):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+        return target
+
+    def _stamps(self) -> Iterator[Path]:
+        """Result directories below the roots; they are named by a time, and not entered."""
+        for root in self._roots:
+            level = [root]
+            for _ in range(DEPTH):
+                below = [path for directory in level for path in _directories(directory)]
+                yield from (path for path in below if STAMP.fullmatch(path.name))
+                level = [path for path in below if not STAMP.fullmatch(path.name)]
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _parts(kind: str, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The directories between the results and a result directory: mode, organisation, `results`, system, type, ….
+
+    Raises `UsageError` for a part that is unknown or not allowed as a directory.
+    """
+    try:
+        organisation, system = environment["MLPSTORAGE_ORGNAME"], environment["MLPSTORAGE_SYSTEMNAME"]
+    except KeyError as error:
+        raise UsageError(f"--layout mlpstorage needs {error.args[0]} in the environment") from error
+    mode = next((word for word in argv if word in ("closed", "open", "whatif")), "open")
+    parts = (mode, organisation, "results", system, *leaf_parts(kind, argv))
+    if wrong := [part for part in parts if not PART.fullmatch(part)]:
+        raise UsageError(
+            f"{wrong[0]!r} is not allowed as a directory of a submission: only letters, digits, '.', '_' and '-'"
+        )
+    return parts
+
+
+def _move(record: Path, target: Path) -> None:
+    """Rename a directory, or copy it to another file system; the target is new, or an empty directory of ours."""
+    if target.name == INSIDE and target.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    try:
+        record.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(record, target, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(record)
+
+
+def is_result_directory(path: Path, kind: str) -> bool:
+    """Whether a record is a result directory of its own: `…/results/SYSTEM/TYPE/…/STAMP`."""
+    parts = path.resolve().parts
+    return bool(STAMP.fullmatch(path.name)) and any(
+        part == kind and parts[at - 2] == "results" for at, part in enumerate(parts) if at > 1
+    )
+
+
+def name_logs(path: Path, outcome: Outcome) -> dict[str, str]:
+    """Rename the logs of the command as the tool calls them; returns their names by stream."""
+    stem = f"{outcome.benchmark_type}_{outcome.command or 'run'}"
+    names = {}
+    for log in LOGS:
+        name = f"{stem}.{log}"
+        if (path / log).exists() and not (path / name).exists():
+            (path / log).rename(path / name)
+        names[log.partition(".")[0]] = name if (path / name).exists() else log
+    return names
+
+
+def result_names(files: Sequence[str]) -> dict[str, Path]:
+    """The benchmark's result files by the name that they have in a result directory."""
+    found: dict[str, Path] = {}
+    for path in map(Path, files):
+        if RESULT_FILE.fullmatch(path.name):
+            found.setdefault(path.name, path)
+        elif path.name in CONFIGURATION:
+            found.setdefault(f"dlio_config/{path.name}", path)
+    return found
+
+
+def copy_results(files: Sequence[str], path: Path) -> list[Path]:
+    """Copy the result files that are not there yet into a result directory; returns those that were copied.
+
+    Raises `RecordError` for a file that cannot be copied.
+    """
+    copied = []
+    for name, source in result_names(files).items():
+        target = path / name
+        if target.exists():
+            continue
+        try:
+            target.parent.mkdir(exist_ok=True)
+            write_file(target, source.read_bytes(), mode=BY_UMASK)
+            shutil.copystat(source, target)
+        except OSError as error:
+            raise RecordError(f"cannot copy {source} to {target}: {error.strerror}") from error
+        copied.append(target)
+    return copied
+
+
+def benchmark_args(outcome: Outcome, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The benchmark's arguments by the tool's names; of Rollbook's own only the hosts and what was declared."""
+
+    def value(group: str, name: str) -> Any:
+        changed = outcome.override_parameters.get(f"{group}.{name}")
+        return _table(outcome.parameters.get(group)).get(name) if changed is None else changed
+
+    found = {
+        "model": outcome.model,
+        "command": outcome.command,
+        "accelerator_type": outcome.accelerator,
+        "num_processes": outcome.num_processes,
+        "data_dir": value("dataset", "data_folder"),
+        "checkpoint_folder": value("checkpoint", "checkpoint_folder"),
+        "num_checkpoints_write": value("checkpoint", "num_checkpoints_write"),
+        "num_checkpoints_read": value("checkpoint", "num_checkpoints_read"),
+        **{name: args.get(name) for name in ("hosts", "client_host_memory_in_gb", "num_client_hosts", "exec_type")},
+        "results_dir": args.get("results_dir"),
+        **outcome.args,
+    }
+    return {name: one for name, one in found.items() if one not in (None, "")}
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,165 @@
+"""Runs in a results directory of MLPerf Storage, written by its tool or by Rollbook, as rules see them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.checks.mlperf import stated, table
+from rollbook.checks.mlperf_round import Round
+from rollbook.checks.run_data import BENCHMARKS, RunData
+from rollbook.errors import RecordError, UsageError
+from rollbook.records.document import read
+from rollbook.records.locate import INSIDE, is_record, locate_record
+from rollbook.records.reading import read_regular
+from rollbook.records.record import Record, RecordHosts
+from rollbook.records.yaml import read_yaml
+
+__all__ = ["cluster_of", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
+
+MOST_DIRECTORIES = 100_000  # searched for runs
+LARGEST = 1 << 20  # bytes of the list of overrides
+OVERRIDE = "++workload."
+
+
+def find_runs(path: Path) -> list[Path]:
+    """Return the result directories at or below a path: those with a summary.json or a `*_metadata.json`.
+
+    Result directories are not searched for others. Raises `RecordError` for a tree that is too large.
+    """
+    found: list[Path] = []
+    for number, (directory, below, files) in enumerate(os.walk(path)):
+        if number >= MOST_DIRECTORIES:
+            raise RecordError(f"{path} has more than {MOST_DIRECTORIES} directories; name one below it")
+        below.sort()
+        if "summary.json" in files or any(name.endswith("_metadata.json") for name in files):
+            found.append(Path(directory))
+            below.clear()
+    return found
+
+
+def is_results_tree(path: Path) -> bool:
+    """Whether a directory holds runs of MLPerf Storage's benchmarks and is not itself a record of Rollbook."""
+    if not path.is_dir() or (path / "hosts.json").exists() or (path / INSIDE / "hosts.json").exists():
+        return False
+    runs = find_runs(path)
+    if len(runs) == 1 and is_record(locate_record(runs[0])) and (locate_record(runs[0]) / "hosts.json").exists():
+        return False
+    return any(_metadata(run).get("benchmark_type") in BENCHMARKS for run in runs)
+
+
+def open_run(path: Path, rules: Round, **options: Any) -> RunData:
+    """Return one run for the rules; raises `RecordError` with the reason if it cannot be read.
+
+    Hosts come from Rollbook's record if there is one in the result directory.
+    """
+    metadata = _metadata(path)
+    if "problem" in metadata:
+        raise RecordError(f"{path}: {metadata['problem']}")
+    record = locate_record(path)
+    hosts = RecordHosts(started_ns=0, ended_ns=0)
+    if (record / "hosts.json").exists():
+        hosts = read(record / "hosts.json", RecordHosts)
+        if record != path:
+            own = Record.open(record).metadata
+            metadata = {**{name: own[name] for name in ("exit_code",) if name in own}, **metadata}
+    return RunData(hosts, metadata=metadata, path=path, mlperf_round=rules, **options)
+
+
+def newest_with_hosts(path: Path, rules: Round, **options: Any) -> RunData:
+    """Return the newest run at or below a path with information about its hosts, else the newest.
+
+    Raises `RecordError` if no run can be read.
+    """
+    newest: RunData | None = None
+    problem = f"{path} has no runs"
+    for directory in sorted(find_runs(path), key=lambda run: run.name, reverse=True):
+        try:
+            run = open_run(directory, rules, **options)
+        except RecordError as error:
+            problem = str(error)
+            continue
+        if run.start or cluster_of(run.metadata).get("hosts"):
+            return run
+        newest = newest or run
+    if newest is None:
+        raise RecordError(problem)
+    return newest
+
+
+def cluster_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The cluster information in the metadata of a run; empty if there is none."""
+    return table(metadata.get("system_info") or metadata.get("cluster_information"))
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """The tool's metadata, or those of DLIO's files; only `problem` if neither can be used."""
+    found = sorted(path.glob("*_metadata.json"))
+    if len(found) > 1:
+        return {"problem": f"{len(found)} files named *_metadata.json, exactly one is required"}
+    if found:
+        metadata = _json(found[0])
+        return {"problem": f"{found[0].name} is not a JSON object"} if metadata is None else metadata
+    summary = _json(path / "summary.json")
+    return {"problem": "summary.json is not a JSON object"} if summary is None else _from_dlio(path, summary)
+
+
+def _from_dlio(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+    workload = table(_mapping(path / "dlio_config" / "config.yaml").get("workload"))
+    flags = {name: str(value).lower() == "true" for name, value in table(workload.get("workflow")).items()}
+    kind = "training" if flags.get("train") or flags.get("generate_data") else "checkpointing"
+    if not flags.get("checkpoint") and kind == "checkpointing":
+        return {"problem": "there is no *_metadata.json, and dlio_config/config.yaml has no known workflow"}
+    words = _words(path / "dlio_config" / "overrides.yaml")
+    chosen = next((word.partition("=")[2] for word in words if word.startswith("workload=")), "")
+    name = str(table(workload.get("model")).get("name") or chosen.rpartition("_")[0])
+    changed = (word.removeprefix(OVERRIDE).partition("=") for word in words if word.startswith(OVERRIDE))
+    return {
+        "benchmark_type": kind,
+        "model": name.replace("llama_", "llama3-").replace("_", "-"),
+        "command": "run",
+        "run_datetime": path.name,
+        "num_processes": summary.get("num_accelerators"),
+        "accelerator": chosen.rpartition("_")[2],
+        "parameters": workload,
+        "override_parameters": {key: value for key, _, value in changed},
+        "metrics": table(summary.get("metric")),
+    }
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(read_regular(path))
+    except (RecordError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        return read_yaml(path)
+    except UsageError:
+        return {}
+
+
+def _words(path: Path) -> list[str]:
+    """The strings of a YAML list: Hydra's overrides."""
+    try:
+        value = msgspec.yaml.decode(read_regular(path, LARGEST))
+    except (RecordError, msgspec.MsgspecError, ValueError, IndexError, RecursionError):
+        return []
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+
+
+def model_of(metadata: Mapping[str, Any]) -> str:
+    """The model of a run; for a vector database its engine and index."""
+    if metadata.get("benchmark_type") != "vector_database":
+        return str(metadata.get("model") or "")
+    engine = stated(metadata, "database.database", "vdb_engine", "engine")
+    index = stated(metadata, "index.index_type", "vdb_index", "index_type")
+    return f"{engine or ''}/{index or ''}"

@@ -1,0 +1,88 @@
+"""Damaged tables of a record: queries that do not use them still work, and those that use a changed one are warned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+from rollbook.errors import RecordError
+from rollbook.records.document import read
+from rollbook.records.layout import Manifest, size_and_hash
+from rollbook.records.record import Record
+from rollbook.sources import catalogue
+from rollbook.sources.base import Source
+from rollbook.tables.parquet import empty
+from rollbook.tables.quoting import parquet, quoted, text
+
+__all__ = ["changed_tables", "damaged_tables", "replace_damaged"]
+
+WORD = re.compile(r"\w+")
+
+
+def damaged_tables(run: Record) -> dict[str, str]:
+    """The tables that cannot be read completely, and why. Reads all of them: for records that cannot be opened."""
+    found = {}
+    with duckdb.connect(config={"temp_directory": ""}) as connection:
+        connection.execute("SET enable_progress_bar = false")
+        for name, path in run.series_files().items():
+            source = catalogue.find(name)
+            try:
+                if source is not None:
+                    _require_columns(connection, source, path.resolve())
+                connection.execute(f"SELECT count(COLUMNS(*)) FROM {parquet(path.resolve())}").fetchall()  # noqa: S608
+            except duckdb.Error as error:
+                found[name] = str(error).split("\n")[0]
+    return found
+
+
+def _require_columns(connection: duckdb.DuckDBPyConnection, source: Source, path: Path) -> None:
+    """Raise `duckdb.Error` unless a table has the columns of its source."""
+    connection.execute(empty(source))
+    names = ", ".join(quoted(column[0]) for column in connection.description or [])
+    connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
+
+
+def replace_damaged(connection: duckdb.DuckDBPyConnection, damaged: Mapping[str, str]) -> None:
+    """Replace the views of damaged tables, which are empty or absent, by views that fail with the reason."""
+    names = "SELECT lower(table_name) FROM information_schema.tables"
+    views = {row[0] for row in connection.execute(names).fetchall()}
+    for name, why in damaged.items():
+        columns = "NULL AS damaged"
+        if name.lower() in views:
+            described = connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
+            columns = ", ".join(f"NULL::{row[1]} AS {quoted(row[0])}" for row in described)
+        fails = f"error({text(f'the table {name} is damaged: {why}')}) IS NULL"
+        connection.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {columns} WHERE {fails}")
+
+
+def changed_tables(connection: duckdb.DuckDBPyConnection, run: Record, sql: str) -> list[str]:
+    """The tables that a query may read and that do not match their hash in the manifest; none without a manifest."""
+    try:
+        entries = {entry.path: entry for entry in read(run.path / "manifest.json", Manifest).files}
+    except RecordError:
+        return []
+    changed = []
+    used = _used(connection, sql)
+    for name, path in run.series_files().items():
+        if name.lower() in used:
+            entry = entries.get(f"series/{path.name}")
+            if entry is None or size_and_hash(path) != (entry.size, entry.sha256):
+                changed.append(name)
+    return changed
+
+
+def _used(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+    """The words of a query, and of the views it names, and so on: every table it reads is among them."""
+    found = connection.execute("SELECT lower(view_name), lower(sql) FROM duckdb_views() WHERE NOT internal").fetchall()
+    views: dict[str, str] = dict(found)
+    used: set[str] = set()
+    waiting = WORD.findall(sql.lower())
+    while waiting:
+        word = waiting.pop()
+        if word not in used:
+            used.add(word)
+            waiting += WORD.findall(views.get(word, ""))
+    return used

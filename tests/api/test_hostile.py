@@ -1,0 +1,250 @@
+"""Records that someone else made: reading one writes nothing, blocks nowhere, and finishing one stays inside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import rollbook
+from rollbook.api import finish as api
+from rollbook.api.finish import finish, open_record
+from rollbook.errors import RecordError, UsageError
+from rollbook.records.document import encode, read
+from rollbook.records.layout import Manifest, RecordDirectory
+from rollbook.records.yaml import read_yaml
+from rollbook.testing.journals import record_this_machine
+
+NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "identity")
+
+
+def journal_with(directory: Path, **begin: object) -> Path:
+    """A record directory with nothing but the journal of a short recording of this machine."""
+    record_this_machine(directory / "raw", 3, 0.1, NAMES, **{"type": "generic", "stamp": directory.name, **begin})
+    return directory
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The journal of a short recording of this machine."""
+    return journal_with(tmp_path_factory.mktemp("journal")) / "raw"
+
+
+@pytest.fixture
+def unfinished(journal: Path, tmp_path: Path) -> Path:
+    """A record that was not finished."""
+    record = tmp_path / "generic" / "20260101_000000"
+    shutil.copytree(journal, record / "raw")
+    return record
+
+
+def everything(root: Path) -> dict[str, tuple[int, int]]:
+    """Every path below a directory with its inode and time of change."""
+    return {str(path): (path.lstat().st_ino, path.lstat().st_ctime_ns) for path in [root, *root.rglob("*")]}
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        {"type": "../../escaped"},
+        {"type": "/tmp/escaped"},
+        {"stamp": "../../../escaped"},
+        {"type": "..", "stamp": "x/../../escaped"},
+    ],
+)
+def test_the_journal_chooses_no_file_name(tmp_path: Path, begin: dict[str, str]) -> None:
+    """Files are named after the directory, whatever the journal contains."""
+    record = journal_with(tmp_path / "results" / "generic" / "20260101_000000", **begin)
+    before = everything(tmp_path).keys()
+    finish(record, report=False)
+    assert {path for path in everything(tmp_path) if path not in before and not path.startswith(str(record))} == set()
+    assert (record / "generic_20260101_000000_metadata.json").is_file()
+
+
+def test_finishing_follows_no_symlink(unfinished: Path, tmp_path: Path) -> None:
+    """A link in the place of a directory is rejected by name; one in the place of a file is replaced."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("untouched")
+    (unfinished / "series").symlink_to(outside)
+    with pytest.raises(RecordError, match="series is a symlink"):
+        finish(unfinished)
+    (unfinished / "series").unlink()
+    for name in ("hosts.json", ".hosts.json.part", "manifest.json", "findings.json"):
+        (unfinished / name).symlink_to(outside / "file")
+    (unfinished / "manifest.json").unlink()
+    finish(unfinished, report=False)
+    assert (outside / "file").read_text() == "untouched"
+    assert [path.name for path in outside.iterdir()] == ["file"]
+
+
+def test_reading_never_writes_to_the_record_of_another(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its owner finishes a record that is opened; others get an error, and nothing changes."""
+    before = everything(unfinished)
+    monkeypatch.setattr(os, "geteuid", lambda: unfinished.stat().st_uid + 1)
+    for verb in (rollbook.open_record, rollbook.check, lambda path: rollbook.query(path, "SELECT 1")):
+        with pytest.raises(RecordError, match="not finished; only its owner"):
+            verb(unfinished)
+    assert everything(unfinished) == before
+    monkeypatch.undo()
+    assert open_record(unfinished).hosts.start[0].status == "complete"
+    finished = everything(unfinished)
+    monkeypatch.setattr(os, "geteuid", lambda: unfinished.stat().st_uid + 1)
+    assert rollbook.query(unfinished, "SELECT count(*) AS n FROM hosts") == [{"n": 1}]
+    rollbook.check(unfinished)
+    rollbook.verify(unfinished)
+    assert everything(unfinished) == finished
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(("plant", "what"), [(_fifo, "a FIFO"), (_endless, "a symlink")])
+@pytest.mark.parametrize("name", ["hosts.json", "metadata", "series/loadavg.parquet"])
+def test_special_files_are_rejected_by_name(
+    unfinished: Path, plant: Callable[[Path], None], what: str, name: str
+) -> None:
+    """A FIFO would block for ever, a link to /dev/zero would fill the memory."""
+    finish(unfinished, report=False)
+    path = next(unfinished.glob("*_metadata.json")) if name == "metadata" else unfinished / name
+    path.unlink()
+    plant(path)
+    with pytest.raises(RecordError, match=f"{path.name} is {what}"):
+        rollbook.query(unfinished, "SELECT * FROM loadavg")
+
+
+def test_a_fifo_as_journal(unfinished: Path) -> None:
+    """The segment is rejected by name."""
+    segment = unfinished / "raw" / "000001.seg"
+    segment.unlink()
+    os.mkfifo(segment)
+    with pytest.raises(RecordError, match=r"000001\.seg is a FIFO"):
+        finish(unfinished)
+
+
+def test_a_document_that_is_too_large_is_not_read(unfinished: Path) -> None:
+    """Its size is checked first: it takes no memory."""
+    finish(unfinished, report=False)
+    os.truncate(unfinished / "hosts.json", 1 << 40)
+    with pytest.raises(RecordError, match=r"hosts\.json is larger than 1024 MiB"):
+        open_record(unfinished)
+
+
+def test_yaml_aliases_do_not_explode(tmp_path: Path) -> None:
+    """Aliases work, nested ones that would grow to billions of values are refused, as is a list within itself."""
+    path = tmp_path / "system.yaml"
+    path.write_text("a: &x [1, 2]\nb: *x\n")
+    assert read_yaml(path) == {"a": [1, 2], "b": [1, 2]}
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    path.write_text("\n".join(lines))
+    with pytest.raises(UsageError, match="aliases that expand"):
+        read_yaml(path)
+    path.write_text("a: &a [*a, *a]")
+    with pytest.raises(UsageError, match="aliases that expand"):
+        read_yaml(path)
+
+
+def test_only_one_process_finishes(unfinished: Path) -> None:
+    """Three that open the same record at once all get it."""
+    code = "import sys, rollbook; print(rollbook.query(sys.argv[1], 'SELECT count(*) AS n FROM loadavg'))"
+    argv = [sys.executable, "-c", code, str(unfinished)]
+    started = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    results = [process.communicate(timeout=120) for process in started]
+    assert [out for out, _ in results] == ["[{'n': 3}]\n"] * 3, results
+
+
+def test_the_second_waits_and_does_not_finish_again(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one process finishes, another waits for its lock and then reads what was written."""
+    entered, finished = threading.Event(), []
+
+    def slow(path: Path, **options: object) -> object:
+        entered.set()
+        finished.append(path)
+        return real(path, **options)  # type: ignore[arg-type]
+
+    real = api._finish
+    monkeypatch.setattr(api, "_finish", slow)
+    with api._lock(unfinished):
+        other = threading.Thread(target=open_record, args=(unfinished,))
+        other.start()
+        assert not entered.wait(0.5)
+        real(unfinished, report=False)
+    other.join(60)
+    assert not other.is_alive()
+    assert finished == []
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        lambda file: file("diskstats.parquet").read_bytes()[:-20],
+        lambda file: file("meminfo.parquet").read_bytes(),  # of another source
+        lambda _: b"",
+    ],
+)
+def test_a_damaged_table_affects_only_its_own_queries(
+    unfinished: Path, replacement: Callable[[Callable[[str], Path]], bytes]
+) -> None:
+    """Other tables can still be queried, and the damaged one is named."""
+    finish(unfinished, report=False)
+    path = unfinished / "series" / "diskstats.parquet"
+    path.write_bytes(replacement((unfinished / "series").joinpath))
+    assert rollbook.query(unfinished, "SELECT count(*) AS n FROM loadavg") == [{"n": 3}]
+    assert rollbook.query(unfinished, "SELECT status FROM hosts") == [{"status": "complete"}]
+    with (
+        pytest.raises(UsageError, match="the table diskstats is damaged"),
+        pytest.warns(UserWarning, match="do not match the manifest: diskstats"),
+    ):
+        rollbook.query(unfinished, "SELECT * FROM diskstats")
+
+
+def test_a_changed_table_is_reported(unfinished: Path) -> None:
+    """A table whose hash is not that of the manifest is named when a query uses it, directly or through a view."""
+    finish(unfinished, report=False)
+    manifest = read(unfinished / "manifest.json", Manifest)
+    manifest.files = [
+        msgspec.structs.replace(entry, sha256="0" * 64) if entry.path == "series/loadavg.parquet" else entry
+        for entry in manifest.files
+    ]
+    (unfinished / "manifest.json").write_bytes(encode(manifest))
+    rollbook.query(unfinished, "SELECT count(*) AS n FROM meminfo")
+    with pytest.warns(UserWarning, match="do not match the manifest: loadavg"):
+        rollbook.query(unfinished, "SELECT count(*) AS n FROM loadavg_rates")
+
+
+def test_records_are_private_unless_shared(tmp_path: Path) -> None:
+    """Mode 0700 and 0600 whatever the umask; a shared record follows the umask."""
+    before = os.umask(0)
+    try:
+        for share, directory_mode, file_mode in ((False, 0o700, 0o600), (True, 0o777, 0o644)):
+            with rollbook.record(results_dir=tmp_path / str(share), interval=0, report=False, share=share) as recording:
+                pass
+            assert recording.path.stat().st_mode & 0o777 == directory_mode
+            modes = {path.stat().st_mode & 0o777 for path in recording.path.rglob("*") if path.is_file()}
+            assert modes == {file_mode}
+    finally:
+        os.umask(before)
+
+
+def test_a_results_directory_with_one_record(unfinished: Path, tmp_path: Path) -> None:
+    """It is accepted as that record; with two, the error names them."""
+    assert finish(tmp_path, report=False).path == unfinished
+    assert rollbook.query(tmp_path, "SELECT count(*) AS n FROM hosts") == [{"n": 1}]
+    assert rollbook.verify(tmp_path).problems == []
+    other = RecordDirectory(tmp_path / "generic" / "20260101_000001", "generic", "20260101_000001")
+    shutil.copytree(unfinished, other.path)
+    with pytest.raises(RecordError, match=r"is not a record; the newest below it: .*000001, .*000000"):
+        open_record(tmp_path)

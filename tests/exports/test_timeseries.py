@@ -1,0 +1,61 @@
+"""timeseries.json: what was sampled, by the transport that was used, also where a source is missing altogether."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rollbook.api import finish as finishing
+from rollbook.api.finish import finish
+from rollbook.exports.timeseries import write_timeseries
+from rollbook.records.record import Record
+from rollbook.records.timeseries import TimeSeriesData
+from rollbook.testing.journals import record_this_machine
+
+SOURCES = ("meminfo", "loadavg", "diskstats", "net_dev", "vmstat", "identity")
+KEYS = {"meminfo": "meminfo", "loadavg": "loadavg", "diskstats": "diskstats", "net_dev": "netdev", "vmstat": "vmstat"}
+
+
+def recorded(directory: Path, sources: tuple[str, ...]) -> Record:
+    """A finished record of this machine with these sources."""
+    record_this_machine(directory / "r" / "raw", 5, 0.1, sources, type="generic", stamp="20260101_000000", args={})
+    return finish(directory / "r", report=False)
+
+
+@pytest.mark.parametrize("missing", KEYS)
+def test_a_source_that_is_never_there(tmp_path: Path, missing: str) -> None:
+    """It is left out of the samples; the file is written, and nothing else stays behind."""
+    record = recorded(tmp_path, tuple(name for name in SOURCES if name != missing))
+    name = record.metadata["timeseries_data"]["file"]
+    data = json.loads((record.path / name).read_bytes())
+    (samples,) = data["samples_by_host"].values()
+    assert data["num_samples"] == len(samples) >= 3
+    assert set(KEYS.values()) - {key for sample in samples for key in sample} == {KEYS[missing]}
+    assert not [note for note in record.metadata["notes"] if "timeseries" in note]
+    assert not list(record.path.glob(".*"))
+
+
+def test_the_transport_that_was_used(tmp_path: Path) -> None:
+    """One remote host is not local, and several hosts are not ssh because they are several."""
+    record = recorded(tmp_path, SOURCES)
+    (host,) = record.hosts.series
+    for method in ("mpi", "local", "ssh"):
+        host.method = method
+        write_timeseries(record, tmp_path / "out.json")
+        data = json.loads((tmp_path / "out.json").read_bytes())
+        assert (data["collection_method"], data["collection_methods"]) == (method, {host.name: method})
+        assert TimeSeriesData.from_dict(data).to_dict() == data
+
+
+def test_a_series_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note says so, with the command that writes it."""
+    monkeypatch.setattr(finishing, "MOST_SAMPLES", 2)
+    record = recorded(tmp_path, SOURCES)
+    (note,) = (note for note in record.metadata["notes"] if "timeseries.json" in note)
+    assert "exceed the limit of 2: rollbook export --format timeseries -o timeseries.json" in note
+    assert note.endswith(str(record.path))
+    assert not list(record.path.glob("*_timeseries.json"))
+    shutil.rmtree(record.path)

@@ -1,0 +1,57 @@
+"""The short form of the fault campaign: each kind once. `bench/faults` runs them many times."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from rollbook.testing import Lab
+from tests.support.fault_kinds import KINDS
+from tests.support.faults import GROUPS, Campaign, Run
+from tests.support.waits import until_sampled
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def campaign(session_lab: Lab) -> Iterator[Campaign]:
+    """One campaign for all kinds; the seed is in the message of a test that fails."""
+    with Campaign(session_lab, random.randrange(1 << 32)) as made:
+        yield made
+
+
+def test_every_group_has_a_kind() -> None:
+    """At least 30 kinds in all groups."""
+    assert {kind.group for kind in KINDS.values()} == set(GROUPS)
+    assert len(KINDS) >= 30
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.slow])
+def test_kind(campaign: Campaign, name: str) -> None:
+    """No wrong value, no unreported loss, no leftovers, the right exit code."""
+    assert campaign.run(KINDS[name]).problems() == []
+
+
+def test_the_checks_find_changes(campaign: Campaign) -> None:
+    """A changed value, a missing row, a file and a process that are left, and a wrong exit code are all counted."""
+    run = Run(campaign, "checks")
+    try:
+        process = run.start()
+        until_sampled(run.results, hosts=2, samples=12)
+        run.stop(process, (1,))
+        assert len(run.result.wrong_exit_codes) == 1
+        table = run.path / "series" / "stat_totals.parquet"
+        changed = "* REPLACE (ctxt - 1000000 AS ctxt)"
+        duckdb.execute(f"COPY (SELECT {changed} FROM '{table}' ORDER BY ts DESC LIMIT 8) TO '{table}' (FORMAT parquet)")
+        (run.temporary / "rollbook-left").touch()
+        campaign.lab[run.host.name].run(["sh", "-c", "sleep 60 >/dev/null 2>&1 &"])
+        run.check()
+        assert len(run.result.wrong_values) == 8
+        assert any("stat_totals" in problem for problem in run.result.unreported_losses)
+        assert any("rollbook-left" in problem for problem in run.result.leftovers)
+        assert any("sleep 60" in problem for problem in run.result.leftovers)
+    finally:
+        run.close()

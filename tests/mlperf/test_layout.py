@@ -1,0 +1,218 @@
+"""`run --layout mlpstorage`: not one byte of the wrapped tool's files changes, and readers see exactly its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rollbook
+from rollbook.mlperf.result_directory import Placement, is_result_directory
+from rollbook.mlpstorage import get_runs_files
+from rollbook.records.locate import locate_record
+from rollbook.records.record import Record
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+OPTIONS = ["--type", "training", "--layout", "mlpstorage", "--skip-timeseries", "--no-report", "--results-dir"]
+TREE = "closed/Acme/results/sys1/training/unet3d/run"
+# A tool that makes the result directories it is asked to, and prints the hash of all it wrote.
+TOOL = """#!{python}
+import hashlib, json, pathlib, sys, time
+root = pathlib.Path(sys.argv[sys.argv.index("--results-dir") + 1]).absolute()
+for delay in sys.argv[sys.argv.index("--delays") + 1].split(","):
+    if not delay:
+        continue
+    time.sleep(float(delay))
+    stamp = time.strftime("%Y%m%d_%H%M%S")
+    leaf = root / "{tree}" / stamp
+    leaf.mkdir(parents=True)
+    (leaf / "dlio_config").mkdir()
+    files = {{
+        f"training_{{stamp}}_metadata.json": json.dumps({{
+            "benchmark_type": "training", "model": "unet3d", "command": "run", "run_datetime": stamp,
+            "num_processes": 4, "accelerator": "b200", "parameters": {{"reader": {{"batch_size": 7}}}},
+            "override_parameters": {{"reader.read_threads": 8}}, "args": {{"hosts": ["n1"]}},
+        }}),
+        "summary.json": json.dumps({{"end": "x", "num_accelerators": 4, "metric": {{"train_au_mean_percentage": 9}}}}),
+        "training_run.stdout.log": "out",
+        "dlio_config/config.yaml": "workload: {{model: {{name: unet3d}}}}",
+        "dlio_config/overrides.yaml": "[]",
+        "dlio_config/hydra.yaml": "{{}}",
+        "0_output.json": "{{}}",
+    }}
+    for name, text in files.items():
+        (leaf / name).write_text(text)
+        print(hashlib.sha256(text.encode()).hexdigest(), leaf / name)
+sys.exit({code})
+"""
+
+
+def tool(directory: Path, name: str = "mlpstorage", code: int = 0) -> Path:
+    """Write the stub."""
+    path = directory / name
+    path.write_text(TOOL.format(python=sys.executable, tree=TREE, code=code))
+    path.chmod(0o755)
+    return path
+
+
+def run(directory: Path, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Rollbook around a command in a directory."""
+    command = [*ROLLBOOK, "run", *OPTIONS, "results", "--", *argv]
+    return subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def unchanged(output: str) -> list[Path]:
+    """Check every file that the tool printed; returns the result directories."""
+    lines = [line.split(" ", 1) for line in output.splitlines()]
+    for digest, name in lines:
+        done = subprocess.run(["sha256sum", name], capture_output=True, text=True, check=True)
+        assert done.stdout.split()[0] == digest, name
+    return sorted({Path(name).parent for _, name in lines if Path(name).parent.name != "dlio_config"})
+
+
+@pytest.mark.parametrize("delay", ["0", "1.2"])
+def test_the_record_goes_into_the_tools_directory(tmp_path: Path, delay: str) -> None:
+    """Whether the tool starts in the same second or in another: one run, and the record opens from its directory."""
+    done = run(tmp_path, str(tool(tmp_path)), "training", "run", "--results-dir", "results", "--delays", delay)
+    assert done.returncode == 0, done.stderr
+    (leaf,) = unchanged(done.stdout)
+    found = get_runs_files(tmp_path / "results")
+    assert [item.data.result_dir for item in found] == [str(leaf)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlpstorage", "results"], "no staging directory is left"
+    assert {path.name for path in leaf.iterdir() if "rollbook" in path.name} == {"rollbook"}
+    unsafe = ("summary.json", "output.json", "per_epoch_stats.json", "results.json")
+    for path in (leaf / "rollbook").rglob("*"):
+        assert "metadata" not in path.name
+        assert not path.name.endswith(unsafe)
+    record = rollbook.open_record(leaf)
+    assert record.path == leaf / "rollbook"
+    assert record.metadata["num_processes"] == 4
+    assert record.metadata["override_parameters"] == {"reader.read_threads": 8}
+    assert record.metadata["args"] != {}
+    assert rollbook.verify(leaf).problems == []
+    assert rollbook.check(leaf).round
+    assert rollbook.query(leaf, "SELECT count(*) AS hosts FROM hosts") == [{"hosts": 1}]
+    assert "clients:" in rollbook.describe(leaf)
+    rollbook.recover(leaf)
+    assert unchanged(done.stdout)
+    exported = rollbook.export(leaf, tmp_path / "export", "mlpstorage")
+    names = {str(path.relative_to(tmp_path / "export")) for path in exported}
+    assert {"summary.json", "0_output.json", "dlio_config/config.yaml", "dlio_config/overrides.yaml"} <= names
+
+
+@pytest.mark.parametrize(
+    ("delays", "code", "says"),
+    [("0,1.2", 0, "created 2 result directories"), ("", 1, "created no result directory")],
+)
+def test_the_record_stays_outside(tmp_path: Path, delays: str, code: int, says: str) -> None:
+    """With two result directories or none, readers see exactly the runs that were made."""
+    path = tool(tmp_path, code=code)
+    done = run(tmp_path, str(path), "training", "run", "--results-dir", "results", "--delays", delays)
+    assert done.returncode == code
+    assert says in done.stderr
+    made = unchanged(done.stdout)
+    assert len(get_runs_files(tmp_path / "results")) == len(made) == (2 if delays else 0)
+    assert not list((tmp_path / "results").rglob("rollbook"))
+    record = locate_record(tmp_path / "results.rollbook")
+    assert Record.open(record).metadata["exit_code"] == code
+
+
+def test_a_script_that_calls_the_tool(tmp_path: Path) -> None:
+    """The directory is found by what is new, not by the name of the command."""
+    path = tool(tmp_path, name="run-all")
+    done = run(tmp_path, str(path), "--results-dir", "results", "--delays", "0")
+    assert done.returncode == 0
+    assert "needs MLPSTORAGE_ORGNAME" in done.stderr, "said before, in case it is needed"
+    (leaf,) = unchanged(done.stdout)
+    assert Record.open(leaf / "rollbook").metadata["exit_code"] == 0
+
+
+DLIO = """#!{python}
+import json, pathlib, sys
+out = pathlib.Path("hydra") / "run"
+(out / "dlio_config").mkdir(parents=True)
+(out / "dlio_config" / "config.yaml").write_text("workload: {{model: {{name: unet3d}}, reader: {{batch_size: 7}}}}")
+(out / "dlio_config" / "overrides.yaml").write_text("[]")
+(out / "dlio_config" / "hydra.yaml").write_text("{{}}")
+(out / "summary.json").write_text(json.dumps({{"end": "x", "num_accelerators": 2, "num_hosts": 1, "metric": {{}}}}))
+(out / "0_output.json").write_text('{{"hostname": "n1"}}')
+(out / "1_output.json").write_text('{{"hostname": "n1"}}')
+(out / "0_per_epoch_stats.json").write_text("{{}}")
+(out / "dlio.log").write_text("log")
+print("hello")
+"""
+
+
+def dlio(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run Rollbook around DLIO itself."""
+    path = directory / "dlio_benchmark"
+    path.write_text(DLIO.format(python=sys.executable))
+    path.chmod(0o755)
+    argv = [str(path), "workload=unet3d_b200", "++workload.dataset.data_folder=/data"]
+    return run(directory, *argv, MLPSTORAGE_ORGNAME="Acme", MLPSTORAGE_SYSTEMNAME="sys1")
+
+
+def test_a_complete_result_directory(tmp_path: Path) -> None:
+    """Around another command than the tool, Rollbook makes the directory: DLIO's files, logs, the tool's keys."""
+    done = dlio(tmp_path)
+    assert done.returncode == 0, done.stderr
+    (found,) = get_runs_files(tmp_path / "results")
+    leaf = Path(str(found.data.result_dir))
+    assert leaf.parent == tmp_path / "results" / "open/Acme/results/sys1/training/unet3d/run"
+    names = {str(path.relative_to(leaf)) for path in leaf.rglob("*") if path.is_file()}
+    assert {
+        "summary.json", "0_output.json", "1_output.json", "0_per_epoch_stats.json", "dlio.log",
+        "dlio_config/config.yaml", "dlio_config/overrides.yaml", "dlio_config/hydra.yaml", "training_run.stdout.log",
+        "training_run.stderr.log", "hosts.json", "manifest.json",
+    } <= names  # fmt: skip
+    assert "stdout.log" not in names
+    assert (leaf / "training_run.stdout.log").read_text() == "hello\n"
+    metadata: dict[str, Any] = json.loads(next(leaf.glob("*_metadata.json")).read_bytes())
+    assert metadata["args"]["data_dir"] == "/data"
+    assert "timeseries_interval" not in metadata["args"]
+    assert metadata["rollbook_args"]["layout"] == "mlpstorage"
+    assert metadata["command_output_files"][0]["stdout"] == "training_run.stdout.log"
+    assert (metadata["num_processes"], metadata["accelerator"], metadata["model"]) == (2, "b200", "unet3d")
+    assert rollbook.verify(leaf).problems == []
+    again = rollbook.recover(leaf)
+    assert again.metadata["command_output_files"] == metadata["command_output_files"]
+    assert again.metadata["dlio_summary"]["num_accelerators"] == 2
+    assert is_result_directory(leaf, "training")
+    assert not is_result_directory(tmp_path / "results.rollbook/training/20260801_120000", "training")
+
+
+def test_export_has_all_result_files(tmp_path: Path) -> None:
+    """A record in Rollbook's own layout has them where DLIO left them; the export has them all."""
+    path = tmp_path / "dlio_benchmark"
+    path.write_text(DLIO.format(python=sys.executable))
+    path.chmod(0o755)
+    options = ["--type", "training", "--skip-timeseries", "--no-report", "--results-dir", "results"]
+    command = [*ROLLBOOK, "run", *options, "--", str(path), "workload=unet3d_b200"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    exported = rollbook.export(tmp_path / "results", tmp_path / "out", "mlpstorage")
+    names = {str(one.relative_to(tmp_path / "out")) for one in exported}
+    assert {
+        "summary.json", "0_output.json", "1_output.json", "0_per_epoch_stats.json", "dlio.log",
+        "dlio_config/config.yaml", "dlio_config/overrides.yaml", "dlio_config/hydra.yaml", "stdout.log",
+    } <= names  # fmt: skip
+    assert len(get_runs_files(tmp_path / "out")) == 1
+
+
+def test_a_place_that_is_taken(tmp_path: Path) -> None:
+    """An earlier record in the same result directory is not replaced."""
+    results = tmp_path / "results"
+    placement = Placement(results, "training", ["mlpstorage", "--results-dir", str(results)], {})
+    record = placement.staging / "training" / "20260801_120000"
+    record.mkdir(parents=True)
+    taken = results / TREE / "20260801_120001" / "rollbook"
+    taken.mkdir(parents=True)
+    assert placement.place(record) == record
+    assert "could not be moved" in placement.message
+    assert list(taken.iterdir()) == []

@@ -1,0 +1,668 @@
+"""All kinds of fault of the campaign that happen to a recording, by name; importing this module registers all kinds."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rollbook.agent import wire
+from rollbook.records.record import Record
+from rollbook.testing.lab.processes import living
+from tests.support import fault_records
+from tests.support.faults import KINDS, MPI_RUN, ROLLBOOK, Run, kind
+from tests.support.waits import until, until_sampled
+
+__all__ = ["KINDS", "fault_records"]
+
+SOURCE = Path(wire.__file__).parents[2]
+# The agent's command line is -I -S -c CODE ...; {} is what its Python runs first.
+FIRST = """#!/bin/sh
+shift 3
+code=$1
+shift
+exec /usr/bin/python3 -I -S -c "{}
+$code" "$@"
+"""
+SHIFTED = "import time; real = time.time; time.time = lambda: real() + 3 + {} * time.monotonic()"
+STEPPED = """import time
+real = time.time
+time.time = lambda: real() + float(open('{}').read())"""
+STEPPED_COLLECTOR = """import os, time
+real, real_ns, path = time.time, time.time_ns, os.environ["CLOCK"]
+by = lambda: int(open(path).read())
+time.time, time.time_ns = lambda: real() + by(), lambda: real_ns() + by() * 10**9
+from rollbook.cli import main; main()
+"""
+FLIPPER = """#!/bin/sh
+/usr/bin/python3 "$@" | /usr/bin/python3 -S -c '
+import os, random
+chance = random.Random({seed})
+left = 60000
+while True:
+    data = bytearray(os.read(0, 65536))
+    if not data:
+        break
+    left -= len(data)
+    if left < 0:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        left = chance.randrange(5000, 20000)
+    os.write(1, data)
+'
+"""
+HOSTILE = """#!{python}
+import itertools, os, random, sys, time, zlib
+sys.path.insert(0, "{source}")
+from rollbook.agent.wire import binary
+os.write(1, binary(b"H", 0, 1, 1, b"agent=1\\nkind=python\\npython=3.11\\npid=1\\nhostname=x\\n"))
+numbers = itertools.count(1)
+while True:
+    os.write(1, {send})
+"""
+BOMB = (
+    'binary(b"S", next(numbers), 1, 1, bytes([2, 1, 0, 0, 0x80 + len(z) % 128, len(z) // 128 % 128 + 128, '
+    "len(z) // 16384]) + z) if (z := z if 'z' in globals() else zlib.compress(bytes(12 << 20), 9)[2:-4]) else b''"
+)
+FILTER = """#!{python}
+import random, signal, subprocess, sys
+chance, keep = random.Random({seed}), "--version" in sys.argv
+child = subprocess.Popen(["{real}", *sys.argv[1:]], stdout=subprocess.PIPE)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
+    signal.signal(number, lambda number, _: child.send_signal(number))
+for line in child.stdout:
+    if keep or chance.random() > {lose}:
+        sys.stdout.buffer.write(line)
+    if not keep and chance.random() < {noise}:
+        sys.stdout.buffer.write(b"@rb1 0 \\xff\\x00 noise of another program" + bytes(chance.randrange(2) * [10]))
+    sys.stdout.buffer.flush()
+sys.exit(child.wait())
+"""
+
+
+# Network
+
+
+@kind("connection cut", "network")
+def _connection_cut(run: Run) -> None:
+    with run.recording(codes=(3,)):
+        run.host.kill_sshd()
+        run.wait_for_loss()
+        run.host.start_sshd()
+        run.wait_for_return()
+
+
+@kind("cable pulled", "network", slow=True)
+def _cable_pulled(run: Run) -> None:
+    with run.recording(codes=(3,)):
+        run.host.link(up=False)
+        run.wait_for_loss()
+        run.host.link(up=True)
+        run.wait_for_return()
+
+
+@kind("cable pulled until the end", "network", slow=True)
+def _cable_stays_pulled(run: Run) -> None:
+    process = run.start("--timeout", "10")
+    run.wait()
+    run.host.link(up=False)
+    time.sleep(run.random.uniform(1, 8))
+    run.stop(process, (3,))
+    run.host.link(up=True)  # only now can the host notice that the connection is closed
+    run.check(partial=True)
+
+
+@kind("link down briefly", "network")
+def _link_down_briefly(run: Run) -> None:
+    with run.recording():
+        run.host.link(up=False)
+        time.sleep(run.random.uniform(0.2, 1.5))
+        run.host.link(up=True)
+        run.wait_for_beats()
+
+
+@kind("packets lost", "network")
+def _packets_lost(run: Run) -> None:
+    with run.recording():
+        run.host.loss(30)
+        time.sleep(run.random.uniform(1, 3))
+        run.host.loss(0)
+        run.wait_for_beats()
+
+
+@kind("slow link", "network")
+def _slow_link(run: Run) -> None:
+    run.host.delay(run.random.uniform(0.1, 0.3))
+    with run.recording():
+        run.wait_for_beats()
+
+
+@kind("port closed", "network")
+def _port_closed(run: Run) -> None:
+    run.host.close_port()
+    process = run.start()
+    run.wait(hosts=1)
+    run.stop(process, (3,))
+    run.check(partial=True)
+
+
+@kind("bits flipped in transit", "network")
+def _bits_flipped(run: Run) -> None:
+    run.host.programs({"python3": FLIPPER.format(seed=run.random.randrange(1 << 30))})
+    with run.recording():
+        run.wait_for_beats(20)
+
+
+# Host
+
+
+@kind("reboot", "host")
+def _reboot(run: Run) -> None:
+    with run.recording(codes=(3,)):
+        run.host.reboot()
+        run.wait_for_return()
+
+
+@kind("sshd stopped", "host")
+def _sshd_stopped(run: Run) -> None:
+    with run.recording():
+        run.host.stop_sshd()
+        time.sleep(run.random.uniform(0.5, 2))
+        run.host.cont_sshd()
+        run.wait_for_beats()
+
+
+@kind("login noise", "host")
+def _login_noise(run: Run) -> None:
+    run.host.login_noise(run.random.randbytes(5000), b"noise\n")
+    with run.recording():
+        run.wait_for_beats()
+
+
+@kind("no Python", "host")
+def _no_python(run: Run) -> None:
+    run.host.hide("python3")
+    run.after_ns = 3_000_000_000  # the shell starts a program for each file
+    process = run.start()
+    run.wait(hosts=1)
+    time.sleep(run.random.uniform(2, 5))
+    run.stop(process, (3,))
+    run.check(partial=True)
+
+
+@kind("few file descriptors", "host")
+def _few_descriptors(run: Run) -> None:
+    number = run.random.choice((8, 10, 12, 16))
+    run.host.programs({"python3": f'#!/bin/sh\nulimit -n {number}\nexec /usr/bin/python3 "$@"\n'})
+    process = run.start()
+    run.wait(hosts=1, samples=6)
+    run.stop(process, (0, 3))
+    run.check()
+
+
+@kind("hung mount", "host")
+def _hung_mount(run: Run) -> None:
+    process = run.start("--timeout", "10")
+    run.wait()
+    run.host.hang_mount("/mnt/hung")
+    run.wait_for_beats()
+    run.stop(process, (0, 3))
+    run.host.unhang_mount("/mnt/hung")
+    run.check()
+
+
+@kind("file with an unknown format", "host")
+def _unknown_format(run: Run) -> None:
+    text = Path("/proc/loadavg").read_text()
+    run.host.overlay({"/proc/loadavg": text})
+    with run.recording(codes=(3,)):
+        run.host.overlay({"/proc/loadavg": "0.1 none of this is a number\n"})
+        run.wait_for_beats(run.random.randrange(2, 8))
+        run.host.overlay({"/proc/loadavg": text})
+        run.wait_for_beats()
+
+
+# Agent
+
+
+@kind("agent killed", "agent")
+def _agent_killed(run: Run) -> None:
+    with run.recording(codes=(3,)):
+        run.signal_agents(signal.SIGKILL)
+        run.wait_for_return()
+
+
+@kind("agent terminated", "agent")
+def _agent_terminated(run: Run) -> None:
+    with run.recording():
+        run.signal_agents(signal.SIGTERM)
+        time.sleep(run.random.uniform(0, 2))
+
+
+@kind("agent stopped", "agent")
+def _agent_stopped(run: Run) -> None:
+    with run.recording(codes=(3,)):
+        run.signal_agents(signal.SIGSTOP)
+        time.sleep(2 + run.random.random())
+        run.signal_agents(signal.SIGCONT)
+        run.wait_for_beats()
+
+
+@kind("agent's child killed", "agent")
+def _child_killed(run: Run) -> None:
+    with run.recording():
+        parents = {one.pid: one.parent for one in living()}
+        agents = run.agents(run.host)
+        for pid in [pid for pid in agents if parents.get(pid) in agents]:
+            os.kill(pid, signal.SIGKILL)
+        run.wait_for_beats()
+
+
+@kind("agent out of memory", "agent")
+def _out_of_memory(run: Run) -> None:
+    with run.recording():
+        for pid in run.agents(run.host):
+            subprocess.run(["prlimit", "--pid", str(pid), "--as=1048576"], check=False, capture_output=True)
+        time.sleep(run.random.uniform(0.5, 2))
+
+
+# Launcher
+
+
+def _mpi(run: Run, binary: Path = MPI_RUN, *more: str) -> list[str]:
+    """The options that record both hosts through a launcher."""
+    agent = shlex.join(["--prtemca", "plm_ssh_agent", f"ssh -F {run.lab.ssh_config}"])
+    run.foreign_files = False  # a launcher that is killed leaves its own files
+    return ["--via", "mpi", "--mpi-bin", str(binary), "--allow-run-as-root", "--mpi-args", agent, *more]
+
+
+def _launchers(run: Run) -> list[int]:
+    return [one.pid for one in living() if one.name == "prterun" and one.has_environment(run.mark)]
+
+
+@kind("launcher killed", "launcher")
+def _launcher_killed(run: Run) -> None:
+    with run.recording(codes=(3,), transport=_mpi(run)):
+        for pid in _launchers(run):
+            os.kill(pid, signal.SIGKILL)
+        run.wait_for_return(*run.names)
+
+
+@kind("launcher stopped", "launcher")
+def _launcher_stopped(run: Run) -> None:
+    with run.recording(transport=_mpi(run)):
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in _launchers(run):
+                os.kill(pid, number)
+            time.sleep(run.random.uniform(0.5, 2))
+        run.wait_for_beats()
+
+
+@kind("launched agent killed", "launcher")
+def _launched_agent_killed(run: Run) -> None:
+    with run.recording(codes=(3,), transport=_mpi(run)):
+        run.signal_agents(signal.SIGKILL)
+        run.wait_for_loss()
+        time.sleep(run.random.random())
+
+
+def _filtered(run: Run, lose: float, noise: float) -> list[str]:
+    """A launcher whose standard output loses lines or has lines of others; agents cannot connect back."""
+    path = run.directory / "mpirun"
+    seed = run.random.randrange(1 << 30)
+    path.write_text(FILTER.format(python=sys.executable, seed=seed, real=MPI_RUN, lose=lose, noise=noise))
+    path.chmod(0o755)
+    return _mpi(run, path, "--connect-back", "none")
+
+
+@kind("launcher loses lines", "launcher")
+def _lines_lost(run: Run) -> None:
+    with run.recording(transport=_filtered(run, 0.02, 0)):
+        run.wait_for_beats(20)
+
+
+@kind("noise between lines", "launcher")
+def _noisy_lines(run: Run) -> None:
+    with run.recording(transport=_filtered(run, 0, 0.05)):
+        run.wait_for_beats(10)
+
+
+# Collector
+
+
+def _recover(run: Run) -> Record:
+    """Finish the record with a command, after a later recording has cleaned up in the temporary directory."""
+    results = run.directory / "later"
+    later = run.command("run", "--results-dir", results, "--no-report", "--skip-timeseries", "--", "true")
+    run.expect_code(later.returncode, (0,))
+    done = run.command("recover", run.path)
+    run.expect_code(done.returncode, (0,), done.stderr)
+    return run.check(code=False)
+
+
+@kind("collector killed", "collector")
+def _collector_killed(run: Run) -> None:
+    process = run.start()
+    run.wait()
+    process.kill()
+    process.wait()
+    _recover(run)
+
+
+@kind("collector killed while it starts", "collector")
+def _collector_killed_early(run: Run) -> None:
+    process = run.start()
+    time.sleep(run.random.uniform(0.1, 3))
+    process.kill()
+    process.wait()
+    records = list(run.results.glob("*/*"))
+    if records and list(records[0].glob("raw/*.seg")):
+        _recover(run)
+    else:
+        run.command("run", "--results-dir", run.directory / "later", "--no-report", "--skip-timeseries", "--", "true")
+        run.check_leftovers()
+
+
+def _until_writing(run: Run, process: subprocess.Popen[bytes]) -> None:
+    run.wait()
+    run.stopped_ns = time.time_ns()
+    process.send_signal(signal.SIGTERM)
+    until(lambda: "writing the record" in run.messages())
+
+
+@kind("collector killed while it writes", "collector")
+def _collector_killed_writing(run: Run) -> None:
+    process = run.start()
+    _until_writing(run, process)
+    time.sleep(run.random.uniform(0, 1.5))
+    process.kill()
+    process.wait()
+    _recover(run)
+
+
+@kind("one Ctrl-C while it writes", "collector")
+def _interrupted_once(run: Run) -> None:
+    process = run.start()
+    _until_writing(run, process)
+    time.sleep(run.random.uniform(0, 0.5))
+    run.interrupt(process)
+    run.expect_code(process.wait(120), (0, 3))
+    run.check()
+
+
+@kind("Ctrl-C until it ends", "collector")
+def _interrupted_twice(run: Run) -> None:
+    process = run.start()
+    _until_writing(run, process)
+    while process.poll() is None:
+        run.interrupt(process)
+        time.sleep(run.random.uniform(0, 0.3))
+    run.expect_code(process.wait(120), (0, 3, 130))
+    if process.returncode == 130:
+        _recover(run)
+    else:
+        run.check()
+
+
+@kind("Ctrl-C", "collector")
+def _interrupted(run: Run) -> None:
+    process = run.start()
+    run.wait()
+    run.stop(process, (0, 3), signal.SIGINT)
+    run.check()
+
+
+@kind("collector stopped", "collector")
+def _collector_stopped(run: Run) -> None:
+    process = run.start()
+    run.wait()
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(run.random.uniform(0.5, 3))
+    process.send_signal(signal.SIGCONT)
+    run.wait_for_beats()
+    run.stop(process, (0, 3))
+    run.check()
+
+
+@kind("signals reach the command", "collector")
+def _signals_to_the_command(run: Run) -> None:
+    script = "trap 'exit 5' TERM; while :; do sleep 0.1; done"
+    process = run.start(command=["sh", "-c", script])
+    run.wait()
+    run.stop(process, (5,))
+    run.check(code=False)
+
+
+# Disk
+
+
+@contextmanager
+def _small_disk(run: Run) -> Iterator[Path]:
+    run.results.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=68m", "tmpfs", run.results], check=True)
+    try:
+        yield run.results / "filler"
+    finally:
+        subprocess.run(["umount", "--lazy", run.results], check=True)
+
+
+@kind("disk full for a while", "disk")
+def _full_for_a_while(run: Run) -> None:
+    with _small_disk(run) as filler:
+        script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 3; rm {filler}; exit 9"
+        process = run.start(command=["sh", "-c", script])
+        run.expect_code(process.wait(120), (9,))
+        if "recording ended early" not in run.messages():
+            run.result.unreported_losses.append("the full disk is not reported")
+        run.check(code=False)
+
+
+@kind("disk full until the end", "disk")
+def _full_until_the_end(run: Run) -> None:
+    with _small_disk(run) as filler:
+        script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 1; exit 9"
+        process = run.start(command=["sh", "-c", script])
+        run.expect_code(process.wait(120), (9,))
+        if "the record is not finished" not in run.messages():
+            run.result.unreported_losses.append("the full disk is not reported")
+        filler.unlink()
+        _recover(run)
+
+
+@kind("file size limit", "disk")
+def _file_size_limit(run: Run) -> None:
+    limit = run.random.randrange(200_000, 400_000)
+    process = run.start(program=["prlimit", f"--fsize={limit}", *ROLLBOOK], command=["sh", "-c", "sleep 6; exit 9"])
+    run.expect_code(process.wait(120), (9,))
+    if not {"recording ended early", "the record is not finished"} & set(_known_messages(run)):
+        run.result.unreported_losses.append(f"the limit is not reported: {run.messages()[-500:]}")
+    _recover(run)
+
+
+def _known_messages(run: Run) -> list[str]:
+    return [text for text in ("recording ended early", "the record is not finished") if text in run.messages()]
+
+
+@kind("record removed", "disk")
+def _record_removed(run: Run) -> None:
+    process = run.start(command=["sh", "-c", f"sleep 2; rm -r {shlex.quote(str(run.results))}/*/*; sleep 1; exit 9"])
+    run.expect_code(process.wait(120), (9,))
+    if not _known_messages(run):
+        run.result.unreported_losses.append(f"the loss is not reported: {run.messages()[-500:]}")
+    run.check_leftovers()
+
+
+# Clock
+
+
+@kind("clock off and drifting", "clock")
+def _clock_off(run: Run) -> None:
+    drift = run.random.uniform(-0.001, 0.001)
+    run.host.programs({"python3": FIRST.format(SHIFTED.format(drift))})
+    with run.recording():
+        run.wait_for_beats(10)
+
+
+@kind("clock of a host set", "clock")
+def _clock_set(run: Run) -> None:
+    clock = run.directory / "clock"
+    clock.write_text("0")
+    run.host.programs({"python3": FIRST.format(STEPPED.format(clock))})
+    with run.recording():
+        new = run.directory / "new"
+        new.write_text(str(run.random.choice((-1, 1)) * run.random.uniform(2, 3600)))
+        new.replace(clock)
+        run.wait_for_beats(10)
+    _note(run, run.host.name)
+
+
+@kind("clock of the collector set", "clock")
+def _collector_clock_set(run: Run) -> None:
+    clock, new = run.directory / "clock", run.directory / "new"
+    clock.write_text("0")
+    run.environ["CLOCK"] = str(clock)
+    with run.recording(program=[sys.executable, "-c", STEPPED_COLLECTOR]):
+        new.write_text(str(run.random.choice((-1, 1)) * run.random.randrange(2, 600)))
+        new.replace(clock)
+        run.wait_for_beats(10)
+    _note(run, "")
+
+
+def _note(run: Run, host: str) -> None:
+    """Count a step of a clock that the record does not mention."""
+    hosts = Record.open(run.path).hosts
+    series = {one.name: one for one in hosts.series}
+    if not (series[host].clock_steps if host else hosts.clock_steps):
+        run.result.unreported_losses.append("the step of the clock is not reported")
+
+
+# Hostile host
+
+
+def _hostile(run: Run, send: str) -> None:
+    """A host that sends this without end: it is disconnected with a reason, and the other host loses nothing."""
+    script = HOSTILE.format(python=sys.executable, source=SOURCE, send=send)
+    run.host.programs({"python3": script})
+    process = run.start("--timeout", "8")
+    run.wait(hosts=1, samples=8)
+    run.stop(process, (3,))
+    record = run.check(partial=True, skip=[run.host.name])
+    size = sum(path.stat().st_size for path in record.path.rglob("*") if path.is_file())
+    if size > 80 << 20:
+        run.result.leftovers.append(f"the record has {size >> 20} MiB")
+
+
+@kind("flood of frames", "hostile host")
+def _flood_of_frames(run: Run) -> None:
+    _hostile(run, 'b"".join(binary(b"B", next(numbers), 1, 1, b"") for _ in range(2000))')
+
+
+@kind("flood of bytes", "hostile host")
+def _flood_of_bytes(run: Run) -> None:
+    _hostile(run, 'binary(b"B", next(numbers), 1, 1, bytes(1 << 20))')
+
+
+@kind("deflate bombs", "hostile host")
+def _bombs(run: Run) -> None:
+    _hostile(run, BOMB)
+
+
+@kind("random bytes", "hostile host")
+def _random_bytes(run: Run) -> None:
+    _hostile(run, "random.randbytes(65536)")
+
+
+@kind("random frames", "hostile host")
+def _random_frames(run: Run) -> None:
+    kinds = "bytes([random.choice(b'HSRZPBDE')])"
+    _hostile(
+        run,
+        f"(time.sleep(0.01), binary({kinds}, next(numbers), 1, 1, random.randbytes(random.randrange(200))))[1]",
+    )
+
+
+@kind("silent host", "hostile host")
+def _silent(run: Run) -> None:
+    _hostile(run, "(time.sleep(1), b'')[1]")
+
+
+@kind("invented names", "hostile host")
+def _invented_names(run: Run) -> None:
+    text = Path("/proc/vmstat").read_text()
+    more = "".join(f"name_{run.random.randrange(1 << 60):x} {number}\n" for number in range(5000))
+    run.host.overlay({"/proc/vmstat": text + text.upper() + more})
+    process = run.start()
+    run.wait()
+    run.stop(process, (0, 3))
+    run.check(skip=[run.host.name])
+
+
+# Hostile local user
+
+
+@kind("connections to the agents' port", "hostile local user")
+def _unknown_connections(run: Run) -> None:
+    flood = subprocess.Popen([sys.executable, "-c", fault_records.CONNECT, run.mark])
+    try:
+        with run.recording(transport=_mpi(run)):
+            run.wait_for_beats()
+    finally:
+        flood.kill()
+        flood.wait()
+
+
+@kind("connections to the socket for marks", "hostile local user")
+def _marks_of_others(run: Run) -> None:
+    with run.recording():
+        (path,) = run.temporary.rglob("marks")
+        program = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
+        for user in ("65534", "0"):
+            run.temporary.chmod(0o755)
+            argv = ["setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c", program]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if (done.returncode == 0) != (user == "0"):
+                run.result.wrong_exit_codes.append(f"user {user}: {done.stderr[-300:]}")
+
+
+@kind("links in the temporary directory", "hostile local user")
+def _planted_links(run: Run) -> None:
+    outside = run.directory / "outside"
+    outside.mkdir()
+    (outside / "marks").write_text("keep")
+    for number in range(5):
+        (run.temporary / f"rollbook-run-{number}{run.random.randrange(1 << 30):08x}").symlink_to(outside)
+    process = run.start()
+    run.wait()
+    run.stop(process, (0, 3))
+    if [path.name for path in outside.iterdir()] != ["marks"]:
+        run.result.leftovers.append("something outside the temporary directory was changed")
+    for path in run.temporary.iterdir():
+        if path.is_symlink():
+            path.unlink()
+    run.check()
+
+
+@kind("links in the results directory", "hostile local user")
+def _planted_records(run: Run) -> None:
+    outside = run.directory / "outside"
+    outside.mkdir()
+    (run.results / "record").mkdir(parents=True)
+    planted = []
+    for second in range(30):
+        stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(time.time() + second))
+        planted.append(run.results / "record" / stamp)
+        planted[-1].symlink_to(outside)
+    process = run.start()
+    until(lambda: list(run.results.glob("*/*_*_*")) or process.poll() is not None)
+    for path in planted:
+        path.unlink()
+    if list(outside.iterdir()):
+        run.result.leftovers.append("a link in the results directory was followed")
+    until_sampled(run.results, hosts=2, samples=3)
+    run.stop(process, (0, 3))
+    run.check()

@@ -1,0 +1,489 @@
+"""The fault campaign's equipment: an independent reader of this machine's counters, one run, and the checks after it.
+
+A kind of fault is a function that takes a `Run`, causes the fault at a random moment and calls the checks.
+`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs each once.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import duckdb
+
+from rollbook.checks.verify import verify
+from rollbook.journal.entries import Entry
+from rollbook.journal.reader import Reader
+from rollbook.records.record import Record, SeriesHost, SourceLoss
+from rollbook.testing import Lab, LabHost
+from rollbook.testing.lab.processes import living
+from tests.support.launchers import Heard, back, heard
+from tests.support.waits import until, until_sampled
+
+__all__ = ["GROUPS", "KINDS", "MPI_RUN", "ROLLBOOK", "Campaign", "Kind", "Result", "Run", "kind"]
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+MPI_RUN = Path(sys.prefix) / "bin" / "mpirun"
+INTERVAL = 0.2
+STEP = round(INTERVAL * 1e9)
+LATE = 1.5  # intervals between two rows from which on a beat is missing
+SPARE = 2  # beats at the edges of a recording that may be due or not
+EARLY, AFTER = 20_000_000, 500_000_000  # ns that a file may be read before and after its time stamp
+COUNTERS = {"stat_totals": ("ctxt", "processes"), "vmstat": ("pgfault",)}
+SINGLE = ("loadavg", "stat_totals", "vmstat", "meminfo")  # sources with one row per beat, read on every beat
+GROUPS = (
+    "network", "host", "agent", "launcher", "collector", "disk", "clock", "damaged journal", "hostile host",
+    "hostile record", "hostile local user",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of fault. A `slow` one waits for long and is not part of the short form."""
+
+    name: str
+    group: str
+    cause: Callable[[Run], None]
+    slow: bool = False
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(name: str, group: str, *, slow: bool = False) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+    """Register a kind of fault."""
+    assert group in GROUPS
+
+    def add(cause: Callable[[Run], None]) -> Callable[[Run], None]:
+        assert name not in KINDS
+        KINDS[name] = Kind(name, group, cause, slow)
+        return cause
+
+    return add
+
+
+@dataclasses.dataclass
+class Result:
+    """What is wrong after one run; each list has one line per problem."""
+
+    wrong_values: list[str] = dataclasses.field(default_factory=list)
+    unreported_losses: list[str] = dataclasses.field(default_factory=list)
+    leftovers: list[str] = dataclasses.field(default_factory=list)
+    wrong_exit_codes: list[str] = dataclasses.field(default_factory=list)
+    values: int = 0
+
+    def problems(self) -> list[str]:
+        """All of them, with their type."""
+        return [
+            f"{field.name.replace('_', ' ')}: {problem}"
+            for field in dataclasses.fields(self)
+            if field.name != "values"
+            for problem in getattr(self, field.name)
+        ]
+
+
+class CounterReader(threading.Thread):
+    """Reads monotonic counters of this machine about 20 times per second; shares no code with Rollbook."""
+
+    def __init__(self) -> None:
+        super().__init__(name="counters", daemon=True)
+        self._began: list[int] = []
+        self._ended: list[int] = []
+        self._values: list[dict[str, int]] = []
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Read until the campaign is over."""
+        while not self._over.wait(0.05):
+            self.read()
+
+    def read(self) -> None:
+        """Read all counters once."""
+        began, found = time.monotonic_ns(), dict[str, int]()
+        for path in ("/proc/stat", "/proc/vmstat"):
+            for line in Path(path).read_text().splitlines():
+                name, value, *_ = line.split()
+                if name in {"ctxt", "processes", "pgfault"}:
+                    found[name] = int(value)
+        self._values.append(found)
+        self._ended.append(time.monotonic_ns())
+        self._began.append(began)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._over.set()
+        self.join()
+
+    def bounds(self, name: str, mono: int, after_ns: int) -> tuple[float, float]:
+        """The least and greatest value that a correct reader can have read at this time, or this much later."""
+        count = len(self._began)
+        before = bisect.bisect_right(self._ended, mono - EARLY, hi=count) - 1
+        after = bisect.bisect_left(self._began, mono + after_ns, hi=count)
+        low = self._values[before][name] if before >= 0 else float("-inf")
+        return low, self._values[after][name] if after < count else float("inf")
+
+
+class Campaign:
+    """A lab, a counter reader and a seed that all runs share."""
+
+    def __init__(self, lab: Lab, seed: int) -> None:
+        self.lab, self.random = lab, random.Random(seed)
+        self.counters = CounterReader()
+        self.numbers = itertools.count()
+        # Lab hosts have a /tmp of their own, and share this.
+        self.directory = Path(tempfile.mkdtemp(prefix="rollbook-faults-", dir="/var/tmp"))
+        self.reference: Path | None = None
+
+    def __enter__(self) -> Self:
+        self.counters.read()
+        self.counters.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.counters.close()
+        shutil.rmtree(self.directory)
+
+    def run(self, one: Kind) -> Result:
+        """Run one kind of fault once. An exception counts as an unreported loss: nothing is known about the run."""
+        run = Run(self, one.name)
+        try:
+            one.cause(run)
+        except Exception as error:  # noqa: BLE001 - the other kinds must run
+            run.result.unreported_losses.append(f"the run failed: {error!r}; {run.messages()[-2000:]}")
+        finally:
+            run.close()
+        return run.result
+
+
+class Run:
+    """One run of one kind: two random hosts, `host` (which gets the fault) and `other`, a directory, and a result."""
+
+    def __init__(self, campaign: Campaign, name: str) -> None:
+        self.campaign, self.lab, self.random = campaign, campaign.lab, campaign.random
+        self.directory = campaign.directory / f"{next(campaign.numbers):04d}-{name}"
+        self.results, self.temporary = self.directory / "results", self.directory / "tmp"
+        self.temporary.mkdir(parents=True)
+        self.host, self.other = self.random.sample(self.lab.hosts, 2)
+        self.names = [self.host.name, self.other.name]
+        self.result = Result()
+        self.stopped_ns = 0
+        self.after_ns, self.foreign_files = AFTER, True
+        self.mark = f"ROLLBOOK_FAULTS={self.directory}"
+        self.environ = {**os.environ, "TMPDIR": str(self.temporary), "ROLLBOOK_FAULTS": str(self.directory)}
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    # Running Rollbook
+
+    def command(self, *arguments: str | Path, timeout: float = 120.0, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run a Rollbook command to its end."""
+        argv = [*ROLLBOOK, *map(str, arguments)]
+        options = {"capture_output": True, "text": True, "errors": "replace", "env": self.environ, **more}
+        return subprocess.run(argv, check=False, timeout=timeout, **options)
+
+    def start(
+        self,
+        *options: str | Path,
+        transport: Sequence[str] = (),
+        command: Sequence[str] = (),
+        program: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:
+        """Start to record both hosts, over ssh if no other transport is given, around a command if there is one."""
+        ssh = ["--via", "ssh", "--ssh-config", str(self.lab.ssh_config), "--ssh-option", "ServerAliveInterval=2"]
+        argv = [
+            *(program or ROLLBOOK), "run" if command else "record", *(transport or ssh), "-w", ",".join(self.names),
+            "--results-dir", str(self.results), "--interval", str(INTERVAL), "--no-report", "--timeout", "60",
+            *map(str, options), *(["--", *command] if command else []),
+        ]  # fmt: skip
+        with (self.directory / "stderr").open("ab") as messages:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+                env=self.environ,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+    def messages(self) -> str:
+        """The messages of the recording so far."""
+        path = self.directory / "stderr"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait(self, hosts: int = 2, samples: int = 3) -> None:
+        """Wait until at least this many hosts have samples, and then for a random moment."""
+        until(lambda: list(self.results.glob("*/*/raw")))
+        until(lambda: sum(len(host.beats) >= samples for host in self.heard().values()) >= hosts)
+        time.sleep(self.random.random())
+
+    @contextlib.contextmanager
+    def recording(self, *options: str | Path, codes: Collection[int] = (0, 3), **more: Any) -> Iterator[None]:
+        """Record both hosts; the block runs at a random moment. Then end the recording and check everything."""
+        process = self.start(*options, **more)
+        self.wait()
+        yield
+        time.sleep(0.5 + self.random.random())
+        self.stop(process, codes)
+        self.check()
+
+    def stop(self, process: subprocess.Popen[bytes], codes: Collection[int], number: int = signal.SIGTERM) -> None:
+        """End a recording with a signal and check its exit code."""
+        self.stopped_ns = time.time_ns()
+        process.send_signal(number)
+        self.expect_code(process.wait(120), codes)
+
+    def interrupt(self, process: subprocess.Popen[bytes]) -> None:
+        """Press Ctrl-C."""
+        process.send_signal(signal.SIGINT)
+
+    def expect_code(self, code: int, codes: Collection[int], messages: str | None = None) -> None:
+        """Count an exit code that is not one of these, and any traceback in the messages."""
+        messages = self.messages() if messages is None else messages
+        if code not in codes:
+            self.result.wrong_exit_codes.append(f"{code} instead of {sorted(codes)}: {messages[-500:]}")
+        if "Traceback" in messages:
+            self.result.wrong_exit_codes.append(f"traceback: {messages[-1500:]}")
+
+    # The journal while it is being written
+
+    def heard(self) -> dict[str, Heard]:
+        """What the journal has of each host by now."""
+        (raw,) = self.results.glob("*/*/raw")
+        return heard(raw, self.names)
+
+    def wait_for_loss(self, *names: str) -> None:
+        """Wait until the collector notices that the connection to these hosts is lost."""
+        until(lambda: all(self.heard()[name].lost for name in names or [self.host.name]))
+
+    def wait_for_return(self, *names: str) -> None:
+        """Wait until these hosts are sampled again after a loss."""
+        until(lambda: back(self.heard(), names or [self.host.name], 0))
+
+    def wait_for_beats(self, count: int = 4) -> None:
+        """Wait until the host has this many more samples."""
+        wanted = len(self.heard()[self.host.name].beats) + count
+        until(lambda: len(self.heard()[self.host.name].beats) >= wanted)
+
+    def agents(self, host: LabHost) -> list[int]:
+        """The agents that run on a host."""
+        return [pid for pid, command in host.processes() if "binascii" in command]
+
+    def signal_agents(self, number: int) -> None:
+        """Send a signal to the agent of the host."""
+        for pid in self.agents(self.host):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    # Checks
+
+    @property
+    def path(self) -> Path:
+        """The one record."""
+        (path,) = self.results.glob("*/*")
+        return path
+
+    def check(self, *, partial: bool | None = None, code: bool = True, skip: Collection[str] = ()) -> Record:
+        """Check the finished record: values, losses, leftovers, and the exit code against the status of all hosts.
+
+        `partial` says whether the host with the fault must be incomplete. Hosts in `skip` send invented values.
+        """
+        record = Record.open(self.path)
+        for name in sorted(set(COUNTERS) & record.series_files().keys()):
+            self.check_values(record, name, skip)
+        for host in record.hosts.series:
+            if host.name not in skip:
+                self.check_losses(record, host)
+        if not skip:
+            self.check_sources(record)
+        status = {host.name: host for host in record.hosts.outcome}[self.host.name]
+        if partial is not None and partial != (status.status != "complete"):
+            self.result.unreported_losses.append(f"{status.name} is {status.status} {status.reason}")
+        if status.status != "complete" and not status.reason:
+            self.result.unreported_losses.append(f"{self.host.name} is {status.status} without a reason")
+        if code and self._processes and self._processes[-1].returncode not in (record.coverage.exit_code, None):
+            self.result.wrong_exit_codes.append(
+                f"{self._processes[-1].returncode}, but the coverage is {record.coverage}"
+            )
+        self.result.leftovers += [f"verify: {one.kind} {one.path} {one.why}" for one in verify(self.path).problems]
+        self.check_leftovers()
+        return record
+
+    def check_values(self, record: Record, source: str, skip: Collection[str] = ()) -> None:
+        """Compare each stored value of monotonic counters with the values of the independent reader around it."""
+        names, to_wall = COUNTERS[source], time.time_ns() - time.monotonic_ns()
+        errors = {
+            host.name: 50_000_000 + max((point.clock.bound_ns for point in host.clocks), default=0)
+            for host in record.hosts.series
+        }
+        rows = duckdb.execute(
+            f"SELECT host, mono, epoch_ns(ts), {', '.join(names)} FROM read_parquet(?)",
+            [str(record.series_files()[source])],
+        ).fetchall()
+        for host, mono, ts, *values in rows:
+            if host in skip:
+                continue
+            if abs(ts - mono - to_wall) > errors[host]:
+                self.result.wrong_values.append(f"{host} {source}: stored {(ts - mono - to_wall) / 1e6:.1f} ms off")
+            for name, value in zip(names, values, strict=True):
+                low, high = self.campaign.counters.bounds(name, mono, self.after_ns)
+                self.result.values += 1
+                if value is None or not low <= value <= high:
+                    self.result.wrong_values.append(f"{host} {source}.{name}: {value} is not in {low} to {high}")
+
+    def check_losses(self, record: Record, host: SeriesHost) -> None:
+        """Check that each beat due is stored or reported as lost, or that the host is partial with a reason."""
+        reported = {one.source: one for one in host.sources}
+        incomplete = host.status != "complete" and bool(host.reason)
+        for source in SINGLE:
+            times = self.times(record, source, host.name)
+            loss = reported.get(source) or SourceLoss(source=source, due=0, stored=0)
+            if loss.stored != len(times) or loss.due != len(times) + entirely_lost(loss):
+                self.result.unreported_losses.append(f"{host.name} {source}: {len(times)} rows, but {loss}")
+            missing = missing_beats(self.window(record, times))
+            if missing > entirely_lost(loss) + SPARE and not incomplete:
+                self.result.unreported_losses.append(
+                    f"{host.name} {source}: {missing} beats are missing, {entirely_lost(loss)} are reported"
+                )
+        for loss in host.sources:
+            if loss.affected() and not incomplete:
+                self.result.unreported_losses.append(f"{host.name} is complete in spite of {loss}")
+
+    def check_sources(self, record: Record) -> None:
+        """Check that complete hosts have the same sources: all hosts show the files of this machine."""
+        complete = [host for host in record.hosts.series if host.status == "complete"]
+        everything = {one.source for host in record.hosts.series for one in host.sources if one.stored}
+        for host in complete:
+            if absent := everything - {one.source for one in host.sources}:
+                self.result.unreported_losses.append(f"{host.name} is complete without {sorted(absent)}")
+
+    def times(self, record: Record, source: str, host: str) -> list[int]:
+        """The times of a host's samples in one table."""
+        path = record.series_files().get(source)
+        if path is None:
+            return []
+        sql = "SELECT DISTINCT epoch_ns(ts) FROM read_parquet(?) WHERE host = ? ORDER BY 1"
+        return [ts for (ts,) in duckdb.execute(sql, [str(path), host]).fetchall()]
+
+    def window(self, record: Record, times: list[int]) -> list[int]:
+        """Times of samples with those at which all hosts were ready, and at which the recording was ended."""
+        begins = [entry.arrived_ns for entry in Reader(record.path / "raw") if is_begin(entry)]
+        ready = begins[1:2] if times and begins[1:2] < times[:1] else []  # written again when all hosts are ready
+        return [*ready, *times, *([self.stopped_ns] if self.stopped_ns else [])]
+
+    def check_leftovers(self) -> None:
+        """Count processes, temporary files and unfinished files that are left after the run."""
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self.processes(), 15)
+        self.result.leftovers += self.processes()
+        found = [path for path in self.temporary.rglob("*") if self.foreign_files or path.name.startswith("rollbook")]
+        found += [path for path in self.results.rglob("*") if is_scratch(path)]
+        self.result.leftovers += [str(path) for path in found]
+
+    def processes(self) -> list[str]:
+        """What still runs on the hosts or, started by this run, on this machine."""
+        mine = [one.cmdline[:200] for one in living() if one.has_environment(self.mark)]
+        return [*mine, *(command[:200] for host in (self.host, self.other) for _, command in host.processes())]
+
+    def close(self) -> None:
+        """End what is left, reset the hosts and remove the files."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for one in living():
+            if one.has_environment(self.mark):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
+        self.lab.restore()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # Damaged journals
+
+    def reference(self) -> Path:
+        """A record without faults that all kinds of damage start from; its own values are checked once."""
+        if self.campaign.reference is None:
+            process = self.start()
+            until_sampled(self.results, hosts=2, samples=70)  # more than one key frame
+            self.stop(process, (0,))
+            self.check()
+            target = self.campaign.directory / "reference"
+            shutil.copytree(self.path, target)
+            shutil.rmtree(self.results)
+            self.campaign.reference = target
+        return self.campaign.reference
+
+    def compare(self, damaged: Path) -> None:
+        """Compare a record of a damaged journal with the reference: rows are equal or reported as lost."""
+        before, after = Record.open(self.reference()), Record.open(damaged)
+        series = {host.name: host for host in after.hosts.series}
+        for source, path in before.series_files().items():
+            whole, found = rows_of(path), rows_of(after.series_files().get(source))
+            self.result.values += sum(found.values())
+            if extra := found - whole:
+                self.result.wrong_values.append(
+                    f"{source}: {extra.total()} rows are not in the reference: {list(extra)[:1]}"
+                )
+            lost = Counter(sample for sample in {row[:2] for row in whole} - {row[:2] for row in found})
+            for name, count in Counter(host for host, _ in lost).items():
+                host = series.get(name)
+                if host is None or (host.status != "complete" and host.reason):
+                    continue
+                reported = next((one for one in host.sources if one.source == source), None)
+                if reported is None or entirely_lost(reported) < count:
+                    self.result.unreported_losses.append(f"{name} {source}: {count} samples lost, reported: {reported}")
+
+
+def entirely_lost(loss: SourceLoss) -> int:
+    """The samples of which nothing is stored."""
+    return sum(one.samples - one.partly for one in loss.losses)
+
+
+def missing_beats(times: list[int]) -> int:
+    """The beats that are missing between samples."""
+    steps = [after - before for before, after in itertools.pairwise(times)]
+    return sum(round(step / STEP) - 1 for step in steps if step > LATE * STEP)
+
+
+def is_begin(entry: Entry) -> bool:
+    """Whether an entry of a journal is a `begin` event."""
+    return (entry.event or {}).get("event") == "begin"
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether a file or directory is one that only exists while a record is written."""
+    return path.name == ".again" or path.name.startswith(".parts") or path.suffix == ".part"
+
+
+def rows_of(path: Path | None) -> Counter[tuple[Any, ...]]:
+    """The rows of a table, each starting with host and monotonic time; columns without a value are left out.
+
+    Times on the collector's clock depend on all measurements of the host's clock, and are not compared.
+    """
+    if path is None:
+        return Counter()
+    found = duckdb.execute("SELECT * EXCLUDE (ts) FROM read_parquet(?)", [str(path)])
+    names = [column[0] for column in found.description or []]
+    host, mono = names.index("host"), names.index("mono")
+    return Counter(
+        (
+            row[host],
+            row[mono],
+            *((name, str(value)) for name, value in zip(names, row, strict=True) if value is not None),
+        )
+        for row in found.fetchall()
+    )
