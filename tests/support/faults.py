@@ -27,6 +27,8 @@ from typing import Any, Self
 import duckdb
 
 from rollbook.checks.verify import verify
+from rollbook.journal.entries import Entry
+from rollbook.journal.reader import Reader
 from rollbook.records.record import Record, SeriesHost, SourceLoss
 from rollbook.testing import Lab, LabHost
 from rollbook.testing.lab.processes import living
@@ -225,8 +227,9 @@ class Run:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def wait(self, hosts: int = 2, samples: int = 3) -> None:
-        """Wait until hosts have samples, and then for a random moment."""
-        until_sampled(self.results, hosts=hosts, samples=samples)
+        """Wait until at least this many hosts have samples, and then for a random moment."""
+        until(lambda: list(self.results.glob("*/*/raw")))
+        until(lambda: sum(len(host.beats) >= samples for host in self.heard().values()) >= hosts)
         time.sleep(self.random.random())
 
     @contextlib.contextmanager
@@ -306,9 +309,11 @@ class Run:
         for host in record.hosts.series:
             if host.name not in skip:
                 self.check_losses(record, host)
+        if not skip:
+            self.check_sources(record)
         status = {host.name: host for host in record.hosts.outcome}[self.host.name]
         if partial is not None and partial != (status.status != "complete"):
-            self.result.unreported_losses.append(f"{self.host.name} is {status.status} {status.reason}")
+            self.result.unreported_losses.append(f"{status.name} is {status.status} {status.reason}")
         if status.status != "complete" and not status.reason:
             self.result.unreported_losses.append(f"{self.host.name} is {status.status} without a reason")
         if code and self._processes and self._processes[-1].returncode not in (record.coverage.exit_code, None):
@@ -359,6 +364,14 @@ class Run:
             if loss.affected() and not incomplete:
                 self.result.unreported_losses.append(f"{host.name} is complete in spite of {loss}")
 
+    def check_sources(self, record: Record) -> None:
+        """Check that complete hosts have the same sources: all hosts show the files of this machine."""
+        complete = [host for host in record.hosts.series if host.status == "complete"]
+        everything = {one.source for host in record.hosts.series for one in host.sources if one.stored}
+        for host in complete:
+            if absent := everything - {one.source for one in host.sources}:
+                self.result.unreported_losses.append(f"{host.name} is complete without {sorted(absent)}")
+
     def times(self, record: Record, source: str, host: str) -> list[int]:
         """The times of a host's samples in one table."""
         path = record.series_files().get(source)
@@ -368,9 +381,10 @@ class Run:
         return [ts for (ts,) in duckdb.execute(sql, [str(path), host]).fetchall()]
 
     def window(self, record: Record, times: list[int]) -> list[int]:
-        """Times of samples with those at which sampling of any host began, and at which it was ended."""
-        first = min((host.first_ns for host in record.hosts.series if host.first_ns), default=0)
-        return [*([first] if first else []), *times, *([self.stopped_ns] if self.stopped_ns else [])]
+        """Times of samples with those at which all hosts were ready, and at which the recording was ended."""
+        begins = [entry.arrived_ns for entry in Reader(record.path / "raw") if is_begin(entry)]
+        ready = begins[1:2] if times and begins[1:2] < times[:1] else []  # written again when all hosts are ready
+        return [*ready, *times, *([self.stopped_ns] if self.stopped_ns else [])]
 
     def check_leftovers(self) -> None:
         """Count processes, temporary files and unfinished files that are left after the run."""
@@ -383,8 +397,8 @@ class Run:
 
     def processes(self) -> list[str]:
         """What still runs on the hosts or, started by this run, on this machine."""
-        mine = [one.cmdline for one in living() if one.has_environment(self.mark)]
-        return [*mine, *(command for host in (self.host, self.other) for _, command in host.processes())]
+        mine = [one.cmdline[:200] for one in living() if one.has_environment(self.mark)]
+        return [*mine, *(command[:200] for host in (self.host, self.other) for _, command in host.processes())]
 
     def close(self) -> None:
         """End what is left, reset the hosts and remove the files."""
@@ -443,6 +457,11 @@ def missing_beats(times: list[int]) -> int:
     """The beats that are missing between samples."""
     steps = [after - before for before, after in itertools.pairwise(times)]
     return sum(round(step / STEP) - 1 for step in steps if step > LATE * STEP)
+
+
+def is_begin(entry: Entry) -> bool:
+    """Whether an entry of a journal is a `begin` event."""
+    return (entry.event or {}).get("event") == "begin"
 
 
 def is_scratch(path: Path) -> bool:
