@@ -176,7 +176,7 @@ class Run:
 
     def __init__(self, campaign: Campaign, name: str) -> None:
         self.campaign, self.lab, self.random = campaign, campaign.lab, campaign.random
-        self.directory = campaign.directory / f"{next(campaign.numbers):04d}-{re.sub(r'\W+', '-', name)}"
+        self.directory = campaign.directory / f"{next(campaign.numbers):04d}-{re.sub('[^a-z]+', '-', name.lower())}"
         self.results, self.temporary = self.directory / "results", self.directory / "tmp"
         self.temporary.mkdir(parents=True)
         self.host, self.other = self.random.sample(self.lab.hosts, 2)
