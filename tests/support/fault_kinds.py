@@ -62,13 +62,12 @@ sys.path.insert(0, "{source}")
 from rollbook.agent.wire import binary
 os.write(1, binary(b"H", 0, 1, 1, b"agent=1\\nkind=python\\npython=3.11\\npid=1\\nhostname=x\\n"))
 numbers = itertools.count(1)
+zeros = zlib.compress(bytes(12 << 20), 9)[2:-4]
+bomb = bytes([2, 1, 0, 0, len(zeros) % 128 + 128, len(zeros) // 128]) + zeros
+assert 128 <= len(zeros) < 16384
 while True:
     os.write(1, {send})
 """
-BOMB = (
-    'binary(b"S", next(numbers), 1, 1, bytes([2, 1, 0, 0, 0x80 + len(z) % 128, len(z) // 128 % 128 + 128, '
-    "len(z) // 16384]) + z) if (z := z if 'z' in globals() else zlib.compress(bytes(12 << 20), 9)[2:-4]) else b''"
-)
 FILTER = """#!{python}
 import random, signal, subprocess, sys
 chance, keep = random.Random({seed}), "--version" in sys.argv
@@ -576,7 +575,7 @@ def _flood_of_bytes(run: Run) -> None:
 
 @kind("deflate bombs", "hostile host")
 def _bombs(run: Run) -> None:
-    _hostile(run, BOMB)
+    _hostile(run, '(time.sleep(0.03), binary(b"S", next(numbers), 1, 1, bomb))[1]')
 
 
 @kind("random bytes", "hostile host")
