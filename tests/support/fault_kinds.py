@@ -594,7 +594,7 @@ def _random_frames(run: Run) -> None:
 
 @kind("silent host", "hostile host")
 def _silent(run: Run) -> None:
-    _hostile(run, "(time.sleep(1), b'')[1]")
+    _hostile(run, "b'' if sys.stdin.buffer.read(1) else sys.exit()")
 
 
 @kind("invented names", "hostile host")
