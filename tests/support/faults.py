@@ -229,8 +229,7 @@ class Run:
 
     def wait(self, hosts: int = 2, samples: int = 3) -> None:
         """Wait until at least this many hosts have samples, and then for a random moment."""
-        until(lambda: list(self.results.glob("*/*/raw")))
-        until(lambda: sum(len(host.beats) >= samples for host in self.heard().values()) >= hosts)
+        until(lambda: sum(count >= samples for count in self.samples().values()) >= hosts)
         time.sleep(self.random.random())
 
     @contextlib.contextmanager
@@ -262,6 +261,12 @@ class Run:
             self.result.wrong_exit_codes.append(f"traceback: {messages[-1500:]}")
 
     # The journal while it is being written
+
+    def samples(self) -> Counter[int]:
+        """How many samples the journal has by now, by the number of the host."""
+        raw = next((path for path in self.results.glob("*/*/raw") if not path.parent.is_symlink()), None)
+        frames = ((entry.host, entry.frame) for entry in Reader(raw)) if raw else ()
+        return Counter(host for host, frame in frames if frame is not None and frame.kind == "S")
 
     def heard(self) -> dict[str, Heard]:
         """What the journal has of each host by now."""
@@ -368,7 +373,7 @@ class Run:
     def check_sources(self, record: Record) -> None:
         """Check that complete hosts have the same sources: all hosts show the files of this machine."""
         complete = [host for host in record.hosts.series if host.status == "complete"]
-        everything = {one.source for host in record.hosts.series for one in host.sources if one.stored}
+        everything = {one.source for host in record.hosts.series for one in host.sources if one.rows}
         for host in complete:
             if absent := everything - {one.source for one in host.sources}:
                 self.result.unreported_losses.append(f"{host.name} is complete without {sorted(absent)}")
