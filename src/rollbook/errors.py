@@ -49,7 +49,7 @@ EXIT_CODES = {
     0: "success",
     1: "findings",
     2: "usage or configuration error",
-    3: "some hosts failed",
+    3: "some hosts failed, or an MLPerf Storage run could not be judged",
     4: "no host reached",
     70: "internal error",
     130: "interrupted",

@@ -89,8 +89,8 @@ def test_every_adapter_has_a_case(name: str) -> None:
     assert any(path.parent.parent.name == name for path in CASES)
 
 
-def test_unknown_name_lists_the_known() -> None:
-    """An unknown name is an error that lists the known ones."""
+def test_an_unknown_name_lists_the_adapters() -> None:
+    """An unknown name is an error that lists the existing ones."""
     with pytest.raises(UsageError, match=r"no benchmark is called 'iozone'; there are: generic, fio, .*kv_cache"):
         load("iozone")
 
@@ -300,7 +300,7 @@ def workload(*argv: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def test_workload(tmp_path: Path) -> None:
-    """It runs for about the given time, reports its results and leaves nothing, also without a recorder."""
+    """It works for the given time, prints what it did, and leaves no files; marks without a recorder are ignored."""
     process = workload(
         "--seconds", "1", "--size", "4", "--directory", str(tmp_path), env={**os.environ, "ROLLBOOK_SOCKET": ""}
     )

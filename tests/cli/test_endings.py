@@ -152,3 +152,18 @@ def test_a_full_disk_is_the_reason_later_too(tmp_path: Path, monkeypatch: pytest
     record = rollbook.recover(recording.path)
     assert record.hosts.series[0].reason.startswith("recording ended early: No space left on device")
     assert "recording ended early: No space left on device" in record.metadata["notes"]
+
+
+def test_secrets_of_the_command_line_are_masked(tmp_path: Path) -> None:
+    """They are in no file of the record, the page and the journal included; the command itself gets them."""
+    command = ["sh", "-c", "test ${#2} = 10", "sh", "--password", "verysecret"]
+    secrets = ["--ssh-option", "SetEnv=API_TOKEN=verysecret", "--ssh-option", "ProxyCommand=nc --token verysecret"]
+    options = ["--results-dir", "out", "--interval", "0.2", *secrets]
+    argv = [sys.executable, "-m", "rollbook", "run", *options, "--", *command]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    path = only_record(tmp_path)
+    files = [file for file in path.rglob("*") if file.is_file()]
+    assert {"report.html", "000001.seg"} <= {file.name for file in files}
+    assert [file.name for file in files if b"verysecret" in file.read_bytes()] == []
+    assert Record.open(path).metadata["executed_command"].endswith("--password '***'")

@@ -61,7 +61,7 @@ function time(page: Page): HTMLElement {
 
 function hosts(view: View): HTMLElement {
   const { coverage } = view.page;
-  const asked = Object.values(coverage).reduce((sum, one) => sum + one, 0);
+  const total = Object.values(coverage).reduce((sum, one) => sum + one, 0);
   const bar = h("div", { class: "bar", "aria-hidden": "true" });
   const buttons = h("p", { class: "small statuses" });
   for (const [status, hosts] of Object.entries(coverage)) {
@@ -75,10 +75,11 @@ function hosts(view: View): HTMLElement {
     view.on("hosts", () => chip.setAttribute("aria-pressed", String(view.chosenStatus === status)));
     add(buttons, chip);
   }
-  return tile("Hosts", `${coverage["complete"] ?? 0} of ${asked} complete`, bar, buttons);
+  return tile("Hosts", `${coverage["complete"] ?? 0} of ${total} complete`, bar, buttons);
 }
 
 function findings(page: Page): HTMLElement {
+  const counted = page.findings.filter((finding) => finding.silenced === "");
   const line = h("span", {});
   for (const severity of SEVERITIES.filter((severity) => page.counts[severity]))
     add(line, h("span", { class: `word ${severity}` }, `${page.counts[severity]} ${severity}`), " ");

@@ -42,7 +42,7 @@ test("quantiles are values that occur", () => {
   );
 });
 
-test("one spike does not take all colours, a row that stands out keeps its own", () => {
+test("one spike does not use up the colour scale, an outlier row keeps its colour", () => {
   const calm = Array.from({ length: 2000 }, () => 10);
   assert.equal(top(Float32Array.from([...calm, 1000])), 12);
   assert.equal(top(Float32Array.from([...calm, ...Array(40).fill(100)])), 100);

@@ -1,4 +1,4 @@
-"""Benchmarks known by name: where their results lie, and what goes into a record's parameters and metrics."""
+"""Adapters for benchmarks: they find a benchmark's results and turn them into parameters and metrics of a record."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rollbook.records.outcome import Outcome
 __all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "leaf_parts", "load"]
 
 NAMES = ("generic", "fio", "dlio", "training", "checkpointing", "vector_database", "kv_cache")
-"""The built-in adapters: each is the `ADAPTER` of the module of its name."""
+"""The built-in adapters; each is `ADAPTER` in the module of that name."""
 
 GROUP = "rollbook.adapters"
-"""The entry point group of adapters from other packages: the word for `--type` and an object like `ADAPTER`."""
+"""The entry point group for adapters of other packages: a name for `--type` and an object like `ADAPTER`."""
 
 
 def load(name: str) -> Adapter:
-    """The adapter of that name. Installed packages are looked through only for a name that is not built in."""
+    """Return an adapter by name; raises `UsageError` if there is none. Plug-ins are searched last."""
     if name in NAMES:
         adapter: Adapter = importlib.import_module(f"rollbook.adapters.{name}").ADAPTER
         return adapter
@@ -35,10 +35,10 @@ def load(name: str) -> Adapter:
 
 
 def leaf_parts(name: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
-    """The directories of a run in MLPerf Storage's layout, from its type on: `training/unet3d/run`.
+    """Return the directories of a run in MLPerf Storage's layout, from its type on: `training/unet3d/run`.
 
-    Takes an outcome or, before the run, the command line. Raises `UsageError` where a part is not known.
+    Takes an outcome or, before the run, the command line. Raises `UsageError` for an unknown part.
     """
-    from rollbook.adapters import mlpstorage  # noqa: PLC0415 - it brings the benchmarks; most runs need neither
+    from rollbook.adapters import mlpstorage  # noqa: PLC0415 - few runs need it
 
     return mlpstorage.leaf_parts(name, run)

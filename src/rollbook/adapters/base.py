@@ -1,7 +1,7 @@
-"""What an adapter is: it knows where one benchmark leaves its results and what they are called in a record.
+"""The interface of adapters: an adapter finds the results of one benchmark and names them for a record.
 
-An adapter looks at what a finished command left behind and never raises for what it finds there: output that is
-missing, old or broken becomes a note, and the record goes on without it.
+It reads the files of a command that has ended and never raises because of their content: output that is missing, old or
+broken becomes a note.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Adapter", "Ran"]
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """A command that has ended: what was run, where, when, and where its output and its record lie."""
+    """A command that has ended: its arguments, directory, times, logs and record directory (`leaf`)."""
 
     argv: list[str]
     cwd: Path
@@ -30,11 +30,11 @@ class Ran:
 
 
 class Adapter(Protocol):
-    """One benchmark known by name."""
+    """The adapter of one benchmark."""
 
     @property
     def name(self) -> str:
-        """The word for `--type`."""
+        """The name for `--type`."""
 
     def outcome(self, ran: Ran) -> Outcome:
-        """What came out of the run; never raises for what the benchmark left behind."""
+        """Return parameters and results of the run; never raises because of the benchmark's files."""

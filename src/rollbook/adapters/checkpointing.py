@@ -1,4 +1,4 @@
-"""MLPerf Storage's checkpointing benchmark: DLIO below, MLPerf Storage's names above."""
+"""MLPerf Storage's checkpointing benchmark: DLIO's results under MLPerf Storage's names."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.adapters.argv import overrides, processes, words_after
+from rollbook.adapters.argv import arguments_of, overrides, processes
 from rollbook.adapters.base import Ran
 from rollbook.adapters.results import Results, count, table, there
 from rollbook.adapters.times import inside, place
@@ -81,7 +81,7 @@ def read(ran: Ran, outcome: Outcome, root: Path | None = None) -> Outcome:
 
 def _overrides(argv: Sequence[str]) -> dict[str, str]:
     """Overrides of DLIO alone: a launcher's arguments or `env NAME=VALUE` may come before."""
-    return overrides(words_after(argv, "dlio_benchmark") or argv)
+    return overrides(arguments_of(argv, "dlio_benchmark") or argv)
 
 
 def _output(results: Results, root: Path | None) -> Path | None:

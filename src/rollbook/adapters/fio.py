@@ -48,7 +48,7 @@ class Fio:
 
 
 def _report(results: Results) -> dict[str, Any]:
-    """The last whole JSON report: messages come before it, and `--status-interval` writes several."""
+    """The last complete JSON report: messages come before it, and `--status-interval` writes several."""
     named = option(results.ran.argv, "--output")
     path = results.ran.stdout if named in (None, "-", "/dev/stdout") else results.ran.cwd / str(named)
     text = results.text(path)
@@ -62,12 +62,12 @@ def _report(results: Results) -> dict[str, Any]:
         except (ValueError, RecursionError):
             at = begin.end()
     if not report:
-        results.note(f"{path} holds no whole JSON report; fio writes one with --output-format=json")
+        results.note(f"{path} has no complete JSON report; fio writes one with --output-format=json")
     return report
 
 
 def _metrics(job: dict[str, Any]) -> dict[str, Any]:
-    """What one job did, in each direction that did any I/O. `error` is the job's error number, 0 for none."""
+    """Metrics of one job, in each direction with I/O. `error` is the job's error number, 0 for none."""
     found = {"job": job.get("jobname"), "host": job.get("hostname"), "group": job.get("groupid")}
     found |= {"error": job.get("error"), "total_errors": job.get("total_err")}
     for direction in _DIRECTIONS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollbook.adapters.argv import processes, shown
+from rollbook.adapters.argv import processes, storable_text
 from rollbook.adapters.base import Ran
 from rollbook.records.outcome import Outcome
 
@@ -10,7 +10,7 @@ __all__ = ["ADAPTER"]
 
 
 class Generic:
-    """A command of which nothing is known but itself."""
+    """Any command."""
 
     name = "generic"
 
@@ -19,7 +19,7 @@ class Generic:
         return Outcome(
             benchmark_type=self.name,
             num_processes=processes(ran.argv) or 1,
-            parameters={"argv": [shown(word) for word in ran.argv]},
+            parameters={"argv": [storable_text(word) for word in ran.argv]},
             metrics={"exit_code": ran.code, "wall_seconds": (ran.ended_ns - ran.started_ns) / 1e9},
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.adapters import dlio
-from rollbook.adapters.argv import natural, option, options, processes, shown, words_after
+from rollbook.adapters.argv import arguments_of, option, options, positive_count, processes, storable_text
 from rollbook.adapters.base import Ran
 from rollbook.adapters.results import Results, count, table
 from rollbook.errors import UsageError
@@ -37,7 +37,7 @@ _TAILS = {
 
 def from_command_line(kind: str, argv: Sequence[str]) -> Outcome:
     """Return what the command line alone contains about a run of this type."""
-    words = words_after(argv, *_PROGRAMS)
+    words = arguments_of(argv, *_PROGRAMS)
     if words is not None:
         return _mlpstorage(kind, words)
     if kind in ("training", "checkpointing"):
@@ -46,7 +46,7 @@ def from_command_line(kind: str, argv: Sequence[str]) -> Outcome:
         return outcome
     return Outcome(
         benchmark_type=kind,
-        model=shown(option(argv, "--model") or ""),
+        model=storable_text(option(argv, "--model") or ""),
         num_processes=processes(argv) or 1,
         parameters=dict(options(argv)),
     )
@@ -58,17 +58,17 @@ def _mlpstorage(kind: str, words: Sequence[str]) -> Outcome:
     outcome = Outcome(
         benchmark_type=kind,
         command=next((word for word in positional if word in _COMMANDS), ""),
-        accelerator=shown(option(words, "--accelerator-type", "-at", "-g") or ""),
-        num_processes=natural(option(words, *_COUNTS)) or 1,
+        accelerator=storable_text(option(words, "--accelerator-type", "-at", "-g") or ""),
+        num_processes=positive_count(option(words, *_COUNTS)) or 1,
         override_parameters=_params(words),
         args=dict(options(words)),
     )
     if kind == "vector_database":
         index = option(words, "--vdb-index", "--index-type") or name
         # Milvus is mlpstorage's default engine.
-        outcome.parameters = {"vdb_engine": "milvus", "vdb_index": shown(index), **options(words)}
+        outcome.parameters = {"vdb_engine": "milvus", "vdb_index": storable_text(index), **options(words)}
     else:
-        outcome.model = shown(option(words, "--model", "-m") or name)
+        outcome.model = storable_text(option(words, "--model", "-m") or name)
     if kind == "kv_cache":
         outcome.parameters = dict(options(words))
     return outcome
@@ -83,7 +83,7 @@ def _params(words: Sequence[str]) -> dict[str, str]:
             name, _, given = word.partition("=")
             taking = name in ("--params", "--param", "-p")
         if taking and "=" in given:
-            name, _, value = shown(given).partition("=")
+            name, _, value = storable_text(given).partition("=")
             found[name] = value
     return found
 
@@ -110,7 +110,7 @@ def add_tool_metadata(ran: Ran, outcome: Outcome) -> None:
     if ran.leaf.name == INSIDE:
         found = sorted(ran.leaf.parent.glob("*_metadata.json"))
         path = found[0] if len(found) == 1 else None
-    elif words_after(ran.argv, *_PROGRAMS) is not None:
+    elif arguments_of(ran.argv, *_PROGRAMS) is not None:
         path = results.newest(root(ran) or ran.cwd, "*_metadata.json")
     else:
         return

@@ -1,4 +1,4 @@
-"""Files a run left behind: found, checked to be of this run, read with limits; what cannot be used becomes a note."""
+"""Result files of a run: found, checked to be of this run, read with limits; unusable files become notes."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from typing import Any
 
 import msgspec
 
-from rollbook.adapters.argv import shown
+from rollbook.adapters.argv import storable_text
 from rollbook.adapters.base import Ran
 
 __all__ = ["DECODER", "Results", "count", "rows", "storable", "table", "there"]
 
 LIMIT = 64 << 20  # bytes of one result file
-ENTRIES = 200_000  # directory entries looked at in a search: a data set may lie beside the results
+ENTRIES = 200_000  # directory entries visited in a search: a data set may lie beside the results
 DEPTH = 12  # mlpstorage puts its results eight directories down
 # A file's time comes from the kernel's coarse clock, up to one tick behind the clock that timed the run; the clock
 # of a file server may be ahead. Being generous at the start would let the file of the run before pass.
 EARLY_NS, LATE_NS = 10_000_000, 2_000_000_000
 
-# Python benchmarks write NaN and Infinity, which are no JSON: what was not measured is null.
+# Python benchmarks write NaN and Infinity, which is not JSON: such values become null.
 DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def table(value: Any) -> dict[str, Any]:
-    """The value where it is a JSON object, else an empty one."""
+    """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def rows(value: Any) -> list[dict[str, Any]]:
-    """The objects of a JSON array; none where the value is something else."""
+    """Return the objects of a JSON array; an empty list for anything else."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def count(value: Any) -> int | None:
-    """The value where it is a whole number that is not negative."""
+    """Return the value if it is an integer of at least zero, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def there(path: Path) -> bool:
-    """Whether it is a file, not a device or a pipe, which would keep us waiting."""
+    """Whether it is a regular file: a device or a pipe could block."""
     try:
         return path.is_file()
-    except OSError:  # a name that is too long, a directory that we may not enter
+    except OSError:  # a name that is too long, a directory without permission
         return False
 
 
 def storable(value: Any) -> Any:
-    """The value itself, where it can be written into a record; raises `ValueError` where it cannot."""
+    """Return the value if it can be stored in a record; raises `ValueError` otherwise."""
     try:
         msgspec.json.encode(value)
     except (TypeError, RecursionError, OverflowError) as error:
@@ -60,7 +60,7 @@ def storable(value: Any) -> Any:
 
 
 class Results:
-    """The result files of one run: `files` were read, `notes` say what was missing, old or unreadable."""
+    """The result files of one run: `files` were read, `notes` list what was missing, old or unreadable."""
 
     def __init__(self, ran: Ran) -> None:
         self.ran = ran
@@ -68,11 +68,11 @@ class Results:
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
-        """Say what was looked for and not found."""
-        self.notes.append("".join(c if c.isprintable() else " " for c in shown(text)))
+        """Add a note."""
+        self.notes.append("".join(c if c.isprintable() else " " for c in storable_text(text)))
 
     def written(self, path: Path) -> int | None:
-        """When the file was written, if that was during the run; an old file is never taken for a new one."""
+        """Return when the file was written if that was during the run, else None."""
         try:
             at = path.stat().st_mtime_ns
         except OSError:
@@ -80,7 +80,7 @@ class Results:
         return at if self.ran.started_ns - EARLY_NS <= at <= self.ran.ended_ns + LATE_NS else None
 
     def text(self, path: Path) -> str | None:
-        """The text of a file of this run."""
+        """Return the text of a file of this run; None, with a note, if it cannot be used."""
         if not there(path):
             self.note(f"{path} is not there")
             return None
@@ -96,11 +96,11 @@ class Results:
         if len(data) > LIMIT:
             self.note(f"{path} is larger than {LIMIT >> 20} MiB and is left out")
             return None
-        self.files.append(shown(str(path)))
+        self.files.append(storable_text(str(path)))
         return data.decode("utf-8", "replace")
 
     def json(self, path: Path) -> dict[str, Any]:
-        """The JSON object in a file of this run, empty where there is none."""
+        """Return the JSON object in a file of this run; empty, with a note, if there is none."""
         text = self.text(path)
         if text is None:
             return {}
@@ -114,7 +114,7 @@ class Results:
         return table(value)
 
     def yaml(self, path: Path) -> dict[str, Any]:
-        """The YAML mapping in a file of this run, empty where there is none."""
+        """Return the YAML mapping in a file of this run; empty, with a note, if there is none."""
         text = self.text(path)
         if text is None:
             return {}
@@ -126,7 +126,7 @@ class Results:
         return table(value)
 
     def newest(self, root: Path, *patterns: str) -> Path | None:
-        """The newest file of this run below `root` whose name fits a pattern; says so where others fit too."""
+        """Return the newest file of this run below `root` that matches a pattern; a note lists how many match."""
         found = sorted(
             (at, path)
             for path in self._below(root)
@@ -137,7 +137,7 @@ class Results:
         return found[-1][1] if found else None
 
     def _below(self, root: Path) -> Iterator[Path]:
-        """Files below a directory, the near ones first; links are not followed, nor is our own record entered."""
+        """Yield files below a directory, nearest first; symlinks and the record itself are skipped."""
         level, left = [root], ENTRIES
         for _ in range(DEPTH):
             deeper: list[Path] = []

@@ -1,4 +1,4 @@
-"""Times as benchmarks write them, put on the clock of the run."""
+"""Converts times that benchmarks write to the clock of the run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SLACK_NS = 1_000_000_000  # benchmarks round, and their first rank may sit on an
 
 
 def inside(phase: Phase, ran: Ran) -> bool:
-    """Whether a phase lies in the run, so that its times can be of the run's clock."""
+    """Whether a phase lies within the run; otherwise its times are of another clock."""
     return phase.start_ns <= phase.end_ns and _in_run(phase.start_ns, ran) and _in_run(phase.end_ns, ran)
 
 
 def place(stamps: Sequence[str], ran: Ran) -> list[int] | None:
-    """ISO times without a zone as nanoseconds since the epoch; None where they do not fit into the run.
+    """ISO times without a zone as nanoseconds since the epoch; None if they are outside the run.
 
     They are taken as local time, and where they do not fit so, as UTC. In the hour that an autumn night has twice,
     a time counts only if a single reading of it lies in the run.

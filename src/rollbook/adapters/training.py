@@ -1,4 +1,4 @@
-"""MLPerf Storage's training benchmark: DLIO below, MLPerf Storage's names above."""
+"""MLPerf Storage's training benchmark: DLIO's results under MLPerf Storage's names."""
 
 from __future__ import annotations
 

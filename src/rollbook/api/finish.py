@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook import adapters, times
-from rollbook.adapters.argv import shown
+from rollbook.adapters.argv import storable_text
 from rollbook.adapters.base import Ran
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import remove_leftovers, write_file
@@ -104,7 +104,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     found, sealed, hosts = derive(path)
     begin = found.begin
     kind = str(begin.get("type", "record"))
-    argv = [shown(str(word)) for word in begin.get("argv", [])]
+    argv = [storable_text(str(word)) for word in begin.get("argv", [])]
     outcome = _outcome(path, kind, argv, found)
     if outcome.phases:
         hosts.phases = sorted([*hosts.phases, *outcome.phases], key=lambda phase: phase.start_ns)
@@ -193,7 +193,7 @@ def _keep_signed(manifest: Path, key: Path | str | None) -> None:
 
 def _storable(args: dict[str, Any]) -> dict[str, Any]:
     """The user's options as text that can be stored: a path need not be UTF-8."""
-    storable: dict[str, Any] = json.loads(shown(json.dumps(args, ensure_ascii=False)))
+    storable: dict[str, Any] = json.loads(storable_text(json.dumps(args, ensure_ascii=False)))
     return storable
 
 

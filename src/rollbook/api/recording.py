@@ -24,6 +24,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.hosts import Host
 from rollbook.mlperf.result_directory import Placement
 from rollbook.protocol.plan import Plan
+from rollbook.protocol.redaction import mask_command_line
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
 from rollbook.records.layout import RecordDirectory
@@ -145,9 +146,9 @@ class Recording:
         about = {
             "type": settings.type,
             "stamp": directory.stamp,
-            "argv": self.argv,
+            "argv": mask_command_line(self.argv),
             "cwd": str(Path.cwd()),
-            "args": settings.args,
+            "args": _masked(settings.args),
             "max_samples": settings.max_samples,
         }
         try:
@@ -320,6 +321,21 @@ def start_thread(function: Callable[[], None]) -> threading.Event:
 
     threading.Thread(target=call, name="rollbook-finish", daemon=True).start()
     return ended
+
+
+def _masked(args: dict[str, Any]) -> dict[str, Any]:
+    """The user's options without secrets: those for launchers and ssh may hold some."""
+
+    def mask(value: Any) -> Any:
+        if isinstance(value, list):
+            return [mask(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        # `SetEnv=API_TOKEN=…` of ssh is a setting whose value is a setting.
+        name, equals, rest = value.partition("=")
+        return mask_command_line([f"{name}={mask(rest)}" if equals else value])[0]
+
+    return {name: mask(value) for name, value in args.items()}
 
 
 async def _others_done() -> None:

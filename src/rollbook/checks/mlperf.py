@@ -1,7 +1,7 @@
 """MLPerf Storage's way to judge a run: issues that leave it CLOSED, make it OPEN, or make it INVALID.
 
 Rules of Rollbook that judge for MLPerf Storage put an `Issue` into the evidence of each finding. `judge` makes the
-verdict from them: INVALID if any issue says so; otherwise none while a rule that the round needs could not be
+verdict from them: INVALID if any issue is INVALID; no verdict while a rule that the round needs could not be
 evaluated; otherwise the worst of the issues.
 """
 
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 GIB = 1024**3
-# Collection methods that did not look at every host: unknown, the user's arguments, DLIO, this machine for all.
+# Collection methods that did not measure every host: unknown, the user's arguments, DLIO, the local machine for all.
 NOT_MEASURED = {"unknown", "args", "dlio_summary", "local_fallback"}
 RUN_COMMANDS = ("", "run")
 
@@ -163,7 +163,7 @@ def stated(metadata: Mapping[str, Any], *names: str) -> Any:
 
 
 def positive_integer(value: Any, name: str) -> int:
-    """Return a positive whole number, also from text; raises `CannotTell` for anything else."""
+    """Return a positive integer, also from text; raises `CannotTell` for anything else."""
     try:
         count = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -260,7 +260,7 @@ def memory_of(run: RunData) -> Memory:
         sizes[(name, machine, boot) if machine and boot else host.name] = HostMemoryInfo.of(
             memory, host.fact(CgroupLimits)
         )
-    known = list(sizes.values())
+    memories = list(sizes.values())
     cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
     total = cluster.get("total_memory_bytes") if is_measured(cluster) else None
     args = table(run.metadata.get("args"))
@@ -268,9 +268,9 @@ def memory_of(run: RunData) -> Memory:
     number_of_clients = count if is_size(count) and count else len(run.start) or _length(hosts)
     counted, reported = cluster.get("num_hosts"), run.summary.get("host_memory_GB")
     return Memory(
-        hosts=len(known) or len(run.start) or (int(counted) if is_size(counted) else 0) or _hosts_of(run.summary),
-        measured=sum(memory.total for memory in known) if known else int(total) if is_size(total) and total else None,
-        limited=sum(memory.usable for memory in known) if known else None,
+        hosts=len(memories) or len(run.start) or (int(counted) if is_size(counted) else 0) or _hosts_of(run.summary),
+        measured=sum(one.total for one in memories) if memories else int(total) if is_size(total) and total else None,
+        limited=sum(one.usable for one in memories) if memories else None,
         declared=int(each * number_of_clients * GIB) if is_size(each) and number_of_clients else None,
         reported=int(sum(reported) * GIB)
         if isinstance(reported, list) and reported and all(map(is_size, reported))
@@ -300,7 +300,7 @@ def is_size(value: Any) -> TypeGuard[int | float]:
 
 def require_all_memory(run: RunData) -> None:
     """Raise `CannotTell` if a client's memory is unknown: with it, the run might no longer pass."""
-    known = {host.name for host, _ in run.each(MemInfo)}
-    silent = [host.name for host in run.start if host.name not in known]
-    if silent:
-        raise CannotTell(f"the memory of {fold(silent)} was not measured")
+    measured = {host.name for host, _ in run.each(MemInfo)}
+    missing = [host.name for host in run.start if host.name not in measured]
+    if missing:
+        raise CannotTell(f"the memory of {fold(missing)} was not measured")

@@ -63,8 +63,8 @@ class _Table:
         keys = ["host", *(quoted(column) for column, (mode, _) in notes.items() if mode == "key")]
         labels = LABELS.get(name) or {key.strip('"'): key for key in keys[1:]}
         # Find once which characters occur, so that lines are only escaped for those.
-        asked = f"SELECT DISTINCT {', '.join(['host', *labels.values()])} FROM {quoted(name)}"  # noqa: S608 - our own names
-        present = {letter for row in connection.execute(asked).fetchall() for cell in row for letter in str(cell)}
+        query = f"SELECT DISTINCT {', '.join(['host', *labels.values()])} FROM {quoted(name)}"  # noqa: S608 - our own names
+        present = {char for row in connection.execute(query).fetchall() for cell in row for char in str(cell)}
         self._labels = {label: _escaped(value, present) for label, value in {"host": "host", **labels}.items()}
         # A window without an order takes the rows as they are stored, and streams.
         before = ", ".join(f"lag({key}) OVER () AS {quoted(f'before {key}')}" for key in [*keys, "ts"])

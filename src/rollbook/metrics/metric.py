@@ -30,9 +30,9 @@ class Metric:
     another metric, the mean weighted by that metric.
 
     `bad` is the direction that is bad. It decides which host is the slowest of a phase, and whether only high values
-    or both high and low ones are outliers. `negligible` is an irrelevant difference, in `unit`. Peers
+    or both high and low ones are outliers. `negligible` is the difference, in `unit`, that does not matter. Peers
     are compared unless `compared` is false. With `over_time` a host that has too few peers is compared with its own
-    median. `ceiling` is the greatest possible value; `runs_out` marks a resource of which charts show the minimum of
+    median. `ceiling` is the greatest possible value; `runs_out` marks a resource whose charts show the minimum of
     each cell instead of the maximum. `watch` is the heading in the live view; without it the metric is not shown there.
     """
 

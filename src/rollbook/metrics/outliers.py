@@ -31,7 +31,7 @@ __all__ = [
 Direction = Literal["high", "both"]
 
 FEWEST_ROWS = 5
-"""Among fewer rows an outlier cannot be told from the others."""
+"""Fewer rows are too few to find an outlier among them."""
 DEVIATIONS = 4.0
 RELATIVE = 0.1  # so that four deviations are at least 40 % of the median
 TO_SIGMA = 1.4826  # the MAD of normal noise times this is its standard deviation

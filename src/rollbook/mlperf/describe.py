@@ -1,7 +1,7 @@
 """The description of the system under test, drafted from a record.
 
-The fields and their order are data (`system.toml`). Each value says how it came about: measured on the hosts, inferred
-from what was measured, kept from an existing file, or to be asked of a person.
+The fields and their order are data (`system.toml`). Each value has an origin: measured on the hosts, inferred from what
+was measured, kept from an existing file, or to be filled in by a person.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["Tree", "completed", "draft", "roles_of", "text_of", "to_do"]
 Tree = Any
 """Nested dicts and lists with `Entry` leaves."""
 
-HEADING = """Made by rollbook {version} from {record}.
-measured: read on the hosts. inferred: follows from what was read, look at it. kept: from the file that was there.
+HEADING = """Written by rollbook {version} from {record}.
+measured: read on the hosts. inferred: follows from what was read, check it. kept: from the existing file.
 ask: a person must fill it in."""
 TIB = 1024**4
-# Client software by file system: whose it is, and whether it comes with the system.
+# Client software by file system: its licence, and whether the operating system includes it.
 CLIENTS = {
     "nfs": ("open_source", "in_box"),
     "nfs4": ("open_source", "in_box"),
@@ -50,7 +50,7 @@ SELECT interface_name, sum(moved) FROM (
     FROM {table} WHERE interface_name != 'lo' GROUP BY ALL
 ) GROUP BY ALL
 """
-WORTH = 0.1  # of a host's traffic: what carries less is not where the data went
+DATA_SHARE = 0.1  # of a host's traffic: an interface with less did not carry the data
 
 
 class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def question(self) -> Entry:
-        """The question for a value that is not known."""
+        """The entry for a value that is unknown."""
         return Entry(None, "ask", self.ask + (f" ({', '.join(self.one_of)})" if self.one_of else ""))
 
 
@@ -80,7 +80,7 @@ def _schema() -> _Schema:
 
 
 def draft(run: RunData, product: RunData | None = None) -> Tree:
-    """The whole description as far as the record of a run tells it, and one of the storage's own nodes."""
+    """Draft the description from the record of a run and, if given, from one of the storage nodes."""
     hosts = run.hosts_with_data
     deployment = deployment_of(hosts[0]) if hosts else Entry(None, "ask")
     roles = roles_of(run.path)
@@ -102,7 +102,7 @@ def draft(run: RunData, product: RunData | None = None) -> Tree:
 
 
 def _grouped(kind: str, nodes: Sequence[dict[str, Any]], where: str) -> list[dict[str, Any]]:
-    """Like nodes as one with their number, the most frequent first."""
+    """Group equal nodes, with their number; the largest group first."""
     alike: dict[bytes, list[dict[str, Any]]] = {}
     for node in nodes:
         alike.setdefault(msgspec.json.encode(node), []).append(node)
@@ -113,27 +113,27 @@ def _grouped(kind: str, nodes: Sequence[dict[str, Any]], where: str) -> list[dic
 
 
 def _named(kind: str, node: dict[str, Any]) -> dict[str, Entry]:
-    words = [node[path].value for path in ("chassis.model_name", "chassis.cpu_model") if path in node]
-    text = ", ".join(word for word in words if word)
+    parts = [node[path].value for path in ("chassis.model_name", "chassis.cpu_model") if path in node]
+    text = ", ".join(part for part in parts if part)
     return {"friendly_description": Entry(f"{kind}: {text}", "inferred", "a draft")} if text else {}
 
 
 def _nested(fields: Sequence[Field], found: dict[str, Any], deployment: str) -> dict[str, Any]:
-    """The values found, in the order of the schema; unknown fields become questions, foreign ones are left out."""
+    """Nest the values in the order of the schema; unknown fields become questions, those of other deployments go."""
     tree: dict[str, Any] = {}
     for field in fields:
-        told = found.get(field.path)
-        if (field.only and deployment not in ("", field.only)) or (field.optional and not told):
+        value = found.get(field.path)
+        if (field.only and deployment not in ("", field.only)) or (field.optional and not value):
             continue
         *parents, name = field.path.split(".")
         at = functools.reduce(lambda node, parent: node.setdefault(parent, {}), parents, tree)
-        empty = told is None or told == [] or (isinstance(told, Entry) and told.value is None)
-        at[name] = field.question if empty else told
+        empty = value is None or value == [] or (isinstance(value, Entry) and value.value is None)
+        at[name] = field.question if empty else value
     return tree
 
 
 def _storage(run: RunData) -> dict[str, Entry]:
-    """What the mounts suggest of the storage; the largest shared file system is taken for the one that was tested."""
+    """Infer storage fields from the mounts; the largest shared file system counts as the tested one."""
     sizes = {(host.name, space.mount_point): space.total_bytes for host, space in run.each(Space)}
     shared = [
         (sizes.get((host.name, mount.mount_point), 0), mount.fs_type, mount.mount_point)
@@ -158,7 +158,7 @@ def _storage(run: RunData) -> dict[str, Entry]:
 
 
 def roles_of(path: Path | None) -> Roles:
-    """Which interfaces carried the data of the run, by the bytes in its series; the others manage."""
+    """Infer from the series which interfaces carried the data of a run; the others are for management."""
     table = path / "series" / "net_dev.parquet" if path else None
     if table is None or not table.exists():
         return {}
@@ -166,30 +166,30 @@ def roles_of(path: Path | None) -> Roles:
 
     try:
         rows = duckdb.execute(MOVED.format(table=parquet(table))).fetchall()
-    except duckdb.Error:  # a table that cannot be read suggests nothing
+    except duckdb.Error:  # an unreadable table allows no inference
         return {}
     moved = {str(name): int(count or 0) for name, count in rows}
     total = sum(moved.values())
     if not total:
         return {}
-    data = {name for name, count in moved.items() if count > WORTH * total}
+    data = {name for name, count in moved.items() if count > DATA_SHARE * total}
     alone = data == set(moved)
     return {name: ["data", "management"] if alone else ["data"] if name in data else ["management"] for name in moved}
 
 
 def completed(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]:
-    """An existing description with what it lacks filled in, and a line for each value that is not what was found.
+    """Fill in what an existing description lacks; also returns a line for each value that differs from the record.
 
-    What a person wrote stays; nodes are matched by their place, and only where there are as many as were found.
+    Existing values stay. Nodes are matched by position, and only if the numbers of nodes are equal.
     """
     if isinstance(existing, dict) and isinstance(tree, dict):
-        whole: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         lines: list[str] = []
         for name in (*tree, *(name for name in existing if name not in tree)):
             here = f"{at}.{name}".lstrip(".")
-            whole[name], more = completed(existing.get(name), tree.get(name), here)
+            merged[name], more = completed(existing.get(name), tree.get(name), here)
             lines += more
-        return whole, lines
+        return merged, lines
     if isinstance(existing, list) and isinstance(tree, list):
         if len(existing) != len(tree):
             return Entry(existing, "kept"), [f"{at}: {len(existing)} in the file, {len(tree)} found"]
@@ -204,7 +204,7 @@ def completed(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]
 
 
 def text_of(tree: Tree, record: Path) -> str:
-    """The description as YAML, each value with a comment that tells how it came."""
+    """The description as YAML, each value with its origin as a comment."""
     return yaml_text(tree, HEADING.format(version=__version__, record=record))
 
 

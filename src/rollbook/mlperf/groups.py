@@ -216,7 +216,7 @@ RULES: dict[str, Check] = {
     "mlperf-runs-inconsistent": check_consistency,
     "mlperf-checkpoint-totals": check_checkpoints,
 }
-"""Rules over a group, by id; each is the function whose docstring says what it requires."""
+"""Rules over a group, by id; the docstring of each function is its requirement."""
 
 
 def evaluate(group: Group) -> list[RuleResult]:

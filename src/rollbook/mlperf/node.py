@@ -1,4 +1,4 @@
-"""One client as MLPerf Storage describes it: what was measured, and what follows from it, by dotted path."""
+"""One host in the terms of MLPerf Storage's system description: values by dotted path."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Entry", "Origin", "Roles", "collected_node", "deployment_of", "node_
 
 Origin = Literal["measured", "inferred", "ask", "kept"]
 Roles = Mapping[str, list[str]]
-"""What interfaces were used for, by name, as far as the series suggests it."""
+"""The use of each interface by name, inferred from the series."""
 
 GIB, GB = 1024**3, 10**9
 ETHERNET = 1  # ARPHRD_ETHER
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A value of the description, how it came about, and a word about it. Asked for where the value is None."""
+    """A value of the description, its origin and a note. None must be filled in by a person."""
 
     value: Any
     origin: Origin
@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def deployment_of(host: HostResult) -> Entry:
-    """Cloud where the firmware names a provider; on premises where it names a machine and no hypervisor."""
+    """`cloud` if the firmware names a provider, `onprem` if it names a machine and no hypervisor."""
     cloud, machine = host.fact(Cloud), host.fact(Machine)
     if cloud and cloud.provider:
         return Entry("cloud", "inferred", f"the firmware names {cloud.provider}")
@@ -46,7 +46,7 @@ def deployment_of(host: HostResult) -> Entry:
 
 
 def node_of(host: HostResult, roles: Roles) -> dict[str, Any]:
-    """What the host tells of itself, by path; hosts that are alike give equal nodes."""
+    """The values of a host by path; equal hosts have equal nodes."""
     info, release, cloud = HostInfo.of(host), host.fact(OsRelease), host.fact(Cloud)
     found: dict[str, Any] = {
         "networking": _networking(host, roles),
@@ -68,7 +68,7 @@ def node_of(host: HostResult, roles: Roles) -> dict[str, Any]:
 
 
 def collected_node(host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client by path, from one host of a result's cluster information; what it lacks is asked for."""
+    """Return a client by path, from one host of a result's cluster information; missing values are left out."""
     memory, cpu, system = (_table(host.get(name)) for name in ("memory", "cpu", "system"))
     release = _table(system.get("os_release"))
     total = memory.get("total")
@@ -93,7 +93,7 @@ def _view(name: str) -> View:
 
 
 def _networking(host: HostResult, roles: Roles) -> list[dict[str, Entry]]:
-    """Cards, like ones together. A bond or VLAN is no card; what it carries goes through those below it."""
+    """Network cards, equal ones grouped. Bonds and VLANs are left out: their traffic is that of the cards."""
     cards: Counter[tuple[str, str, float | None, tuple[str, ...]]] = Counter()
     row: Interface
     for row in _view("net_class").fact(host) or []:
@@ -128,7 +128,7 @@ def _speed(speed: float | None) -> Entry:
 
 
 def _drives(host: HostResult) -> list[dict[str, Entry]]:
-    """Disks, like ones together; the cells of a flash drive are written on no host."""
+    """Disks, equal ones grouped; the kind of flash cells cannot be read on a host."""
     disks: Counter[tuple[str | None, str | None, str, bool | None, int]] = Counter()
     for row in _view("block").fact(host) or []:
         bus = row.interface if row.interface in ("nvme", "sas", "sata") else "other"
@@ -136,10 +136,10 @@ def _drives(host: HostResult) -> list[dict[str, Entry]]:
     return [
         {
             "unit_count": Entry(count, "measured"),
-            "vendor_name": _told(vendor, "who made it"),
-            "model_name": _told(model, "its model"),
+            "vendor_name": _measured(vendor, "its vendor"),
+            "model_name": _measured(model, "its model"),
             "interface": Entry(bus, "measured"),
-            # Virtual disks say that they rotate.
+            # Virtual disks report that they rotate.
             "media_type": Entry("HDD", "measured")
             if rotational and bus != "other"
             else Entry(None, "ask", "TLC, QLC or other"),
@@ -150,12 +150,12 @@ def _drives(host: HostResult) -> list[dict[str, Entry]]:
     ]
 
 
-def _told(value: str | None, question: str) -> Entry:
+def _measured(value: str | None, question: str) -> Entry:
     return Entry(value, "measured") if value else Entry(None, "ask", question)
 
 
 def _environment(host: HostResult) -> list[dict[str, Entry]]:
-    """Variables that are the same on every rank and launch, those that hold something."""
+    """Environment variables that have a value and do not depend on rank or launch."""
     fact = host.fact(Environment)
     settings = fact.settings if fact else {}
     return [

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.adapters import leaf_parts
-from rollbook.adapters.argv import option, words_after
+from rollbook.adapters.argv import arguments_of, option
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import BY_UMASK, write_file
 from rollbook.records.layout import RecordDirectory
@@ -33,7 +33,7 @@ PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
 TOOLS = ("mlpstorage", "mlpstorage_py")
 LOGS = ("stdout.log", "stderr.log")
-# Files of the benchmark that readers look for beside the metadata.
+# Files of the benchmark that readers expect beside the metadata.
 RESULT_FILE = re.compile(
     r"summary\.json|\d+_output\.json|\d+_per_epoch_stats\.json|per_epoch_stats\.json|dlio\.log|statistics\.json"
     r"|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json"
@@ -44,15 +44,15 @@ CONFIGURATION = ("config.yaml", "hydra.yaml", "overrides.yaml")
 class Placement:
     """Decides where the record of one run goes; made before the command starts.
 
-    `staging` is the results directory to record in. `problem` says why no result directory could be made, if one had
-    to be; `message` says at the end where the record is and why.
+    `staging` is the results directory to record in. `problem` is the reason why no result directory can be created, if
+    one is needed; `message` explains at the end why the record is not in the results directory.
     """
 
     def __init__(self, results: Path, kind: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         results = results.absolute()
         self.staging, self.message, self.problem = results.with_name(f"{results.name}.rollbook"), "", ""
         self._results, self._kind = results, kind
-        self._is_tool = words_after(argv, *TOOLS) is not None
+        self._is_tool = arguments_of(argv, *TOOLS) is not None
         named = option(argv, "--results-dir", "-rd", "--output-dir")
         self._roots = list(dict.fromkeys([*([Path(named).absolute()] if named else []), results]))
         self._before = set(self._stamps())

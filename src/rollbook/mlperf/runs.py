@@ -13,15 +13,17 @@ import msgspec
 from rollbook.checks.mlperf import stated, table
 from rollbook.checks.mlperf_round import Round
 from rollbook.checks.run_data import BENCHMARKS, RunData
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.records.document import read
 from rollbook.records.locate import INSIDE, is_record, locate_record
+from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts
+from rollbook.records.yaml import read_yaml
 
 __all__ = ["cluster_of", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
 
 MOST_DIRECTORIES = 100_000  # searched for runs
-LARGEST = 64 << 20  # bytes of a document
+LARGEST = 1 << 20  # bytes of the list of overrides
 OVERRIDE = "++workload."
 
 
@@ -52,7 +54,7 @@ def is_results_tree(path: Path) -> bool:
 
 
 def open_run(path: Path, rules: Round, **options: Any) -> RunData:
-    """Return one run for the rules; raises `RecordError` that says why it cannot be read.
+    """Return one run for the rules; raises `RecordError` with the reason if it cannot be read.
 
     Hosts come from Rollbook's record if there is one in the result directory.
     """
@@ -96,7 +98,7 @@ def cluster_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """The tool's metadata, or what DLIO's files say; `problem` alone if neither can be used."""
+    """The tool's metadata, or those of DLIO's files; only `problem` if neither can be used."""
     found = sorted(path.glob("*_metadata.json"))
     if len(found) > 1:
         return {"problem": f"{len(found)} files named *_metadata.json, exactly one is required"}
@@ -108,12 +110,12 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 def _from_dlio(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
-    workload = table(table(_yaml(path / "dlio_config" / "config.yaml")).get("workload"))
+    workload = table(_mapping(path / "dlio_config" / "config.yaml").get("workload"))
     flags = {name: str(value).lower() == "true" for name, value in table(workload.get("workflow")).items()}
     kind = "training" if flags.get("train") or flags.get("generate_data") else "checkpointing"
     if not flags.get("checkpoint") and kind == "checkpointing":
         return {"problem": "there is no *_metadata.json, and dlio_config/config.yaml has no known workflow"}
-    words = [word for word in _yaml(path / "dlio_config" / "overrides.yaml") or [] if isinstance(word, str)]
+    words = _words(path / "dlio_config" / "overrides.yaml")
     chosen = next((word.partition("=")[2] for word in words if word.startswith("workload=")), "")
     name = str(table(workload.get("model")).get("name") or chosen.rpartition("_")[0])
     changed = (word.removeprefix(OVERRIDE).partition("=") for word in words if word.startswith(OVERRIDE))
@@ -132,19 +134,26 @@ def _from_dlio(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        if path.stat().st_size > LARGEST:
-            return None
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = json.loads(read_regular(path))
+    except (RecordError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _yaml(path: Path) -> Any:
+def _mapping(path: Path) -> dict[str, Any]:
     try:
-        return msgspec.yaml.decode(path.read_bytes()) if path.stat().st_size <= LARGEST else None
-    except (OSError, msgspec.MsgspecError, ValueError, IndexError, RecursionError):
-        return None
+        return read_yaml(path)
+    except UsageError:
+        return {}
+
+
+def _words(path: Path) -> list[str]:
+    """The strings of a YAML list: Hydra's overrides."""
+    try:
+        value = msgspec.yaml.decode(read_regular(path, LARGEST))
+    except (RecordError, msgspec.MsgspecError, ValueError, IndexError, RecursionError):
+        return []
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
 
 
 def model_of(metadata: Mapping[str, Any]) -> str:

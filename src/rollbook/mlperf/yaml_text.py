@@ -1,4 +1,4 @@
-"""YAML as text: the small, safe part of it that a description needs, with a comment on each value's origin."""
+"""Writes the part of YAML that a description needs, with the origin of each value as a comment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESERVED = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 
 
 def yaml_text(tree: Any, heading: str) -> str:
-    """The tree as a block, texts in double quotes with JSON's escapes, which YAML shares."""
+    """Format the tree in block style; strings are quoted as in JSON."""
     return "".join(f"# {line}\n" for line in heading.splitlines()) + "\n".join(_lines(tree, "")) + "\n"
 
 
@@ -43,12 +43,12 @@ def _member(head: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def _key(name: Any) -> str:
-    """A plain word as it is, unless YAML 1.1 would take it for a truth value or nothing; others in quotes."""
+    """Quote a key unless it is a plain identifier that YAML 1.1 does not read as a boolean or null."""
     text = str(name)
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", text) and text.lower() not in RESERVED
     return text if plain else json.dumps(text)
 
 
 def _scalar(value: Any) -> str:
-    """Numbers, words and flow collections as JSON writes them, which is YAML too; a date as its text."""
+    """Format a scalar or flow collection as JSON, which is valid YAML; a date as text."""
     return json.dumps(value.value if isinstance(value, Entry) else value, default=str)

@@ -97,7 +97,8 @@ class _Collector(TimeSeriesCollectorInterface):
             raise RuntimeError(f"{name} already started")
         hosts = parse_hosts(self._names) if self._names else []
         way = route(self._options)
-        self._directory = self._cleanup.enter_context(temporary_directory())
+        # Not the temporary directory itself: both it and a journal are locked.
+        self._directory = self._cleanup.enter_context(temporary_directory()) / "journal"
         self._started_ns, self._start_time = time.time_ns(), iso_now()
         self._thread = threading.Thread(target=self._run, args=(hosts, way), name=name, daemon=False)
         self._thread.start()

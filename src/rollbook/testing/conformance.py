@@ -163,7 +163,7 @@ async def keeps_channels_apart(transport: Transport, host: Host) -> None:
 
 
 async def explains_early_ends(transport: Transport, host: Host) -> None:
-    """What went wrong before the agent spoke is a TransportError with a reason in words, whatever was heard."""
+    """A failure before the first frame is a TransportError with a readable reason, whatever was received."""
     for code, stderr, heard in (
         (1, "", b""),
         (255, "", b""),
@@ -176,7 +176,7 @@ async def explains_early_ends(transport: Transport, host: Host) -> None:
 
 
 async def explains_what_it_cannot_reach(transport: Transport, host: Host) -> None:
-    """A host that cannot be reached raises a TransportError with a reason in words."""
+    """A host that cannot be reached raises a TransportError with a readable reason."""
     reason = None
     try:
         async with Session(host, transport, Plan(())) as session:
@@ -202,7 +202,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 class _Talk:
-    """A channel with an agent that has said hello; closed in the end unless it was already."""
+    """A channel whose agent has sent its hello; closed at the end."""
 
     def __init__(self, transport: Transport, host: Host) -> None:
         self._transport, self._host = transport, host

@@ -79,7 +79,7 @@ class SlurmLab:
 
     @staticmethod
     def missing() -> list[str]:
-        """What this machine lacks for it, each with the package that would provide it."""
+        """The programs that are missing, each with its package."""
         lacking = [f"{name}: package {package}" for name, package in PROGRAMS.items() if _find(name) is None]
         return lacking if os.getuid() == 0 else [*lacking, "root: slurmd starts tasks as other users"]
 
@@ -112,7 +112,7 @@ class SlurmLab:
         return {**self.environ, "SLURM_JOB_ID": job, "SLURM_JOBID": job, "SLURM_JOB_NODELIST": nodes}
 
     def ask(self, *argv: str) -> str:
-        """What one of Slurm's programs prints."""
+        """The output of one of Slurm's programs."""
         return subprocess.run(
             argv, env=self.environ, capture_output=True, text=True, check=True, timeout=SECONDS
         ).stdout

@@ -20,8 +20,8 @@ from rollbook.watch.text import TREND, headings, table_row
 
 __all__ = ["HostTable"]
 
-WIDTHS = {"state": 14, "trend": TREND, "load_1min": 11, "disk_read": 11, "disk_write": 11, "unusual": 22}
-WIDTH, LONGEST_NAME, GAP = 10, 40, 2
+WIDTHS = {"state": 14, "trend": TREND, "unusual": 22}
+WIDTH, LONGEST_NAME, GAP = 11, 40, 2  # a metric: "1023 MiB/s"
 LEFT = ("host", "state", "trend", "unusual")
 HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
 STYLES = {"lost": Style(color="red"), "silent": Style(color="yellow"), "back": Style(color="green")}

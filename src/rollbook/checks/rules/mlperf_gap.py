@@ -18,9 +18,10 @@ from typing import Any
 from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell, NotApplicable, RecordError
 from rollbook.records.findings import Compared, Finding
 from rollbook.records.locate import INSIDE
+from rollbook.records.reading import read_regular
 
 ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 
@@ -80,8 +81,8 @@ def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | 
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = json.loads(read_regular(path))
+    except (RecordError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 

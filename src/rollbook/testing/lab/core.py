@@ -28,7 +28,7 @@ _SECONDS_TO_LISTEN = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a host stands in its lab; `hosts` is the text of its /etc/hosts."""
+    """The place of a host in its lab; `hosts` is the text of its /etc/hosts."""
 
     kind: Kind
     index: int
@@ -63,7 +63,7 @@ class Core:
 
     @property
     def log(self) -> str:
-        """What its sshd has logged."""
+        """The log of its sshd."""
         return (self.directory / "sshd.log").read_text(errors="replace")
 
     def run(
@@ -99,7 +99,7 @@ class Core:
         return done
 
     def processes(self) -> list[tuple[int, str]]:
-        """What runs on the host, as (process id seen from outside, command line).
+        """The processes of the host, as (process id seen from outside, command line).
 
         Its init, its listening sshd and the lab's own servers are left out; the sshd of a session is not.
         """
@@ -196,7 +196,7 @@ class Core:
 
     @property
     def _mark(self) -> str:
-        """What every process started by its sshd carries in the environment."""
+        """The environment of every process that its sshd starts."""
         return f"{self.directory.parent.parent.name}/{self.name}"
 
     def _need_namespaces(self, what: str) -> None:

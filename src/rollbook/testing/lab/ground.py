@@ -38,7 +38,7 @@ def missing_programs() -> list[str]:
 
 
 def missing_namespaces() -> list[str]:
-    """What keeps this process from making hosts of namespaces, with what would allow it."""
+    """Why this process cannot create hosts from namespaces, and how to allow it."""
     packages = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
     lacking = [f"{name}: package {package}" for name, package in packages.items() if not shutil.which(name)]
     if lacking:

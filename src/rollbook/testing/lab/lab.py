@@ -58,7 +58,7 @@ class Lab:
 
     @staticmethod
     def missing() -> list[str]:
-        """What this machine lacks for all that a lab can do, each with what would provide it."""
+        """What a complete lab needs and this machine lacks, each with how to provide it."""
         lacking = ground.missing_programs() + ground.missing_namespaces()
         if not Path("/dev/fuse").exists():
             lacking.append("/dev/fuse: the kernel's fuse module, in a container --device /dev/fuse")
