@@ -334,6 +334,23 @@ def test_record_says_nothing_before_it_is_sure_to_begin(tmp_path: Path) -> None:
     assert "cannot use /proc/nowhere" in done.stderr
 
 
+def test_ctrl_c_until_the_record_is_abandoned(tmp_path: Path) -> None:
+    """The second Ctrl-C ends the command with its own code, and no later one changes that."""
+    code = "import time; from rollbook.api import finish; from rollbook.cli import main\n"
+    code += "finish.finish = lambda *_, **__: time.sleep(60); main()"
+    argv = [sys.executable, "-c", code, "record", *QUICK, "--duration", "0.5"]
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        while "writing the record" not in process.stderr.readline():
+            pass
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        messages = process.stderr.read()
+    assert process.returncode == 130, messages
+    assert "to finish it: rollbook recover" in messages
+
+
 def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
     """What there is makes a record, and the host that gave nothing is in it."""
     argv = [*ROLLBOOK, "record", *QUICK, "--via", "ssh", "-w", "nowhere", "--ssh-option", "ProxyCommand=sleep 60"]

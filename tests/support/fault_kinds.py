@@ -17,7 +17,7 @@ from rollbook.records.record import Record
 from rollbook.testing.lab.processes import living
 from tests.support import fault_records
 from tests.support.faults import KINDS, MPI_RUN, ROLLBOOK, Run, kind
-from tests.support.waits import until, until_sampled
+from tests.support.waits import until
 
 __all__ = ["KINDS", "fault_records"]
 
@@ -62,13 +62,12 @@ sys.path.insert(0, "{source}")
 from rollbook.agent.wire import binary
 os.write(1, binary(b"H", 0, 1, 1, b"agent=1\\nkind=python\\npython=3.11\\npid=1\\nhostname=x\\n"))
 numbers = itertools.count(1)
+zeros = zlib.compress(bytes(12 << 20), 9)[2:-4]
+bomb = bytes([2, 1, 0, 0, len(zeros) % 128 + 128, len(zeros) // 128]) + zeros
+assert 128 <= len(zeros) < 16384
 while True:
     os.write(1, {send})
 """
-BOMB = (
-    'binary(b"S", next(numbers), 1, 1, bytes([2, 1, 0, 0, 0x80 + len(z) % 128, len(z) // 128 % 128 + 128, '
-    "len(z) // 16384]) + z) if (z := z if 'z' in globals() else zlib.compress(bytes(12 << 20), 9)[2:-4]) else b''"
-)
 FILTER = """#!{python}
 import random, signal, subprocess, sys
 chance, keep = random.Random({seed}), "--version" in sys.argv
@@ -82,6 +81,29 @@ for line in child.stdout:
         sys.stdout.buffer.write(b"@rb1 0 \\xff\\x00 noise of another program" + bytes(chance.randrange(2) * [10]))
     sys.stdout.buffer.flush()
 sys.exit(child.wait())
+"""
+
+# Connects to every port that the collector listens on, again and again, and sends noise.
+CONNECT = """
+import os, socket, sys, time
+links, fds = [], f"/proc/{sys.argv[1]}/fd"
+while True:
+    time.sleep(0.05)
+    try:
+        inodes = {os.readlink(f"{fds}/{fd}")[8:-1] for fd in os.listdir(fds)}
+    except OSError:
+        continue
+    for line in open("/proc/net/tcp").read().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and fields[9] in inodes:
+            for number in range(20):
+                try:
+                    link = socket.create_connection(("127.0.0.1", int(fields[1].split(":")[1], 16)), 1)
+                    link.sendall([b"", b"rollbook 0 - vm 00 ff\\n", b"\\xff" * 5000][number % 3])
+                    links.append(link)
+                except OSError:
+                    pass
+    del links[:-500]
 """
 
 
@@ -335,11 +357,18 @@ def _noisy_lines(run: Run) -> None:
 # Collector
 
 
-def _recover(run: Run) -> Record:
-    """Finish the record with a command, after a later recording has cleaned up in the temporary directory."""
+def _clean_up(run: Run) -> None:
+    """Let a later recording clean up in the temporary directory."""
+    for abandoned in run.temporary.glob("rollbook-run-*"):
+        os.utime(abandoned, (0, 0))  # a new one may belong to a process that starts
     results = run.directory / "later"
     later = run.command("run", "--results-dir", results, "--no-report", "--skip-timeseries", "--", "true")
-    run.expect_code(later.returncode, (0,))
+    run.expect_code(later.returncode, (0,), later.stderr)
+
+
+def _recover(run: Run) -> Record:
+    """Finish the record with a command, after a later recording has cleaned up in the temporary directory."""
+    _clean_up(run)
     done = run.command("recover", run.path)
     run.expect_code(done.returncode, (0,), done.stderr)
     return run.check(code=False)
@@ -364,7 +393,7 @@ def _collector_killed_early(run: Run) -> None:
     if records and list(records[0].glob("raw/*.seg")):
         _recover(run)
     else:
-        run.command("run", "--results-dir", run.directory / "later", "--no-report", "--skip-timeseries", "--", "true")
+        _clean_up(run)
         run.check_leftovers()
 
 
@@ -476,7 +505,7 @@ def _full_until_the_end(run: Run) -> None:
 
 @kind("file size limit", "disk")
 def _file_size_limit(run: Run) -> None:
-    limit = run.random.randrange(200_000, 400_000)
+    limit = run.random.randrange(40_000, 100_000)
     process = run.start(program=["prlimit", f"--fsize={limit}", *ROLLBOOK], command=["sh", "-c", "sleep 6; exit 9"])
     run.expect_code(process.wait(120), (9,))
     if not {"recording ended early", "the record is not finished"} & set(_known_messages(run)):
@@ -569,7 +598,7 @@ def _flood_of_bytes(run: Run) -> None:
 
 @kind("deflate bombs", "hostile host")
 def _bombs(run: Run) -> None:
-    _hostile(run, BOMB)
+    _hostile(run, '(time.sleep(0.03), binary(b"S", next(numbers), 1, 1, bomb))[1]')
 
 
 @kind("random bytes", "hostile host")
@@ -588,7 +617,7 @@ def _random_frames(run: Run) -> None:
 
 @kind("silent host", "hostile host")
 def _silent(run: Run) -> None:
-    _hostile(run, "(time.sleep(1), b'')[1]")
+    _hostile(run, "b'' if sys.stdin.buffer.read(1) else sys.exit()")
 
 
 @kind("invented names", "hostile host")
@@ -607,13 +636,15 @@ def _invented_names(run: Run) -> None:
 
 @kind("connections to the agents' port", "hostile local user")
 def _unknown_connections(run: Run) -> None:
-    flood = subprocess.Popen([sys.executable, "-c", fault_records.CONNECT, run.mark])
-    try:
-        with run.recording(transport=_mpi(run)):
+    process = run.start(transport=_mpi(run))
+    with subprocess.Popen([sys.executable, "-c", CONNECT, str(process.pid)]) as flood:
+        try:
+            run.wait()
             run.wait_for_beats()
-    finally:
-        flood.kill()
-        flood.wait()
+            run.stop(process, (0, 3))
+        finally:
+            flood.kill()
+    run.check()
 
 
 @kind("connections to the socket for marks", "hostile local user")
@@ -658,11 +689,10 @@ def _planted_records(run: Run) -> None:
         planted.append(run.results / "record" / stamp)
         planted[-1].symlink_to(outside)
     process = run.start()
-    until(lambda: list(run.results.glob("*/*_*_*")) or process.poll() is not None)
+    run.wait()
     for path in planted:
         path.unlink()
     if list(outside.iterdir()):
         run.result.leftovers.append("a link in the results directory was followed")
-    until_sampled(run.results, hosts=2, samples=3)
     run.stop(process, (0, 3))
     run.check()

@@ -14,35 +14,6 @@ from rollbook.journal.entries import HEADER, RUN, pack_entry
 from rollbook.journal.reader import Reader
 from tests.support.faults import ROLLBOOK, Run, kind
 
-__all__ = ["CONNECT"]
-
-# Connects to every port that a process of the run listens on, again and again, and sends noise.
-CONNECT = """
-import os, re, socket, sys, time
-mark, open_sockets = sys.argv[1].encode(), []
-while True:
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if mark not in open(f"/proc/{pid}/environ", "rb").read().split(b"\\0"):
-                continue
-            inodes = {os.readlink(f"/proc/{pid}/fd/{fd}")[8:-1] for fd in os.listdir(f"/proc/{pid}/fd")}
-        except OSError:
-            continue
-        for line in open("/proc/net/tcp").read().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                port = int(fields[1].split(":")[1], 16)
-                for number in range(50):
-                    try:
-                        link = socket.create_connection(("127.0.0.1", port), 1)
-                        link.sendall([b"", b"rollbook 0 - vm 00 ff\\n", b"\\xff" * 5000][number % 3])
-                        open_sockets.append(link)
-                    except OSError:
-                        pass
-    del open_sockets[:-500]
-    time.sleep(0.1)
-"""
-
 
 def _damage(run: Run, change: Callable[[bytearray], object]) -> None:
     """Change the journal, recover the record, and compare it with the one of the undamaged journal."""

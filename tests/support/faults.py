@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -139,12 +140,13 @@ class CounterReader(threading.Thread):
 
 
 class Campaign:
-    """A lab, a counter reader and a seed that all runs share."""
+    """A lab, a counter reader and a seed that all runs share; as many runs at once as there are pairs of hosts."""
 
     def __init__(self, lab: Lab, seed: int) -> None:
-        self.lab, self.random = lab, random.Random(seed)
+        self.lab, self.seed = lab, seed
         self.counters = CounterReader()
-        self.numbers = itertools.count()
+        self.lock, self.making_reference = threading.Lock(), threading.Lock()
+        self.free = list(lab.hosts)
         # Lab hosts have a /tmp of their own, and share this.
         self.directory = Path(tempfile.mkdtemp(prefix="rollbook-faults-", dir="/var/tmp"))
         self.reference: Path | None = None
@@ -158,9 +160,9 @@ class Campaign:
         self.counters.close()
         shutil.rmtree(self.directory)
 
-    def run(self, one: Kind) -> Result:
+    def run(self, one: Kind, number: int = 0) -> Result:
         """Run one kind of fault once. An exception counts as an unreported loss: nothing is known about the run."""
-        run = Run(self, one.name)
+        run = Run(self, one.name, number)
         try:
             one.cause(run)
         except Exception as error:  # noqa: BLE001 - the other kinds must run
@@ -171,14 +173,16 @@ class Campaign:
 
 
 class Run:
-    """One run of one kind: two random hosts, `host` (which gets the fault) and `other`, a directory, and a result."""
+    """One run of one kind: two hosts of its own, `host` (which gets the fault) and `other`, a directory, and a result."""
 
-    def __init__(self, campaign: Campaign, name: str) -> None:
-        self.campaign, self.lab, self.random = campaign, campaign.lab, campaign.random
-        self.directory = campaign.directory / f"{next(campaign.numbers):04d}-{name}"
+    def __init__(self, campaign: Campaign, name: str, number: int = 0) -> None:
+        self.campaign, self.lab = campaign, campaign.lab
+        self.random = random.Random(f"{campaign.seed} {name} {number}")
+        self.directory = campaign.directory / f"{re.sub('[^a-z]+', '-', name.lower())}-{number}"
         self.results, self.temporary = self.directory / "results", self.directory / "tmp"
         self.temporary.mkdir(parents=True)
-        self.host, self.other = self.random.sample(self.lab.hosts, 2)
+        with campaign.lock:
+            self.host, self.other = campaign.free.pop(), campaign.free.pop()
         self.names = [self.host.name, self.other.name]
         self.result = Result()
         self.stopped_ns = 0
@@ -228,8 +232,7 @@ class Run:
 
     def wait(self, hosts: int = 2, samples: int = 3) -> None:
         """Wait until at least this many hosts have samples, and then for a random moment."""
-        until(lambda: list(self.results.glob("*/*/raw")))
-        until(lambda: sum(len(host.beats) >= samples for host in self.heard().values()) >= hosts)
+        until(lambda: sum(count >= samples for count in self.samples().values()) >= hosts)
         time.sleep(self.random.random())
 
     @contextlib.contextmanager
@@ -261,6 +264,12 @@ class Run:
             self.result.wrong_exit_codes.append(f"traceback: {messages[-1500:]}")
 
     # The journal while it is being written
+
+    def samples(self) -> Counter[int]:
+        """How many samples the journal has by now, by the number of the host."""
+        raw = next((path for path in self.results.glob("*/*/raw") if not path.parent.is_symlink()), None)
+        frames = ((entry.host, entry.frame) for entry in Reader(raw)) if raw else ()
+        return Counter(host for host, frame in frames if frame is not None and frame.kind == "S")
 
     def heard(self) -> dict[str, Heard]:
         """What the journal has of each host by now."""
@@ -331,10 +340,10 @@ class Run:
             host.name: 50_000_000 + max((point.clock.bound_ns for point in host.clocks), default=0)
             for host in record.hosts.series
         }
-        rows = duckdb.execute(
-            f"SELECT host, mono, epoch_ns(ts), {', '.join(names)} FROM read_parquet(?)",
-            [str(record.series_files()[source])],
-        ).fetchall()
+        columns, path = ", ".join(names), str(record.series_files()[source])
+        with duckdb.connect() as connection:
+            found = connection.execute(f"SELECT host, mono, epoch_ns(ts), {columns} FROM read_parquet(?)", [path])
+            rows = found.fetchall()
         for host, mono, ts, *values in rows:
             if host in skip:
                 continue
@@ -367,7 +376,7 @@ class Run:
     def check_sources(self, record: Record) -> None:
         """Check that complete hosts have the same sources: all hosts show the files of this machine."""
         complete = [host for host in record.hosts.series if host.status == "complete"]
-        everything = {one.source for host in record.hosts.series for one in host.sources if one.stored}
+        everything = {one.source for host in record.hosts.series for one in host.sources if one.rows}
         for host in complete:
             if absent := everything - {one.source for one in host.sources}:
                 self.result.unreported_losses.append(f"{host.name} is complete without {sorted(absent)}")
@@ -378,7 +387,8 @@ class Run:
         if path is None:
             return []
         sql = "SELECT DISTINCT epoch_ns(ts) FROM read_parquet(?) WHERE host = ? ORDER BY 1"
-        return [ts for (ts,) in duckdb.execute(sql, [str(path), host]).fetchall()]
+        with duckdb.connect() as connection:
+            return [ts for (ts,) in connection.execute(sql, [str(path), host]).fetchall()]
 
     def window(self, record: Record, times: list[int]) -> list[int]:
         """Times of samples with those at which all hosts were ready, and at which the recording was ended."""
@@ -409,23 +419,28 @@ class Run:
             if one.has_environment(self.mark):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
-        self.lab.restore()
+        for host in (self.host, self.other):
+            if host.changed:
+                host.reset()
+        with self.campaign.lock:
+            self.campaign.free += [self.host, self.other]
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # Damaged journals
 
     def reference(self) -> Path:
         """A record without faults that all kinds of damage start from; its own values are checked once."""
-        if self.campaign.reference is None:
-            process = self.start()
-            until_sampled(self.results, hosts=2, samples=70)  # more than one key frame
-            self.stop(process, (0,))
-            self.check()
-            target = self.campaign.directory / "reference"
-            shutil.copytree(self.path, target)
-            shutil.rmtree(self.results)
-            self.campaign.reference = target
-        return self.campaign.reference
+        with self.campaign.making_reference:
+            if self.campaign.reference is None:
+                process = self.start()
+                until_sampled(self.results, hosts=2, samples=70)  # more than one key frame
+                self.stop(process, (0, 3))
+                self.check()
+                target = self.campaign.directory / "reference"
+                shutil.copytree(self.path, target)
+                shutil.rmtree(self.results)
+                self.campaign.reference = target
+            return self.campaign.reference
 
     def compare(self, damaged: Path) -> None:
         """Compare a record of a damaged journal with the reference: rows are equal or reported as lost."""
@@ -476,8 +491,9 @@ def rows_of(path: Path | None) -> Counter[tuple[Any, ...]]:
     """
     if path is None:
         return Counter()
-    found = duckdb.execute("SELECT * EXCLUDE (ts) FROM read_parquet(?)", [str(path)])
-    names = [column[0] for column in found.description or []]
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT * EXCLUDE (ts) FROM read_parquet(?)", [str(path)])
+        names, rows = [column[0] for column in found.description or []], found.fetchall()
     host, mono = names.index("host"), names.index("mono")
     return Counter(
         (
@@ -485,5 +501,5 @@ def rows_of(path: Path | None) -> Counter[tuple[Any, ...]]:
             row[mono],
             *((name, str(value)) for name, value in zip(names, row, strict=True) if value is not None),
         )
-        for row in found.fetchall()
+        for row in rows
     )

@@ -135,9 +135,9 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
         if number not in STOPS:
             return
         received += 1
-        if received > 1:
+        if received == 2:  # only once: a third signal may come while the exception is handled
             raise _Abandoned
-        if progress is not None:
+        if received == 1 and progress is not None:
             progress.still_writing()
 
     ended = start_thread(recording.finish_or_explain)
