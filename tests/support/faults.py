@@ -173,7 +173,7 @@ class Campaign:
 
 
 class Run:
-    """One run of one kind: two hosts of its own, `host` (which gets the fault) and `other`, a directory, and a result."""
+    """One run of one kind: two hosts of its own, `host`, which gets the fault, and `other`; a directory; a result."""
 
     def __init__(self, campaign: Campaign, name: str, number: int = 0) -> None:
         self.campaign, self.lab = campaign, campaign.lab
