@@ -119,7 +119,7 @@ def _connection_cut(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("cable pulled", "network", slow=True)
+@kind("cable pulled", "network", bench_only=True)
 def _cable_pulled(run: Run) -> None:
     with run.recording(codes=(3,)):
         run.host.link(up=False)
@@ -128,7 +128,7 @@ def _cable_pulled(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("cable pulled until the end", "network", slow=True)
+@kind("cable pulled until the end", "network", bench_only=True)
 def _cable_stays_pulled(run: Run) -> None:
     process = run.start("--timeout", "10")
     run.wait()
@@ -139,7 +139,7 @@ def _cable_stays_pulled(run: Run) -> None:
     run.check(partial=True)
 
 
-@kind("link down briefly", "network")
+@kind("link down briefly", "network", bench_only=True)
 def _link_down_briefly(run: Run) -> None:
     with run.recording():
         run.host.link(up=False)
@@ -157,7 +157,7 @@ def _packets_lost(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("slow link", "network")
+@kind("slow link", "network", bench_only=True)
 def _slow_link(run: Run) -> None:
     run.host.delay(run.random.uniform(0.1, 0.3))
     with run.recording():
@@ -190,7 +190,7 @@ def _reboot(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("sshd stopped", "host")
+@kind("sshd stopped", "host", bench_only=True)
 def _sshd_stopped(run: Run) -> None:
     with run.recording():
         run.host.stop_sshd()
@@ -199,7 +199,7 @@ def _sshd_stopped(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("login noise", "host")
+@kind("login noise", "host", bench_only=True)
 def _login_noise(run: Run) -> None:
     run.host.login_noise(run.random.randbytes(5000), b"noise\n")
     with run.recording():
@@ -227,7 +227,7 @@ def _few_descriptors(run: Run) -> None:
     run.check()
 
 
-@kind("hung mount", "host")
+@kind("hung mount", "host", bench_only=True)
 def _hung_mount(run: Run) -> None:
     process = run.start("--timeout", "10")
     run.wait()
@@ -259,7 +259,7 @@ def _agent_killed(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("agent terminated", "agent")
+@kind("agent terminated", "agent", bench_only=True)
 def _agent_terminated(run: Run) -> None:
     with run.recording():
         run.signal_agents(signal.SIGTERM)
@@ -275,7 +275,7 @@ def _agent_stopped(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("agent's child killed", "agent")
+@kind("agent's child killed", "agent", bench_only=True)
 def _child_killed(run: Run) -> None:
     with run.recording():
         parents = {one.pid: one.parent for one in living()}
@@ -315,7 +315,7 @@ def _launcher_killed(run: Run) -> None:
         run.wait_for_return(*run.names)
 
 
-@kind("launcher stopped", "launcher")
+@kind("launcher stopped", "launcher", bench_only=True)
 def _launcher_stopped(run: Run) -> None:
     with run.recording(transport=_mpi(run)):
         for number in (signal.SIGSTOP, signal.SIGCONT):
@@ -325,7 +325,7 @@ def _launcher_stopped(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("launched agent killed", "launcher")
+@kind("launched agent killed", "launcher", bench_only=True)
 def _launched_agent_killed(run: Run) -> None:
     with run.recording(codes=(3,), transport=_mpi(run)):
         run.signal_agents(signal.SIGKILL)
@@ -348,7 +348,7 @@ def _lines_lost(run: Run) -> None:
         run.wait_for_beats(20)
 
 
-@kind("noise between lines", "launcher")
+@kind("noise between lines", "launcher", bench_only=True)
 def _noisy_lines(run: Run) -> None:
     with run.recording(transport=_filtered(run, 0, 0.05)):
         run.wait_for_beats(10)
@@ -383,7 +383,7 @@ def _collector_killed(run: Run) -> None:
     _recover(run)
 
 
-@kind("collector killed while it starts", "collector")
+@kind("collector killed while it starts", "collector", bench_only=True)
 def _collector_killed_early(run: Run) -> None:
     process = run.start()
     time.sleep(run.random.uniform(0.1, 3))
@@ -414,7 +414,7 @@ def _collector_killed_writing(run: Run) -> None:
     _recover(run)
 
 
-@kind("one Ctrl-C while it writes", "collector")
+@kind("one Ctrl-C while it writes", "collector", bench_only=True)
 def _interrupted_once(run: Run) -> None:
     process = run.start()
     _until_writing(run, process)
@@ -438,7 +438,7 @@ def _interrupted_twice(run: Run) -> None:
         run.check()
 
 
-@kind("Ctrl-C", "collector")
+@kind("Ctrl-C", "collector", bench_only=True)
 def _interrupted(run: Run) -> None:
     process = run.start()
     run.wait()
@@ -446,7 +446,7 @@ def _interrupted(run: Run) -> None:
     run.check()
 
 
-@kind("collector stopped", "collector")
+@kind("collector stopped", "collector", bench_only=True)
 def _collector_stopped(run: Run) -> None:
     process = run.start()
     run.wait()
@@ -458,7 +458,7 @@ def _collector_stopped(run: Run) -> None:
     run.check()
 
 
-@kind("signals reach the command", "collector")
+@kind("signals reach the command", "collector", bench_only=True)
 def _signals_to_the_command(run: Run) -> None:
     script = "trap 'exit 5' TERM; while :; do sleep 0.1; done"
     process = run.start(command=["sh", "-c", script])
@@ -503,7 +503,7 @@ def _full_until_the_end(run: Run) -> None:
         _recover(run)
 
 
-@kind("file size limit", "disk")
+@kind("file size limit", "disk", bench_only=True)
 def _file_size_limit(run: Run) -> None:
     limit = run.random.randrange(40_000, 100_000)
     process = run.start(program=["prlimit", f"--fsize={limit}", *ROLLBOOK], command=["sh", "-c", "sleep 6; exit 9"])
@@ -517,7 +517,7 @@ def _known_messages(run: Run) -> list[str]:
     return [text for text in ("recording ended early", "the record is not finished") if text in run.messages()]
 
 
-@kind("record removed", "disk")
+@kind("record removed", "disk", bench_only=True)
 def _record_removed(run: Run) -> None:
     process = run.start(command=["sh", "-c", f"sleep 2; rm -r {shlex.quote(str(run.results))}/*/*; sleep 1; exit 9"])
     run.expect_code(process.wait(120), (9,))
@@ -529,7 +529,7 @@ def _record_removed(run: Run) -> None:
 # Clock
 
 
-@kind("clock off and drifting", "clock")
+@kind("clock off and drifting", "clock", bench_only=True)
 def _clock_off(run: Run) -> None:
     drift = run.random.uniform(-0.001, 0.001)
     run.host.programs({"python3": FIRST.format(SHIFTED.format(drift))})
@@ -591,7 +591,7 @@ def _flood_of_frames(run: Run) -> None:
     _hostile(run, 'b"".join(binary(b"B", next(numbers), 1, 1, b"") for _ in range(2000))')
 
 
-@kind("flood of bytes", "hostile host")
+@kind("flood of bytes", "hostile host", bench_only=True)
 def _flood_of_bytes(run: Run) -> None:
     _hostile(run, 'binary(b"B", next(numbers), 1, 1, bytes(1 << 20))')
 
@@ -601,12 +601,12 @@ def _bombs(run: Run) -> None:
     _hostile(run, '(time.sleep(0.03), binary(b"S", next(numbers), 1, 1, bomb))[1]')
 
 
-@kind("random bytes", "hostile host")
+@kind("random bytes", "hostile host", bench_only=True)
 def _random_bytes(run: Run) -> None:
     _hostile(run, "random.randbytes(65536)")
 
 
-@kind("random frames", "hostile host")
+@kind("random frames", "hostile host", bench_only=True)
 def _random_frames(run: Run) -> None:
     kinds = "bytes([random.choice(b'HSRZPBDE')])"
     _hostile(
@@ -615,7 +615,7 @@ def _random_frames(run: Run) -> None:
     )
 
 
-@kind("silent host", "hostile host")
+@kind("silent host", "hostile host", bench_only=True)
 def _silent(run: Run) -> None:
     _hostile(run, "b'' if sys.stdin.buffer.read(1) else sys.exit()")
 
@@ -678,7 +678,7 @@ def _planted_links(run: Run) -> None:
     run.check()
 
 
-@kind("links in the results directory", "hostile local user")
+@kind("links in the results directory", "hostile local user", bench_only=True)
 def _planted_records(run: Run) -> None:
     outside = run.directory / "outside"
     outside.mkdir()

@@ -45,7 +45,7 @@ def _bit_flipped(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("end cut off", "damaged journal")
+@kind("end cut off", "damaged journal", bench_only=True)
 def _cut(run: Run) -> None:
     def change(data: bytearray) -> None:
         del data[run.random.randrange(len(data) // 3, len(data)) :]
@@ -53,7 +53,7 @@ def _cut(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("page of zeros", "damaged journal")
+@kind("page of zeros", "damaged journal", bench_only=True)
 def _zeros(run: Run) -> None:
     def change(data: bytearray) -> None:
         page = run.random.randrange(1, len(data) // 4096) * 4096
@@ -80,7 +80,7 @@ def _duplicated(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("region repeated at the end", "damaged journal")
+@kind("region repeated at the end", "damaged journal", bench_only=True)
 def _repeated(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, end = _region(run, data, 60_000)
@@ -98,7 +98,7 @@ def _swapped(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("random bytes inside", "damaged journal")
+@kind("random bytes inside", "damaged journal", bench_only=True)
 def _random_inside(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, end = _region(run, data, 5000)
@@ -242,7 +242,7 @@ def _readers_at_once(run: Run) -> None:
     run.check_leftovers()
 
 
-@kind("readers while it is recorded", "hostile local user")
+@kind("readers while it is recorded", "hostile local user", bench_only=True)
 def _readers_while_recording(run: Run) -> None:
     """Commands that read a record while it is being recorded do not change it."""
     with run.recording():

@@ -1,7 +1,7 @@
 """The fault campaign's equipment: an independent reader of this machine's counters, one run, and the checks after it.
 
 A kind of fault is a function that takes a `Run`, causes the fault at a random moment and calls the checks.
-`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs each once.
+`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs most kinds once.
 """
 
 from __future__ import annotations
@@ -55,24 +55,26 @@ GROUPS = (
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of fault. A `slow` one waits for long and is not part of the short form."""
+    """A kind of fault; the short form leaves out those that wait for long or are much like another one."""
 
     name: str
     group: str
     cause: Callable[[Run], None]
-    slow: bool = False
+    bench_only: bool = False
 
 
 KINDS: dict[str, Kind] = {}
 
 
-def kind(name: str, group: str, *, slow: bool = False) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+def kind(
+    name: str, group: str, *, bench_only: bool = False
+) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a kind of fault."""
     assert group in GROUPS
 
     def add(cause: Callable[[Run], None]) -> Callable[[Run], None]:
         assert name not in KINDS
-        KINDS[name] = Kind(name, group, cause, slow)
+        KINDS[name] = Kind(name, group, cause, bench_only)
         return cause
 
     return add
