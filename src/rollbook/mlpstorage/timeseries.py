@@ -166,7 +166,7 @@ class _Collector(TimeSeriesCollectorInterface):
         samples: dict[str, list[TimeSeriesSample]] = {name: [] for name in self._names}
         methods: dict[str, str] = {}
         reasons: dict[str, str] = {}
-        if any(path.iterdir()):
+        if path.exists() and any(path.iterdir()):
             found = survey(path)
             files = Segments(found)
             try:
