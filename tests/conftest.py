@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +19,7 @@ settings.register_profile("rollbook", deadline=None, suppress_health_check=[Heal
 settings.load_profile("rollbook")
 
 
-IGNORED = {
+IGNORED: dict[signal.Signals, Any] = {
     signal.SIGHUP: signal.SIG_DFL,
     signal.SIGINT: signal.default_int_handler,
     signal.SIGQUIT: signal.SIG_DFL,
