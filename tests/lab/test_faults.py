@@ -14,7 +14,7 @@ from tests.support.fault_kinds import KINDS
 from tests.support.faults import GROUPS, Campaign, Result, Run
 from tests.support.waits import until_sampled
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.alone]  # several recordings at a time keep the machine busy
 
 
 @pytest.fixture(scope="module")
