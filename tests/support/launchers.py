@@ -37,7 +37,8 @@ PROGRAM = Path(__file__).parents[1] / "data" / "mpi" / "allreduce.c"
 OPEN_MPI_5 = Path(sys.prefix) / "bin"  # from PyPI, compiler and all
 # Of the session or of the moment, not of the host; by source, or by field of a source.
 VOLATILE = {
-    "addresses", "environment", "limits", "cgroup_stat", "cgroup_limits", "loadavg", "uptime", "stat", "stat_totals", "vmstat",
+    "addresses", "environment", "limits", "cgroup_stat", "cgroup_limits", "loadavg", "uptime", "stat", "stat_totals",
+    "vmstat",
     "diskstats", "net_dev", "net_snmp", "softirqs", "softnet", "pressure", "meminfo", "space", "net_class",
     "time_sync", "cpufreq", "cpuidle", "rapl", "thermal", "ksm", "cgroups", "services", "modules",
     "infiniband_counters", "nfs", "nfs_ops", "lustre_stats", "thermal_throttle", "mountinfo", "mounts",
