@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,13 @@ from rollbook.testing import Lab, LabCannot
 # How long an example takes depends on what else the machine does: that is not a failure.
 settings.register_profile("rollbook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rollbook")
+
+
+IGNORED: dict[signal.Signals, Any] = {
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+}
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +84,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lab: has lab hosts or daemons of others, and waits more than it works")
     config.addinivalue_line("markers", "alone: has the machine to itself: beats in time, processors kept busy")
     config.pluginmanager.register(NotRun())
+    # Under nohup, and in the background of a script, signals are ignored, and programs under test would inherit that.
+    for number, handler in IGNORED.items():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

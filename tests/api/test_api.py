@@ -249,9 +249,9 @@ def test_forms_that_are_not_there(tmp_path: Path) -> None:
     """They are said with those that are."""
     with rollbook.record(results_dir=tmp_path, interval=0.2, report=False) as recording:
         time.sleep(0.5)
-    with pytest.raises(UsageError, match="no form is called 'xlsx'"):
+    with pytest.raises(UsageError, match="unknown format 'xlsx'"):
         rollbook.export(recording.record, tmp_path / "out", "xlsx")
-    with pytest.raises(UsageError, match="cannot be chosen for timeseries"):
+    with pytest.raises(UsageError, match="cannot be selected for timeseries"):
         rollbook.export(recording.path, tmp_path / "out", "timeseries", ["rates"])
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write to"):

@@ -48,7 +48,8 @@ def test_every_error_is_public() -> None:
 
 def test_keywords_are_those_of_the_settings() -> None:
     """A keyword that is typed is a setting or an option of the transports, and every setting has its type."""
-    settings = {field.name for field in dataclasses.fields(Settings)} - {"hosts", "options", "parts", "args"}
+    internal = {"hosts", "options", "parts", "placement", "args"}
+    settings = {field.name for field in dataclasses.fields(Settings)} - internal
     assert settings == RecordingOptions.__annotations__.keys() - TransportOptions.__annotations__.keys()
 
 

@@ -150,9 +150,9 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["check", "/", "--timeout", "60"], "--timeout would have no effect: a record is read"),
         (["check", "/", "--ssh-username", "u", "--via", "ssh"], "--via, --ssh-user would have no effect"),
         (["watch", "/", "--fanout", "2"], "--fanout would have no effect"),
-        (["watch", "/", "--interval", "3"], "--interval would have no effect: a record has its own beats"),
-        (["watch", "/", "--once", "--speed", "4"], "--speed would have no effect: with --once nothing is played"),
-        (["watch", "--once", "--speed", "4"], "--speed would have no effect: live hosts"),
+        (["watch", "/", "--interval", "3"], "--interval would have no effect: a record has its own interval"),
+        (["watch", "/", "--once", "--speed", "4"], "--speed would have no effect: --once plays nothing"),
+        (["watch", "--once", "--speed", "4"], "--speed would have no effect: only a record"),
         (["diff", "/x\x1b[2J:a", "/"], "/x?[2J does not exist"),
         (["frobnicate"], "No such command 'frobnicate'"),
         (["snapshot", "--source", "nosuch"], "no source is called 'nosuch'"),
@@ -450,3 +450,37 @@ def test_a_reader_that_is_gone(tmp_path: Path) -> None:
         assert process.wait(30) == 0
         err.seek(0)
         assert err.read() == ""
+
+
+def test_rules_as_json(rollbook: Rollbook) -> None:
+    """`--list --json` is a document; options that would have no effect are refused."""
+    result = rollbook("check", "--list", "--json")
+    document = json.loads(result.out)
+    validate(document)
+    assert document["schema"] == "rollbook.rules/1"
+    assert {"id", "severity", "manual"} == document["rules"][0].keys()
+    assert json.loads(rollbook("check", "--explain", "mtu-mismatch", "--json").out)["rules"][0]["id"] == "mtu-mismatch"
+    for argv in (["--list", "--fail-on", "warn"], ["--list", "-w", "a"], ["--explain", "mtu-mismatch", "--list"]):
+        assert rollbook("check", *argv).code == 2
+
+
+def test_options_of_mlperf_storage_need_its_benchmark(rollbook: Rollbook, tmp_path: Path) -> None:
+    """Elsewhere they would have no effect."""
+    path = tmp_path / "s.json"
+    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", [])))
+    result = rollbook("check", str(path), "--minimum-memory", "4")
+    assert (result.code, "--minimum-memory would have no effect" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("argv", [["check", "{}"], ["describe", "{}"], ["check", "--baseline", "{}"], ["diff", "{}"]])
+def test_missing_paths_have_one_message(rollbook: Rollbook, tmp_path: Path, argv: list[str]) -> None:
+    """In the same words whatever the command."""
+    path = str(tmp_path / "missing")
+    result = rollbook(*(word.format(path) for word in argv))
+    assert (result.code, result.err) == (2, f"rollbook: {path} does not exist\n")
+
+
+def test_python_m_rollbook() -> None:
+    """The package is a program, too."""
+    done = subprocess.run([sys.executable, "-m", "rollbook", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("rollbook ")

@@ -620,7 +620,7 @@ def test_an_export_leaves_its_record_alone(small: Record, form: str, place: str)
 
 
 def test_timeseries_json(record: Callable[..., Record], tmp_path: Path) -> None:
-    """MLPerf Storage's TimeSeriesData, with exactly its keys."""
+    """MLPerf Storage's TimeSeriesData with its keys, and the transport of each host."""
     names = {"diskstats": "/proc/diskstats", "vmstat": "/proc/vmstat", "meminfo": "/proc/meminfo"}
     names |= {"loadavg": "/proc/loadavg", "net_dev": "/proc/net/dev"}
     texts = {
@@ -638,6 +638,7 @@ def test_timeseries_json(record: Callable[..., Record], tmp_path: Path) -> None:
     found = json.loads((tmp_path / "timeseries.json").read_text())
     by_host = found.pop("samples_by_host")
     assert found == {
+        "collection_methods": {"a": "local"},
         "collection_interval_seconds": 10.0,
         "start_time": "2023-11-14T22:13:20Z",
         "end_time": "2023-11-14T22:13:40Z",

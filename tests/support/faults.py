@@ -175,7 +175,7 @@ class Campaign:
 
 
 class Run:
-    """One run of one kind: two hosts of its own, `host`, which gets the fault, and `other`; a directory; a result."""
+    """One run of one kind: two hosts of its own (`host` gets the fault, `other` does not), a directory and a result."""
 
     def __init__(self, campaign: Campaign, name: str, number: int = 0) -> None:
         self.campaign, self.lab = campaign, campaign.lab

@@ -36,7 +36,7 @@ def test_rows_follow_each_other(tmp_path: Path) -> None:
     metadata = duckdb.execute(f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{whole}')")
     assert dict(metadata.fetchall()) == kept
     groups = f"SELECT count(DISTINCT row_group_id) FROM parquet_metadata('{whole}')"
-    assert duckdb.execute(groups).fetchone() == (1 + 5 + 16,)
+    assert duckdb.execute(groups).fetchall()[0] == (1 + 5 + 16,)
 
 
 def test_a_reader_leaves_out_groups(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_a_reader_leaves_out_groups(tmp_path: Path) -> None:
     for number, name in enumerate(("one", "two", "three", "four")):
         counted = duckdb.execute(f"SELECT count(*), sum(i) FROM '{tmp_path}/whole.parquet' WHERE host = '{name}'")
         rows = range(number, 5000) if number < 3 else ()
-        assert counted.fetchone() == (len(rows), sum(rows) if rows else None)
+        assert counted.fetchall()[0] == (len(rows), sum(rows) if rows else None)
         probed = f"SELECT count(*) FROM parquet_bloom_probe('{tmp_path}/whole.parquet', 'host', '{name}')"
-        left = duckdb.execute(f"{probed} WHERE NOT bloom_filter_excludes").fetchone()
+        left = duckdb.execute(f"{probed} WHERE NOT bloom_filter_excludes").fetchall()[0]
         assert left == (3 if number < 3 else 0,)
 
 
@@ -61,7 +61,7 @@ def test_the_whole_once_more(tmp_path: Path) -> None:
     concatenate([part, part], tmp_path / "two.parquet", {})
     concatenate([tmp_path / "two.parquet", part], tmp_path / "three.parquet", {})
     counted = f"SELECT count(*), sum(whole), count(wide) FROM '{tmp_path}/three.parquet'"
-    assert duckdb.execute(counted).fetchone() == (15_000, 3 * sum(range(5000)), 7500)
+    assert duckdb.execute(counted).fetchall()[0] == (15_000, 3 * sum(range(5000)), 7500)
 
 
 def test_other_columns(tmp_path: Path) -> None:

@@ -233,6 +233,26 @@ def test_sources_that_are_due_less_often(tmp_path: Path) -> None:
     ]
 
 
+def test_the_stand_in_reads_all_sources_every_time(tmp_path: Path) -> None:
+    """Its readings come one by one: one that is missing, and one that only has a status, are losses."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg", "softirqs"], started_ns=START)
+    script.connect(kind="sh")
+    for number in range(12):
+        at = START + number * SECOND
+        script.frame("R", b"0 sample - 1000 \n" + body_of(load(number)), at, at - 10**18)
+        body = body_of({"/proc/softirqs": f"      CPU0\n HI: {number}\n"})
+        if number == 8:
+            script.frame("R", b"1 sample timed-out 1000 \n", at + 10**7, at + 10**7 - 10**18)
+        elif number != 4:
+            script.frame("R", b"1 sample - 1000 \n" + body, at + 10**7, at + 10**7 - 10**18)
+    script.close()
+    series = series_of(tmp_path)
+    assert [(one.source, one.due, one.stored, losses(one)) for one in series.sources] == [
+        ("loadavg", 12, 12, {}),
+        ("softirqs", 12, 10, {"skipped": (1, 0), "timed-out": (1, 0)}),
+    ]
+
+
 def test_a_source_that_comes_and_goes(tmp_path: Path) -> None:
     """A source that appears during the run, or disappears for good, is due only while it is there."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg", "diskstats", "amdgpu"], started_ns=START)

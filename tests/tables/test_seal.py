@@ -140,7 +140,7 @@ def test_many_hosts_in_processes_and_windows(
     seal(found, tmp_path / "pieces", max_samples=limit, processes=1)
     for name, rows in whole.items():
         pieces = duckdb.execute(f"SELECT count(*), count(DISTINCT host) FROM '{tmp_path}/pieces/{name}.parquet'")
-        assert pieces.fetchone() == (len(rows), 5)
+        assert pieces.fetchall()[0] == (len(rows), 5)
         files = [f"FROM '{tmp_path}/{where}/{name}.parquet'" for where in ("pieces", "series")]
         assert duckdb.execute(" EXCEPT ".join(files)).fetchall() == []
 

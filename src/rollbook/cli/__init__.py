@@ -70,8 +70,8 @@ class Commands(click.Group):
 def cli() -> None:
     """Rollbook records every host of a cluster.
 
-    Exit codes: 0 success, 1 findings, 2 usage or configuration error, 3 some hosts failed, 4 no host reached,
-    70 internal error, 130 interrupted.
+    Exit codes: 0 success, 1 findings, 2 usage or configuration error, 3 some hosts failed, or an
+    MLPerf Storage run could not be judged, 4 no host reached, 70 internal error, 130 interrupted.
     """
 
 

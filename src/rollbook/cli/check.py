@@ -15,7 +15,7 @@ from rollbook.checks import engine
 from rollbook.checks.expect import read_expectations
 from rollbook.checks.groups import named_groups
 from rollbook.checks.rule import Rule
-from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
+from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, Benchmark, RunData
 from rollbook.checks.silence import read_silences
 from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.clean import clean
@@ -137,6 +137,8 @@ def command(
     else:
         run, interrupted = _live(reach, options)
         coverage = Coverage.of(run.start)
+    if run.presence(Benchmark)[0] != "present":
+        refuse_given(("minimum_memory", "round_name"), "this is not a run of an MLPerf Storage benchmark")
     findings = engine.check(run, silences)
     if as_json:
         click.echo(encode(findings), nl=False)

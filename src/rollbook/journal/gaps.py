@@ -9,7 +9,17 @@ from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import LONGEST_STEP, shell_step
 from rollbook.records.record import Gap, LossKind
 
-__all__ = ["LATE", "FrameGap", "FrameGaps", "SamplingTime", "frame_gaps", "host_gaps", "interval_of", "sampling_time"]
+__all__ = [
+    "LATE",
+    "FrameGap",
+    "FrameGaps",
+    "SamplingTime",
+    "frame_gaps",
+    "host_gaps",
+    "interval_of",
+    "sampling_time",
+    "uses_stand_in",
+]
 
 LATE = 1.5  # intervals between two frames from which on a beat counts as missed
 
@@ -53,8 +63,12 @@ class FrameGaps:
 
 def interval_of(survey: Survey, host: HostJournal) -> int:
     """The nanoseconds between two samples of this host."""
-    is_shell = any(hello.get("kind") == "sh" for hello in host.hellos)
-    return round(shell_step(survey.interval_ns / 1e9) * 1e9) if is_shell else survey.interval_ns
+    return round(shell_step(survey.interval_ns / 1e9) * 1e9) if uses_stand_in(host) else survey.interval_ns
+
+
+def uses_stand_in(host: HostJournal) -> bool:
+    """Whether the shell stand-in sampled the host; it reads all sampled sources every time."""
+    return any(hello.get("kind") == "sh" for hello in host.hellos)
 
 
 def sampling_time(survey: Survey, host: HostJournal) -> SamplingTime:

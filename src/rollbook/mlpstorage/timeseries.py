@@ -68,7 +68,7 @@ class _Collector(TimeSeriesCollectorInterface):
         self._error: BaseException | None = None
         self._directory: Path | None = None
         self._cleanup = contextlib.ExitStack()
-        self._started_ns = 0
+        self._started_ns = self._stopped_ns = 0
         self._start_time: str | None = None
         self._end_time: str | None = None
         self._result: HostSampleLists | None = None
@@ -99,6 +99,7 @@ class _Collector(TimeSeriesCollectorInterface):
         way = route(self._options)
         # Not the temporary directory itself: both it and a journal are locked.
         self._directory = self._cleanup.enter_context(temporary_directory()) / "journal"
+        self._directory.mkdir()
         self._started_ns, self._start_time = time.time_ns(), iso_now()
         self._thread = threading.Thread(target=self._run, args=(hosts, way), name=name, daemon=False)
         self._thread.start()
@@ -109,6 +110,7 @@ class _Collector(TimeSeriesCollectorInterface):
         if self._thread is None or self._directory is None:
             raise RuntimeError(f"{name} not started")
         if self._result is None:
+            self._stopped_ns = time.time_ns()
             self._stop_event.set()
             self._thread.join()
             self._end_time = iso_now()
@@ -166,7 +168,7 @@ class _Collector(TimeSeriesCollectorInterface):
         samples: dict[str, list[TimeSeriesSample]] = {name: [] for name in self._names}
         methods: dict[str, str] = {}
         reasons: dict[str, str] = {}
-        if any(path.iterdir()):
+        if path.exists() and any(path.iterdir()):
             found = survey(path)
             files = Segments(found)
             try:
@@ -175,7 +177,9 @@ class _Collector(TimeSeriesCollectorInterface):
                 files.close()
             for host in found.hosts:
                 methods[host.name] = host.method
-                reasons[host.name] = str(host.losses[-1].get("reason", "")) if host.losses else ""
+                # A loss after `stop` is the end of the recording.
+                losses = [loss for loss in host.losses if not self._stopped_ns or loss["at_ns"] < self._stopped_ns]
+                reasons[host.name] = str(losses[-1].get("reason", "")) if losses else ""
         step = self._step(max(map(len, samples.values()), default=0))
         samples = {name: taken[::step] if self.max_samples else [] for name, taken in samples.items()}
         collected = [name for name, taken in samples.items() if taken]
@@ -201,12 +205,12 @@ class _Collector(TimeSeriesCollectorInterface):
     ) -> list[TimeSeriesSample]:
         """Return the samples of a host, with an error sample for each beat that it missed at the end or altogether."""
         own = samples[name]
-        if own and not reason:
+        if not reason and (own or self.is_running):  # it is sampled, or still connecting
             return own
         others = max(samples.values(), key=len)
         times = [one.timestamp for one in others] if others and not own else self._beats(step, after=own)
         way = "ssh" if method in ("", "ssh") and self._options.via in ("auto", "ssh") else "collection"
-        text = reason or (str(self._error) if self._error else "no answer yet")
+        text = reason or (str(self._error) if self._error else "no sample before the stop")
         return [*own, *(TimeSeriesSample(time, name, errors={way: text}) for time in times)]
 
     def _beats(self, step: int, after: Sequence[TimeSeriesSample]) -> list[str]:

@@ -44,7 +44,7 @@ class Unpacker:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._limits = plan.size_limits
+        self._limits, self._count = plan.size_limits, len(plan.sources)
         self._inflaters: dict[int, zlib._Decompress] = {}
         self.inflated = 0  # bytes
         self.on_lost: Callable[[int, int], None] = lambda _source, _ts: None
@@ -61,7 +61,7 @@ class Unpacker:
             source, flags, start, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
-            if len(data) != length or start > LATEST_START or source >= len(self._limits) or seen >> source & 1:
+            if len(data) != length or start > LATEST_START or source >= self._count or seen >> source & 1:
                 raise ProtocolError("a sample is truncated, or its source is repeated or not in the plan")
             seen |= 1 << source
             if not flags & SAME:

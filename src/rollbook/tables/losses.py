@@ -16,14 +16,14 @@ NEVER, ALWAYS = -1, 1 << 62
 class Tally:
     """The samples of one source of one host, due every `beats` beats, added in order of time.
 
-    Adding one is on the critical path: for a sample that is stored completely before the `deadline`, incrementing
-    `stored` and calling `on_time` is the same as `add`.
+    Adding one is on the critical path: for a sample that is stored completely before the `deadline`, it is enough to
+    increment `stored`, set `latest` to its time and the deadline to `longest` after it.
     """
 
     def __init__(self, source: str, beats: int, frames: FrameGaps) -> None:
         self._source, self._frames = source, frames
         self._step = beats * frames.due.interval_ns or ALWAYS
-        self._longest = round(LATE * self._step)
+        self.longest = round(LATE * self._step)
         self._starts = [gap.start_ns for gap in frames.between]
         self._ends = [gap.end_ns for gap in frames.between]
         self.stored, self.rows = 0, 0
@@ -36,14 +36,13 @@ class Tally:
     def __bool__(self) -> bool:
         return self.latest != NEVER
 
-    def on_time(self, ts: int) -> None:
-        """Set the deadline of the next sample after one at `ts`."""
-        # With an open gap there is none, so that the next stored sample goes through `add`, which closes the gap.
-        self.latest, self.deadline = ts, NEVER if self._open else ts + self._longest
+    def absent(self, ts: int) -> None:
+        """The host does not have the source at this time, so that no sample is due."""
+        self._expect_after(ts)
 
     def add(self, ts: int, kind: LossKind | None, *, stored: bool) -> None:
         """Add a sample: stored, lost for a reason, or stored without some of its rows for a reason."""
-        if self.latest != NEVER and ts - self.latest > self._longest:
+        if self.latest != NEVER and ts - self.latest > self.longest:
             self._skip(self.latest, ts)
         if kind is not None:
             self._lose(kind, ts, ts, 1, partly=stored)
@@ -55,7 +54,7 @@ class Tally:
             if not self._open:
                 self._open_since = ts if self.latest == NEVER else self.latest
             self._open[kind] = None
-        self.on_time(ts)
+        self._expect_after(ts)
 
     def incomplete(self, kind: LossKind, first_ns: int, last_ns: int, samples: int) -> None:
         """Count samples that were added as stored, but lack some of their values."""
@@ -69,7 +68,7 @@ class Tally:
         if before is not None:
             self._miss(before, before.length_ns // self._step)
         # A source that the host no longer had at its last frame is not due after it.
-        if after is not None and after.start_ns - self.latest <= self._longest:
+        if after is not None and after.start_ns - self.latest <= self.longest:
             whole = after.length_ns // self._step
             self._miss(after, whole if due.connection_lost else round(after.length_ns / self._step) - 1)
         if self._open:
@@ -86,6 +85,10 @@ class Tally:
             ],
             gaps=sorted(self._gaps, key=lambda gap: gap.start_ns),
         )
+
+    def _expect_after(self, ts: int) -> None:
+        # An open gap has no deadline, so that the next stored sample goes through `add`, which closes the gap.
+        self.latest, self.deadline = ts, NEVER if self._open else ts + self.longest
 
     def _skip(self, before: int, ts: int) -> None:
         """Count the samples that are missing between two, by the frames that are missing between them."""

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rollbook.errors import RecordError
-from rollbook.journal.gaps import SamplingTime, frame_gaps, sampling_time
+from rollbook.journal.gaps import SamplingTime, frame_gaps, sampling_time, uses_stand_in
 from rollbook.journal.samples import ALL, HostSamples, Segments
 from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import nearest_beat
@@ -195,9 +195,11 @@ class Share:
                 first = min(host.times())
                 frames = frame_gaps(host, job.due[host.name])
                 parsers, columns = dict[int, SampleParser](), dict[str, HostColumns]()
+                every_beat = uses_stand_in(host) or not frames.due.interval_ns
                 for number, source in enumerate(survey.plan.sources):
                     if source.every:
-                        tally = Tally(source.name, source.beats(frames.due.interval_ns / 1e9 or 1.0), frames)
+                        beats = 1 if every_beat else source.beats(frames.due.interval_ns / 1e9)
+                        tally = Tally(source.name, beats, frames)
                         parsers[number] = SampleParser(source, tally, incremental=job.incremental)
                 for _ in _windows(HostSamples(survey, host, files), parsers, merge):
                     for parser in parsers.values():

@@ -62,13 +62,13 @@ class SampleParser:
             self._layout.append(ts, mono)
             if self._loss is None and ts < tally.deadline:
                 tally.stored += 1
-                tally.on_time(ts)
+                tally.latest, tally.deadline = ts, ts + tally.longest
             else:
                 tally.add(ts, self._loss, stored=True)
         elif self._present:
             tally.add(ts, self._loss, stored=False)
         elif tally:
-            tally.on_time(ts)  # the source is absent, not overdue
+            tally.absent(ts)
 
     def lose(self, ts: int, kind: LossKind) -> None:
         """Count a sample that could not be decoded."""
@@ -84,12 +84,11 @@ class SampleParser:
             self._layout = self._lines = None
             self._present = self._loss is not None
             return
-        if not self._readable.issuperset(pages):
-            self._readable.update(path for path, data in pages.items() if data)
         if self._lines is not None:
             if self._lines.changed(pages):
                 return
             self._incremental = self._incremental and not self._lines.given_up
+        self._readable.update(path for path, data in pages.items() if data)
         self._parse(pages)
 
     def _parse(self, pages: dict[str, bytes]) -> None:
