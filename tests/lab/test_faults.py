@@ -1,4 +1,4 @@
-"""The short form of the fault campaign: most kinds once. `bench/faults` runs all of them many times."""
+"""The short form of the fault campaign: one or more kinds of each group once. `bench/faults` runs all of them many times."""
 
 from __future__ import annotations
 
