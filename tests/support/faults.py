@@ -1,7 +1,7 @@
 """The fault campaign's equipment: an independent reader of this machine's counters, one run, and the checks after it.
 
 A kind of fault is a function that takes a `Run`, causes the fault at a random moment and calls the checks.
-`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs one or more kinds of each group once.
+`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs some of each group once.
 """
 
 from __future__ import annotations
