@@ -148,7 +148,7 @@ def _link_down_briefly(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("packets lost", "network")
+@kind("packets lost", "network", bench_only=True)
 def _packets_lost(run: Run) -> None:
     with run.recording():
         run.host.loss(30)
@@ -164,7 +164,7 @@ def _slow_link(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("port closed", "network")
+@kind("port closed", "network", bench_only=True)
 def _port_closed(run: Run) -> None:
     run.host.close_port()
     process = run.start()
@@ -206,10 +206,10 @@ def _login_noise(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("no Python", "host")
+@kind("no Python", "host", bench_only=True)
 def _no_python(run: Run) -> None:
     run.host.hide("python3")
-    run.after_ns = 3_000_000_000  # the shell starts a program for each file
+    run.beat_ns = 3_000_000_000  # the shell starts a program for each file
     process = run.start()
     run.wait(hosts=1)
     time.sleep(run.random.uniform(2, 5))
@@ -285,7 +285,7 @@ def _child_killed(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("agent out of memory", "agent")
+@kind("agent out of memory", "agent", bench_only=True)
 def _out_of_memory(run: Run) -> None:
     with run.recording():
         for pid in run.agents(run.host):
@@ -404,7 +404,7 @@ def _until_writing(run: Run, process: subprocess.Popen[bytes]) -> None:
     until(lambda: "writing the record" in run.messages())
 
 
-@kind("collector killed while it writes", "collector")
+@kind("collector killed while it writes", "collector", bench_only=True)
 def _collector_killed_writing(run: Run) -> None:
     process = run.start()
     _until_writing(run, process)
@@ -491,7 +491,7 @@ def _full_for_a_while(run: Run) -> None:
         run.check(code=False)
 
 
-@kind("disk full until the end", "disk")
+@kind("disk full until the end", "disk", bench_only=True)
 def _full_until_the_end(run: Run) -> None:
     with _small_disk(run) as filler:
         script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 1; exit 9"
@@ -537,7 +537,7 @@ def _clock_off(run: Run) -> None:
         run.wait_for_beats(10)
 
 
-@kind("clock of a host set", "clock")
+@kind("clock of a host set", "clock", bench_only=True)
 def _clock_set(run: Run) -> None:
     clock = run.directory / "clock"
     clock.write_text("0")
@@ -596,7 +596,7 @@ def _flood_of_bytes(run: Run) -> None:
     _hostile(run, 'binary(b"B", next(numbers), 1, 1, bytes(1 << 20))')
 
 
-@kind("deflate bombs", "hostile host")
+@kind("deflate bombs", "hostile host", bench_only=True)
 def _bombs(run: Run) -> None:
     _hostile(run, '(time.sleep(0.03), binary(b"S", next(numbers), 1, 1, bomb))[1]')
 
@@ -660,7 +660,7 @@ def _marks_of_others(run: Run) -> None:
                 run.result.wrong_exit_codes.append(f"user {user}: {done.stderr[-300:]}")
 
 
-@kind("links in the temporary directory", "hostile local user")
+@kind("links in the temporary directory", "hostile local user", bench_only=True)
 def _planted_links(run: Run) -> None:
     outside = run.directory / "outside"
     outside.mkdir()

@@ -62,7 +62,7 @@ def _zeros(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("region missing", "damaged journal")
+@kind("region missing", "damaged journal", bench_only=True)
 def _missing(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, end = _region(run, data)
@@ -89,7 +89,7 @@ def _repeated(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("regions swapped", "damaged journal")
+@kind("regions swapped", "damaged journal", bench_only=True)
 def _swapped(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, middle, end = sorted(run.random.sample(range(len(data)), 3))
@@ -167,7 +167,7 @@ def _link_out(run: Run) -> None:
     run.check_leftovers()
 
 
-@kind("names that lead out of the record", "hostile record")
+@kind("names that lead out of the record", "hostile record", bench_only=True)
 def _names_out(run: Run) -> None:
     record = _copied(run)
     for path in record.iterdir():
@@ -216,7 +216,7 @@ def _nested(run: Run) -> None:
     run.check_leftovers()
 
 
-@kind("record read by others at once", "hostile local user")
+@kind("record read by others at once", "hostile local user", bench_only=True)
 def _readers_at_once(run: Run) -> None:
     """An unfinished record is queried by several processes at the same time: each gets the same answer."""
     record = _copied(run)
