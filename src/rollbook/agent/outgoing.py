@@ -1,0 +1,111 @@
+"""Files of an item on their way to the collector. Part of the agent for issue reports; see `evidence.py`."""
+
+import re
+import zlib
+
+from rollbook.agent.redactor import Redactor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rollbook.agent.evidence import ItemReader
+
+CHUNK = 1 << 17  # bytes in a data frame, before deflating
+LONGEST_LINE = 1 << 20  # a longer one is redacted in pieces
+BEFORE = 1 << 14  # bytes before a tail that are redacted as well: the tail may begin inside a key
+
+
+def escaped(text: str) -> bytes:
+    """A field of a line."""
+    text = text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+    return text.encode("utf-8", "surrogateescape")
+
+
+def unescaped(field: str) -> str:
+    """The text of a field."""
+    return re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n"}.get(found.group(1), found.group(1)), field)
+
+
+def quoted(word: str) -> str:
+    """A word as a shell needs it."""
+    return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\"'\"'") + "'"
+
+
+class Sink:
+    """One file of an item on its way to the collector: whole lines are redacted, deflated and sent."""
+
+    def __init__(self, reader: "ItemReader", source: str) -> None:
+        self.reader, self.number = reader, reader.files
+        reader.files += 1
+        self.rest, self.chunk, self.skipped_lines, self.sent = b"", b"", 0, 0
+        self.redactor = None if reader.item.redact == "none" else Redactor(reader.item.redact, reader.salt)
+        self.message(b"open\t" + escaped(source))
+
+    def message(self, data: bytes) -> None:
+        self.reader.send(("%s\t%d\t" % (self.reader.item.number, self.number)).encode() + data)
+
+    def skip(self, data: bytes) -> None:
+        """Let the redactor see what precedes the first byte that is sent; ends with a line."""
+        if self.redactor and data:
+            self.redactor.feed(data)
+            self.skipped_lines = data.count(b"\n")
+
+    def write(self, data: bytes) -> None:
+        data = self.rest + data
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > LONGEST_LINE:
+            end = len(data)
+        self.rest = data[end:]
+        self.lines(data[:end])
+
+    def lines(self, data: bytes) -> None:
+        if data and self.redactor:
+            data = self.redactor.feed(data)
+        self.chunk += data
+        while len(self.chunk) >= CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        part, self.chunk = self.chunk[:CHUNK], self.chunk[CHUNK:]
+        if part:
+            self.sent += len(part)
+            self.message(b"data\t%d\n" % len(part) + zlib.compress(part, 1))
+
+    def end(self, before: int = 0, after: int = 0, code: "int | None" = None) -> None:
+        self.lines(self.rest)
+        self.rest = b""
+        while self.chunk:
+            self.flush()
+        log = self.redactor.log() if self.redactor else []
+        rows = [(rule, line - self.skipped_lines, count, mark) for rule, line, count, mark in log]
+        text = "".join("%s\t%d\t%d\t%s\n" % row for row in rows if row[1] > 0)
+        if text:
+            self.message(b"log\n" + text[:CHUNK].encode("utf-8", "replace"))
+        ending = before, after, "-" if code is None else code, self.sent
+        self.message(("end\t%d\t%d\t%s\t%d" % ending).encode())
+
+
+class Tail:
+    """The last bytes of a stream, and how many came before them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.size, self.total = limit, 0, 0
+        self.blocks: "list[bytes]" = []
+
+    def add(self, block: bytes) -> None:
+        self.blocks.append(block)
+        self.size += len(block)
+        self.total += len(block)
+        while self.size - len(self.blocks[0]) >= self.limit + BEFORE:
+            self.size -= len(self.blocks.pop(0))
+
+    def pour(self, sink: Sink) -> int:
+        """Write the kept bytes, from the start of a line; returns how many are missing before them."""
+        data = b"".join(self.blocks)
+        if self.total <= self.limit:
+            sink.write(data)
+            return 0
+        start = max(0, len(data) - self.limit)
+        start = data.find(b"\n", start) + 1 or start
+        sink.skip(data[data.find(b"\n") + 1 : start])
+        sink.write(data[start:])
+        return self.total - len(data) + start
