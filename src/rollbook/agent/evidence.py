@@ -11,7 +11,7 @@ Tabs separate fields; a backslash, tab or newline inside a field is escaped. Eve
 
     ITEM FILE open SOURCE                       a path, or a command
     ITEM FILE data LENGTH, newline, zlib        the next bytes, redacted
-    ITEM FILE log, newline, lines               what was redacted: RULE LINE COUNT MARK
+    ITEM FILE log, newline, zlib                what was redacted: lines RULE LINE COUNT MARK
     ITEM FILE end BEFORE AFTER EXIT LENGTH      bytes that are missing before and after (-1: unknown), exit status of
                                                 a program or -, bytes that were sent
     ITEM - done STATUS MICROSECONDS NOTE        the item is finished
@@ -251,7 +251,7 @@ class ItemReader:
         for kind, what in asked:
             if kind == "command" and self.program(what):
                 return True
-            if kind == "path" and next(self.matches(what), None):
+            if kind == "path" and any(os.path.exists(path) for path in self.matches(what)):
                 return True
         if asked:
             self.note("absent", "this node has none of %s" % ", ".join(what for _, what in asked))

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from rollbook.agent.evidence import ItemReader
 
 CHUNK = 1 << 17  # bytes in a data frame, before deflating
-LONGEST_LINE = 1 << 20  # a longer one is redacted in pieces
 BEFORE = 1 << 14  # bytes before a tail that are redacted as well: the tail may begin inside a key
 
 
@@ -31,55 +30,51 @@ def quoted(word: str) -> str:
 
 
 class Sink:
-    """One file of an item on its way to the collector: whole lines are redacted, deflated and sent."""
+    """One file of an item on its way to the collector: redacted, deflated, sent."""
 
     def __init__(self, reader: "ItemReader", source: str) -> None:
         self.reader, self.number = reader, reader.files
         reader.files += 1
-        self.rest, self.chunk, self.skipped_lines, self.sent = b"", b"", 0, 0
-        self.redactor = None if reader.item.redact == "none" else Redactor(reader.item.redact, reader.salt)
+        self.chunk, self.skipped_lines, self.drop, self.sent = b"", 0, False, 0
+        kind = reader.item.redact
+        self.redactor = None if kind == "none" else Redactor(reader.salt.encode(), kind)
         self.message(b"open\t" + escaped(source))
 
     def message(self, data: bytes) -> None:
         self.reader.send(("%s\t%d\t" % (self.reader.item.number, self.number)).encode() + data)
 
-    def skip(self, data: bytes) -> None:
-        """Let the redactor see what precedes the first byte that is sent; ends with a line."""
-        if self.redactor and data:
-            self.redactor.feed(data)
-            self.skipped_lines = data.count(b"\n")
+    def skip(self, lines: bytes) -> None:
+        """Let the redactor see the lines before the first that is sent: they may be the start of a key."""
+        if self.redactor and lines:
+            self.redactor.feed(lines)
+            self.skipped_lines = lines.count(b"\n")
+            self.drop = bool(self.redactor.rest)  # its last line, which the redactor gives out later
 
     def write(self, data: bytes) -> None:
-        data = self.rest + data
-        end = data.rfind(b"\n") + 1
-        if not end and len(data) > LONGEST_LINE:
-            end = len(data)
-        self.rest = data[end:]
-        self.lines(data[:end])
+        self.add(self.redactor.feed(data) if self.redactor else data)
 
-    def lines(self, data: bytes) -> None:
-        if data and self.redactor:
-            data = self.redactor.feed(data)
+    def add(self, data: bytes) -> None:
+        if self.drop and data:
+            data, self.drop = data[data.find(b"\n") + 1 :], False
         self.chunk += data
         while len(self.chunk) >= CHUNK:
             self.flush()
 
     def flush(self) -> None:
         part, self.chunk = self.chunk[:CHUNK], self.chunk[CHUNK:]
-        if part:
-            self.sent += len(part)
-            self.message(b"data\t%d\n" % len(part) + zlib.compress(part, 1))
+        self.sent += len(part)
+        self.message(b"data\t%d\n" % len(part) + zlib.compress(part, 1))
 
     def end(self, before: int = 0, after: int = 0, code: "int | None" = None) -> None:
-        self.lines(self.rest)
-        self.rest = b""
+        if self.redactor:
+            self.add(self.redactor.close())
         while self.chunk:
             self.flush()
-        log = self.redactor.log() if self.redactor else []
-        rows = [(rule, line - self.skipped_lines, count, mark) for rule, line, count, mark in log]
-        text = "".join("%s\t%d\t%d\t%s\n" % row for row in rows if row[1] > 0)
+        log = self.redactor.log if self.redactor else []
+        rows = [(rule, max(1, line - self.skipped_lines), count, mark) for rule, line, count, mark in log]
+        text = "".join("%s\t%d\t%d\t%s\n" % row for row in rows)
         if text:
-            self.message(b"log\n" + text[:CHUNK].encode("utf-8", "replace"))
+            self.message(b"log\n" + zlib.compress(text.encode("utf-8", "replace"), 1))
         ending = before, after, "-" if code is None else code, self.sent
         self.message(("end\t%d\t%d\t%s\t%d" % ending).encode())
 

@@ -57,8 +57,8 @@ class BundleOptions(TransportOptions, total=False):
     """Options of `take_bundle`.
 
     `output` is a results directory (default: `results`) or an archive (`.tar.zst`, `.tar.gz`). `items`, `tags` and
-    `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to run.
-    `since` and `until` limit logs to a time window. `limits` are the limits of a node and of the run. `sign` is an ssh
+    `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to
+    run. `since` and `until` limit logs to a time window. `limits` are the limits of a node and of the run. `sign` is an ssh
     key for the manifest, `fanout` the number of nodes read in parallel (default: 64).
     """
 

@@ -30,6 +30,7 @@ __all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_nam
 MOST_FILES = 2000  # of an item: more than the agent sends
 CHUNK = 1 << 17  # inflated bytes in a frame
 LONGEST_NAME, LONGEST_SOURCE, LONGEST_NOTE, LONGEST_HEAD = 100, 4096, 500, 16384
+LARGEST_LOG = 2 * MIB  # bytes of the redactions of a file
 MOST_REDACTIONS = 50_000  # of a node; further ones are counted
 STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
 CHECK_EVERY = 4 * MIB
@@ -238,13 +239,7 @@ class NodeFiles:
 
     def _data(self, number: int, opened: _Open, body: bytes) -> None:
         received, item = self._received[number], self._items[number]
-        inflater = zlib.decompressobj()
-        try:
-            data = inflater.decompress(body, CHUNK)
-        except zlib.error as error:
-            raise _invalid(f"data that cannot be inflated: {error}") from error
-        if not inflater.eof:
-            raise _invalid("a frame with too much data")
+        data = _inflate(body, CHUNK)
         received.size += len(data)
         self._left -= len(data)
         if received.size > 2 * item.limit + MIB or self._left < 0:
@@ -253,7 +248,7 @@ class NodeFiles:
         opened.write(data)
 
     def _log(self, opened: _Open, body: bytes) -> None:
-        for line in body.decode("utf-8", "backslashreplace").split("\n"):
+        for line in _inflate(body, LARGEST_LOG).decode("utf-8", "backslashreplace").split("\n"):
             fields = line.split("\t")
             if len(fields) != 4:
                 continue
@@ -287,6 +282,17 @@ class NodeFiles:
                 files=received.files,
             )
         )
+
+
+def _inflate(data: bytes, most: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(data, most)
+    except zlib.error as error:
+        raise _invalid(f"data that cannot be inflated ({error})") from error
+    if not inflater.eof:
+        raise _invalid("a frame with too much data")
+    return inflated
 
 
 def _missing(size: int, before: int, after: int) -> str:
