@@ -20,10 +20,11 @@ HITS = [pytest.param(rule, line, id=f"{rule}-{at}") for rule, one in FILES.items
 MISSES = [
     pytest.param(rule, line, id=f"{rule}-{at}") for rule, one in FILES.items() for at, line in enumerate(one.misses)
 ]
-CASES = [
-    pytest.param(rule, case, id=f"{rule}-{case.about}") for rule, found in FILES.items() for case in found.case
-]
-BEFORE, AFTER = "audit: type=1400 audit(1700000000.123:4711): apparmor=ok", "usb 1-1: new high-speed USB device number 2"
+CASES = [pytest.param(rule, case, id=f"{rule}-{case.about}") for rule, found in FILES.items() for case in found.case]
+BEFORE, AFTER = (
+    "audit: type=1400 audit(1700000000.123:4711): apparmor=ok",
+    "usb 1-1: new high-speed USB device number 2",
+)
 
 
 def evaluate(rule: str, case: BundleCase, directory: Path) -> RuleResult:
@@ -87,12 +88,16 @@ def test_every_wording_has_a_hit() -> None:
     for rule in rows():
         lines = FILES[rule].hits if rule in FILES else []
         cases = FILES[rule].case if rule in FILES else []
-        texts = [text for case in cases for node in case.items.values() for item in node.values() for text in item.values()]
+        texts = [
+            text for case in cases for node in case.items.values() for item in node.values() for text in item.values()
+        ]
         for one in compiled(rule):
             if not any(one.match.search(line) for line in [*lines, *texts]):
                 unused.append(f"{rule}: {one.match.pattern}")
         unused += [
-            f"{rule}: {one.pattern}" for one in recoveries(rule) if not any(one.search(text) for text in [*texts, *FILES[rule].misses])
+            f"{rule}: {one.pattern}"
+            for one in recoveries(rule)
+            if not any(one.search(text) for text in [*texts, *FILES[rule].misses])
         ]
     assert unused == []
 

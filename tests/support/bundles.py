@@ -91,7 +91,9 @@ def _items(directory: Path, case: BundleCase, node: str) -> list[ItemResult]:
         cut = "first 9 MB of 10 MB" if status == "truncated" else ""
         files = [msgspec.structs.replace(file, truncated=cut) for file in files]
         found.append(ItemResult(id=item, status=status, files=files))
-    others = {item: status for item, status in case.status.get(node, {}).items() if item not in case.items.get(node, {})}
+    others = {
+        item: status for item, status in case.status.get(node, {}).items() if item not in case.items.get(node, {})
+    }
     return [*found, *(msgspec.convert({"id": item, "status": status}, ItemResult) for item, status in others.items())]
 
 

@@ -50,7 +50,7 @@ class Hit:
             count=self.count,
             first=self.at,
             last=self.at,
-            lines=list(self.lines[:5]),
+            lines=list(self.lines),
         )
 
 
