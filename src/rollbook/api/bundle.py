@@ -47,10 +47,11 @@ MASK = "***"
 
 
 class Bundle(NamedTuple):
-    """An issue report: its directory or archive, and what it contains."""
+    """An issue report: its directory or archive, what it contains, and why it could not be analysed, if so."""
 
     path: Path
     summary: BundleSummary
+    problem: str = ""
 
 
 class BundleOptions(TransportOptions, total=False):
@@ -143,7 +144,8 @@ async def run_bundle(
 ) -> Bundle:
     """Collect into a directory, and complete it."""
     summary = await collect(directory, request.items, hosts, reach, progress=progress, stop=stop)
-    return Bundle(finish(directory, key=sign, archive=archive), summary)
+    path, problem = finish(directory, key=sign, archive=archive)
+    return Bundle(path, summary, problem)
 
 
 async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[BundleOptions]) -> Bundle:

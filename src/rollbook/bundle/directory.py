@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook import times
+from rollbook.bundle.reading import ARCHIVES
 from rollbook.bundle.receive import Redaction, Redactions, file_name
 from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
@@ -30,10 +31,9 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import read_regular, require_directory
 from rollbook.records.record import RecordHosts
 
-__all__ = ["ARCHIVES", "KIND", "READ", "BundleDirectory", "NodeState", "archive_suffix", "read_summary"]
+__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "archive_suffix", "read_summary"]
 
 KIND = "bundle"
-ARCHIVES = (".tar.zst", ".tar.gz", ".tgz")
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
 READ = ("complete", "truncated", "absent", "denied")
 """Statuses of items that need not be read again."""

@@ -177,9 +177,13 @@ def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
     """What was found in words: the worst first, then what is missing."""
     reasons = []
     if failures := findings.failures:
-        reasons.append(f"{_count(len(failures), 'problem')} on {_affected(failures, len(nodes))}: {failures[0].message}")
+        reasons.append(
+            f"{_count(len(failures), 'problem')} on {_affected(failures, len(nodes))}: {failures[0].message}"
+        )
     if warnings := findings.warnings:
-        reasons.append(f"{_count(len(warnings), 'warning')} on {_affected(warnings, len(nodes))}: {warnings[0].message}")
+        reasons.append(
+            f"{_count(len(warnings), 'warning')} on {_affected(warnings, len(nodes))}: {warnings[0].message}"
+        )
     missing = [node for node in nodes if node.status not in ("complete", "partial")]
     if missing:
         names = [node.name for node in missing]

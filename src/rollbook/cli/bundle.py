@@ -224,8 +224,19 @@ def command(
 @click.argument("bundle", type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
 def analyse(bundle: Path, *, as_json: bool) -> None:
-    """Apply the rules to an existing bundle again."""
-    raise NotImplementedError(bundle, as_json)
+    """Apply the rules to an existing BUNDLE again, a directory or an archive, and write its findings and page.
+
+    An archive is unpacked next to itself first.
+    """
+    from rollbook.bundle.analysis import analyse as apply_rules  # noqa: PLC0415 - slow to import
+    from rollbook.cli.check import show_findings  # noqa: PLC0415
+
+    findings = apply_rules(bundle)
+    if as_json:
+        click.echo(encode(findings), nl=False)
+    else:
+        show_findings(findings)
+    sys.exit(1 if findings.at_least("fail") else 0)
 
 
 def _resume(
@@ -281,6 +292,8 @@ def _collect(
     if as_json:
         click.echo(encode(summary), nl=False)
     _show_summary(summary)
+    if bundle.problem:
+        click.echo(f"not analysed: {clean(bundle.problem)}", err=True)
     click.echo(f"bundle in {clean(bundle.path)}", err=True)
     if any(node.status not in ("complete", "partial") for node in summary.results) and archive is None:
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
