@@ -26,6 +26,7 @@ from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
+from rollbook.records.findings import Findings
 from rollbook.records.signing import try_key
 from rollbook.transports.routing import fallback_route, route
 
@@ -47,10 +48,11 @@ MASK = "***"
 
 
 class Bundle(NamedTuple):
-    """An issue report: its directory or archive, what it contains, and why it could not be analysed, if so."""
+    """An issue report: its directory or archive, what it contains, and its findings or why there are none."""
 
     path: Path
     summary: BundleSummary
+    findings: Findings | None
     problem: str = ""
 
 
@@ -59,7 +61,7 @@ class BundleOptions(TransportOptions, total=False):
 
     `output` is a results directory (default: `results`) or an archive (`.tar.zst`, `.tar.gz`). `items`, `tags` and
     `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to
-    run. `since` and `until` limit logs to a time window. `limits` are the limits of a node and of the run. `sign` is an ssh
+    run. `since` and `until` limit logs to a time window. `limits` are those of a node and of the run. `sign` is an ssh
     key for the manifest, `fanout` the number of nodes read in parallel (default: 64).
     """
 
@@ -144,8 +146,8 @@ async def run_bundle(
 ) -> Bundle:
     """Collect into a directory, and complete it."""
     summary = await collect(directory, request.items, hosts, reach, progress=progress, stop=stop)
-    path, problem = finish(directory, key=sign, archive=archive)
-    return Bundle(path, summary, problem)
+    path, findings, problem = finish(directory, key=sign, archive=archive)
+    return Bundle(path, summary, findings, problem)
 
 
 async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[BundleOptions]) -> Bundle:

@@ -25,6 +25,7 @@ from rollbook.errors import RecordError
 from rollbook.hosts import Host
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import cost_of, to_int
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.times import iso_time
@@ -250,9 +251,11 @@ class _Run:
 
     def _end(self, node: NodeState, ended: Conclusion, session: Session, at: dt.datetime, began: float) -> None:
         status, reason = _verdict(node, ended, len(self._items))
-        if stuck := int(session.visit.goodbye.get("stuck") or 0):
+        if stuck := to_int(session.visit.goodbye.get("stuck")):
             processes = "process is" if stuck == 1 else "processes are"
             reason = "; ".join(filter(None, [reason, f"{stuck} {processes} stuck in the kernel of the node"]))
+        if node.facts is not None and session.visit.goodbye:
+            node.facts.cost = cost_of(session.visit.goodbye)
         success = status in ("complete", "partial")
         result = NodeResult(
             node=node.host.name,

@@ -69,7 +69,7 @@ def orders(items: Sequence[Item], window: Window, *, seconds: float, size: int, 
         )
         lines += [("path", path) for path in patterns(item.paths)]
         lines += [("exclude", path) for path in patterns(item.exclude)]
-        lines += [("each", path) for path in patterns([item.each]) if path]
+        lines += [("for", path) for path in patterns([item.each]) if path]
         lines += [("when", "path", path) for path in patterns(item.when.paths)]
         lines += [("when", "command", name) for name in item.when.commands]
         lines += [("command", *argv) for argv in rendered(item, window)]

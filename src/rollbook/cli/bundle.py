@@ -291,6 +291,10 @@ def _collect(
     summary = bundle.summary
     if as_json:
         click.echo(encode(summary), nl=False)
+    elif bundle.findings is not None:
+        from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
+
+        show_findings(bundle.findings)
     _show_summary(summary)
     if bundle.problem:
         click.echo(f"not analysed: {clean(bundle.problem)}", err=True)
