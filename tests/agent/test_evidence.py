@@ -262,9 +262,9 @@ def test_the_time_window(hand: HandAgent, tmp_path: Path) -> None:
         ("2026-11-16T05:00:00Z x", MINUTE),
         ("2026-11-16T06:00:00.123456+01:00 x", MINUTE),
         ("[2026-11-16T05:00:00+0000] x", MINUTE),
-        ("Nov 16 05:00:00 x", dt.datetime(2026, 11, 16, 5, 0).astimezone()),  # noqa: DTZ001 - local time
-        ("Dec  1 05:00:00 x", dt.datetime(2025, 12, 1, 5, 0).astimezone()),  # noqa: DTZ001
-        ("E1116 05:00:00.000000 1 x.go:1] x", dt.datetime(2026, 11, 16, 5, 0).astimezone()),  # noqa: DTZ001
+        ("Nov 16 05:00:00 x", dt.datetime(2026, 11, 16, 5, 0).astimezone()),
+        ("Dec  1 05:00:00 x", dt.datetime(2025, 12, 1, 5, 0).astimezone()),
+        ("E1116 05:00:00.000000 1 x.go:1] x", dt.datetime(2026, 11, 16, 5, 0).astimezone()),
         ("Mon 99 05:00:00 x", None),
         ("2026-13-45T99:00:00Z x", None),
         ("[    1.234567] x", None),

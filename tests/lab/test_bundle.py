@@ -100,11 +100,10 @@ def test_every_kind_of_node(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_a_bundle_is_a_snapshot(lab: Lab, tmp_path: Path) -> None:
-    """Diff, check, describe and verify read a bundle; the archive holds all of it, with modes for its owner only."""
+    """Diff, check, describe and verify read a bundle; only its owner can."""
     names = [host.name for host in lab.hosts[:2]]
-    done = subprocess.run(
-        arguments(lab, "bundle", names, "-o", str(tmp_path), "--item", "os"), capture_output=True, text=True, check=False
-    )
+    argv = arguments(lab, "bundle", names, "-o", str(tmp_path), "--item", "os")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / "bundle").iterdir()
     assert {oct(one.stat().st_mode & 0o777) for one in path.rglob("*") if one.is_file()} == {"0o600"}

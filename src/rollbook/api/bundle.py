@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+from rollbook.agent.redaction import MASK
 from rollbook.api.options import (
     TransportOptions,
     as_list,
@@ -44,7 +45,6 @@ __all__ = [
 TIMEOUT = 300.0  # seconds for each node
 AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-MASK = "***"
 
 
 class Bundle(NamedTuple):
@@ -123,11 +123,10 @@ def resume_request(directory: BundleDirectory, commands: Sequence[str] = ()) -> 
     """The request of a bundle with its commands; those that contained secrets must be given again (`UsageError`)."""
     given = {item.id: item for item in (command_item(number, text) for number, text in enumerate(commands, 1))}
     items = [given.get(item.id, item) for item in directory.request.items]
-    masked = [item for item in items if item.id.startswith("command-") and MASK in "".join(map(str, item.commands))]
+    masked = [item.id for item in items if item not in catalogue() and MASK in "".join(map(str, item.commands))]
     if masked:
-        raise UsageError(
-            f"{masked[0].id} contained a secret, which is not stored in a bundle: give all --command options again"
-        )
+        instead = "give all --command options again" if masked[0].startswith("command-") else "start a new bundle"
+        raise UsageError(f"{masked[0]} contained a secret, which is not stored in a bundle: {instead}")
     return Request(
         nodes=directory.request.nodes, items=items, window=directory.request.window, limits=directory.request.limits
     )
