@@ -132,7 +132,7 @@ def build(run: BundleData, findings: Findings) -> BundlePage:
         nodes=nodes,
         cluster=list(_items(summary.cluster, items)),
         findings=sorted(_findings(findings, place), key=lambda one: (bool(one.silenced), ORDER[one.severity])),
-        counts=dict(findings.counts),
+        counts={str(severity): count for severity, count in findings.counts.items()},
         outcomes=findings.outcomes,
         unclear=[(rule.id, rule.note) for rule in findings.rules if rule.is_incomplete],
         differing=differing,
@@ -177,9 +177,13 @@ def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
     """What was found in words: the worst first, then what is missing."""
     reasons = []
     if failures := findings.failures:
-        reasons.append(f"{_count(len(failures), 'problem')} on {_affected(failures, len(nodes))}: {failures[0].message}")
+        reasons.append(
+            f"{_count(len(failures), 'problem')} on {_affected(failures, len(nodes))}: {failures[0].message}"
+        )
     if warnings := findings.warnings:
-        reasons.append(f"{_count(len(warnings), 'warning')} on {_affected(warnings, len(nodes))}: {warnings[0].message}")
+        reasons.append(
+            f"{_count(len(warnings), 'warning')} on {_affected(warnings, len(nodes))}: {warnings[0].message}"
+        )
     missing = [node for node in nodes if node.status not in ("complete", "partial")]
     if missing:
         names = [node.name for node in missing]
