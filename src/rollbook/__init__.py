@@ -4,6 +4,7 @@
     with record(...) as recording:   record all hosts while the block runs, also `async with`; recording.mark("phase")
     run(argv, ...)                   run a command and record all hosts around it
     mark(name)                       start a phase, from inside a command that `run` runs
+    take_bundle(...)                 collect an issue report from every node; take_bundle_async in an event loop
     open_record(path)                open a record for reading
     query(record, sql)               run SQL over it
     export(record, output, format)   write it in another format

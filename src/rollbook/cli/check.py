@@ -36,7 +36,7 @@ from rollbook.records.record import RecordHosts
 from rollbook.records.yaml import read_yaml
 from rollbook.sources import catalogue
 
-__all__ = ["command"]
+__all__ = ["command", "show_findings"]
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 CHECK_OPTIONS = (
@@ -143,7 +143,7 @@ def command(
     if as_json:
         click.echo(encode(findings), nl=False)
     else:
-        _show(findings)
+        show_findings(findings)
     if coverage:
         failures(run.start)
         stderr().print(coverage_line(coverage))
@@ -183,7 +183,8 @@ def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:
             click.echo(f"{rule.id:<32}{rule.severity:<6}{rule.manual.what}")
 
 
-def _show(findings: Findings) -> None:
+def show_findings(findings: Findings) -> None:
+    """Print findings, worst first, and the counts."""
     console = stderr()
     for result in findings.rules:
         for finding in result.findings:
@@ -228,6 +229,8 @@ def _show_finding(rule: str, finding: Finding) -> None:
         click.echo(f"         {clean(evidence.path)}:{evidence.line}: {clean(evidence.text)}")
     if len(lines) > MOST_LINES:
         click.echo(f"         and {len(lines) - MOST_LINES} more")
+    for line in finding.lines:
+        click.echo(f"         {clean(line.path)}:{line.line}: {clean(line.text)}")
     if finding.silenced:
         click.echo(f"         until {finding.silenced.until}: {clean(finding.silenced.reason)}")
     else:

@@ -204,13 +204,11 @@ OPTIONS = (
            help="Transport to retry hosts that returned no data, such as ssh."),
     option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
            metavar="N", help="Hosts contacted in parallel."),
-    option("--timeout", heading=TRANSPORT, type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
-           help="Per-host timeout."),
 )  # fmt: skip
 
 
-def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a `ReachCommand`, which gets them as one `reach`."""
+def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Callable[..., Any]:
+    """Add the options to a `ReachCommand`, which gets them as one `reach`; `timeout` is the default for each host."""
 
     @functools.wraps(command)
     def with_reach(
@@ -230,6 +228,8 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
                     values[param.name] = value
         return command(reach=Reach((hosts, hostfile, exclude), Options.of(**values), fanout), **rest)
 
-    for add in reversed(OPTIONS):
+    per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
+                      metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
+    for add in reversed((*OPTIONS, per_host)):
         with_reach = add(with_reach)
     return with_reach

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import NamedTuple, Protocol
 
 from rollbook.collect.backoff import growing_pauses
 from rollbook.collect.file_limit import raise_limit
@@ -21,11 +21,13 @@ from rollbook.times import iso_time
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 
-__all__ = ["Progress", "gather", "read_host"]
+__all__ = ["Conclusion", "Progress", "Reader", "conclude", "gather", "read_host"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 PINGS = 3  # each wakes six processes; only series need a more exact clock
 Route = Callable[[Host], Transport]
+Reader = Callable[[Host, Transport, Plan, float, asyncio.Event], Awaitable[tuple[HostResult, bool]]]
+"""Reads one host, as `read_host` does."""
 
 
 class Progress(Protocol):
@@ -53,14 +55,18 @@ async def gather(
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
     fallback: Route | None = None,
+    reader: Reader | None = None,
+    more_orders: bytes = b"",
 ) -> list[HostResult]:
     """Read the plan on all hosts, `fanout` at a time; returns one result per host, in order.
 
     `timeout` limits each host from the moment it is started; no host delays another. When `stop` is set, hosts in
     progress end with what they have sent so far, and the others fail as interrupted. Hosts that returned no data are
-    retried with the transport of `fallback`; the first failure is listed in their attempts.
+    retried with the transport of `fallback`; the first failure is listed in their attempts. `reader` replaces
+    `read_host`; `more_orders` are then those that agents which cannot be sent any follow after the plan.
     """
     progress = progress or _Quiet()
+    reader = reader or read_host
     turns = asyncio.Semaphore(fanout)
     raise_limit(min(fanout, len(hosts)), launched(hosts, route))
     stop = stop or asyncio.Event()
@@ -86,7 +92,7 @@ async def gather(
                 if deadline is None:
                     deadline = time.monotonic() + timeout
                     progress.begun(host)
-                result, busy = await read_host(host, via(host), plan, deadline - time.monotonic(), stop)
+                result, busy = await reader(host, via(host), plan, deadline - time.monotonic(), stop)
             if refused and result.status == "timed-out" and not result.agent:
                 result = refused  # too little time was left for this attempt: keep the reason of the previous one
             pause = next(pauses)
@@ -98,7 +104,7 @@ async def gather(
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause)
 
-    script = plan.orders() + (b"go\tnow\nthen\n" if plan.sources else b"") + b"stop\n"
+    script = plan.orders() + (b"go\tnow\nthen\n" if plan.sources else b"") + more_orders + b"stop\n"
     async with launching(hosts, route, script):
         return list(await asyncio.gather(*(one(host) for host in hosts)))
 
@@ -109,8 +115,6 @@ async def read_host(
     """Read the plan once on one host. Returns its result, and whether the host was busy and a retry makes sense."""
     began, at = time.monotonic(), dt.datetime.now(dt.UTC)
     session = Session(host, transport, plan)
-    status: HostStatus = "complete"
-    reason, busy = "", False
 
     async def visit() -> None:
         async with session:
@@ -124,30 +128,49 @@ async def read_host(
                 clock.cancel()
             await session.stop()
 
-    work = asyncio.create_task(visit())
+    ended = await conclude(session, visit(), timeout, stop)
+    session.visit.lost = session.decoder.lost
+    result = session.visit.result("now", ended.status, ended.reason)
+    result.seconds = round(time.monotonic() - began, 4)
+    result.collected_at = iso_time(at)
+    return result, ended.busy
+
+
+class Conclusion(NamedTuple):
+    """How a session ended; `busy` says that the host refused because of its load and a retry makes sense."""
+
+    status: HostStatus
+    reason: str = ""
+    busy: bool = False
+
+
+async def conclude(
+    session: Session, visit: Coroutine[None, None, None], timeout: float, stop: asyncio.Event
+) -> Conclusion:
+    """Run what a session has to do until it is done, fails, or must end; no error is raised."""
+    work = asyncio.create_task(visit)
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([work, stopped], timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            status = "failed" if stop.is_set() else "timed-out"
-            reason = "interrupted" if stop.is_set() else _timeout_reason(session, timeout)
+            interrupted = stop.is_set()
             work.cancel()
             await asyncio.wait([work])
-        else:
-            work.result()
+            return (
+                Conclusion("failed", "interrupted")
+                if interrupted
+                else Conclusion("timed-out", _timeout_reason(session, timeout))
+            )
+        work.result()
     except TransportError as error:
-        status, reason, busy = error.status, str(error), isinstance(error, Busy)
+        return Conclusion(error.status, str(error), isinstance(error, Busy))
     except Exception as error:  # noqa: BLE001 - any error affects only this host
-        status, reason = "failed", f"unexpected: {error!r}"
+        return Conclusion("failed", f"unexpected: {error!r}")
     finally:
         stopped.cancel()
         work.cancel()
         await asyncio.wait([work])
-    session.visit.lost = session.decoder.lost
-    result = session.visit.result("now", status, reason)
-    result.seconds = round(time.monotonic() - began, 4)
-    result.collected_at = iso_time(at)
-    return result, busy
+    return Conclusion("complete")
 
 
 def _timeout_reason(session: Session, timeout: float) -> str:
