@@ -38,6 +38,7 @@ def evaluate(rule: str, case: BundleCase, directory: Path) -> RuleResult:
 
 
 def log_case(line: str) -> BundleCase:
+    """A report with one line between harmless ones."""
     text = kernel_log(BEFORE, line, AFTER)
     return BundleCase(about="", outcome="", items={"n1": {"kernel-log": {"journalctl -k -b": text}}})
 
@@ -83,23 +84,21 @@ def test_case(rule: str, case: BundleCase, tmp_path: Path) -> None:
 
 
 def test_every_wording_has_a_hit() -> None:
-    """Each pattern of each rule matches a line of its data."""
+    """Each pattern of each rule matches a line of its data, also those of recoveries."""
     unused = []
-    for rule in rows():
-        lines = FILES[rule].hits if rule in FILES else []
-        cases = FILES[rule].case if rule in FILES else []
-        texts = [
-            text for case in cases for node in case.items.values() for item in node.values() for text in item.values()
-        ]
-        for one in compiled(rule):
-            if not any(one.match.search(line) for line in [*lines, *texts]):
-                unused.append(f"{rule}: {one.match.pattern}")
-        unused += [
-            f"{rule}: {one.pattern}"
-            for one in recoveries(rule)
-            if not any(one.search(text) for text in [*texts, *FILES[rule].misses])
-        ]
+    for rule, found in FILES.items():
+        items = [item for case in found.case for node in case.items.values() for item in node.values()]
+        texts = [*found.hits, *found.misses, *(text for item in items for text in item.values())]
+        patterns = [*(one.match for one in compiled(rule)), *recoveries(rule)]
+        unused += [f"{rule}: {one.pattern}" for one in patterns if not any(map(one.search, texts))]
     assert unused == []
+
+
+def test_every_xid_has_a_hit() -> None:
+    """Each code of the table is found by its rule."""
+    assert [
+        code for code, one in xids().items() if not any(f"): {code}," in line for line in FILES[one.rule].hits)
+    ] == []
 
 
 def test_every_rule_has_a_hit_and_a_near_miss() -> None:
@@ -115,6 +114,15 @@ def test_literals_are_in_every_hit() -> None:
     for rule, row in rows().items():
         for line in FILES[rule].hits:
             assert any(literal in line for literal in row.find), (rule, line)
+
+
+def test_small_files_of_the_kernel_are_packed(tmp_path: Path) -> None:
+    """A pattern below /proc or /sys is one file with all its paths; evidence has the line in that file."""
+    root = "/sys/devices/system/edac/mc"
+    packed = f"==> {root}/mc0/ce_count <==\n0\n==> {root}/mc0/ue_count <==\n0\n==> {root}/mc1/ue_count <==\n3\n"
+    items = {"n1": {"memory-errors": {f"{root}/**/*count": packed}}}
+    (finding,) = evaluate("memory-errors-counted", BundleCase(about="", outcome="", items=items), tmp_path).findings
+    assert (finding.device, finding.count, finding.lines[0].line, finding.lines[0].text) == ("mc1", 3, 6, "3")
 
 
 def test_manuals() -> None:

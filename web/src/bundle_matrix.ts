@@ -19,9 +19,11 @@ const MARKS: Record<string, string> = {
 export function matrix(report: Report): HTMLElement {
   const shown = h("div", { class: "files", "aria-live": "polite" });
   const head = h("tr", {}, h("th", { scope: "col" }, "Node"), h("th", { scope: "col" }, "Findings"));
-  for (const name of report.items) add(head, h("th", { scope: "col", class: "item" }, h("span", {}, name)));
+  const used = new Set(report.nodes.flatMap((node) => node.items.map((item) => item.item)));
+  const columns = report.items.flatMap((name, at) => (used.has(at) ? [{ name, at }] : []));
+  for (const { name } of columns) add(head, h("th", { scope: "col", class: "item" }, h("span", {}, name)));
   const body = h("tbody");
-  report.nodes.forEach((node, at) => add(body, row(report, node, at, shown)));
+  report.nodes.forEach((node, at) => add(body, row(report, node, at, columns, shown)));
   const table = h(
     "table",
     { class: "matrix" },
@@ -52,13 +54,18 @@ function legend(report: Report): string {
   return `${parts.join(", ") || "No items"}. Choose a cell to see its files.`;
 }
 
-function row(report: Report, node: ReportNode, at: number, shown: HTMLElement): HTMLElement {
+interface Column {
+  name: string;
+  at: number;
+}
+
+function row(report: Report, node: ReportNode, at: number, columns: Column[], shown: HTMLElement): HTMLElement {
   const line = h("tr", { id: `node-${at}` });
   const status = h("span", { class: `badge ${node.status}`, title: node.reason }, node.status);
   add(line, h("th", { scope: "row" }, h("bdi", {}, node.name), " ", status, node.reason && reason(node)));
   add(line, h("td", {}, found(report, at)));
   const items = new Map(node.items.map((item) => [item.item, item]));
-  report.items.forEach((name, place) => {
+  columns.forEach(({ name, at: place }) => {
     const item = items.get(place);
     if (!item) return add(line, h("td"));
     const label = `${node.name}, ${name}: ${item.status}${item.reason && `, ${item.reason}`}`;

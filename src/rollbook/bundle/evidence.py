@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import fnmatch
 import functools
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from rollbook.sources.uptime import Uptime
 __all__ = ["BundleData", "Hit", "Text"]
 
 READ = ("complete", "truncated")
+HEAD = re.compile(r"^==> (/.+) <==$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,20 +57,26 @@ class Hit:
 
 
 class Text(NamedTuple):
-    """A file of an item. `node` is empty for what was read once for the whole cluster."""
+    """What was read from one source. `node` is empty for what was read once for the whole cluster.
+
+    A file can hold many small files of the kernel: then `source` is the path of one, and `before` the lines before it.
+    """
 
     node: str
     file: File
+    source: str
     text: str
+    before: int = 0
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Line numbers and lines."""
+        """Lines and their numbers, from 1 for the first one of this source."""
         yield from enumerate(self.text.split("\n"), 1)
 
     def quote(self, *numbers: int) -> tuple[EvidenceLine, ...]:
         """Lines as evidence."""
         lines = self.text.split("\n")
-        return tuple(EvidenceLine(self.file.path, n, evidence_text(lines[n - 1])) for n in numbers if n <= len(lines))
+        path, before = self.file.path, self.before
+        return tuple(EvidenceLine(path, before + n, evidence_text(lines[n - 1])) for n in numbers if n <= len(lines))
 
 
 class BundleData(RunData):
@@ -101,12 +109,16 @@ class BundleData(RunData):
 
     def _texts(self, node: str, item: ItemResult, sources: Sequence[str]) -> Iterator[Text]:
         for file in item.files:
-            if sources and not any(fnmatch.fnmatchcase(file.source, source) for source in sources):
+            is_pattern = any(sign in file.source for sign in "*?[{") and file.source.startswith("/")
+            if not is_pattern and not _fits(file.source, sources):
                 continue
             try:
-                yield Text(node, file, self.bundle.text(file))
+                text = self.bundle.text(file)
             except RecordError as error:
                 self.unreadable[file.path] = str(error)
+                continue
+            parts = _unpack(text) if is_pattern else [(file.source, text, 0)]
+            yield from (Text(node, file, *part) for part in parts if _fits(part[0], sources))
 
     def unread(self, logs: Sequence[str], items: Sequence[str]) -> tuple[bool, dict[str, list[str]]]:
         """Whether any node has one of the logs or items, and the nodes on which one was not read, by reason."""
@@ -167,3 +179,17 @@ class BundleData(RunData):
                 read = dt.datetime.fromisoformat(host.collected_at)
                 found[host.name] = read - dt.timedelta(seconds=uptime.uptime_seconds)
         return found
+
+
+def _fits(source: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(source, pattern) for pattern in patterns)
+
+
+def _unpack(text: str) -> Iterator[tuple[str, str, int]]:
+    """The parts of a file with the content of many paths: path, text, and the number of lines before the text."""
+    heads = list(HEAD.finditer(text))
+    before, at = 0, 0
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        before += text.count("\n", at, head.end() + 1)
+        at = min(head.end() + 1, len(text))
+        yield head[1], text[at : following.start() if following else len(text)], before

@@ -132,7 +132,7 @@ def build(run: BundleData, findings: Findings) -> BundlePage:
         nodes=nodes,
         cluster=list(_items(summary.cluster, items)),
         findings=sorted(_findings(findings, place), key=lambda one: (bool(one.silenced), ORDER[one.severity])),
-        counts=dict(findings.counts),
+        counts={str(severity): count for severity, count in findings.counts.items()},
         outcomes=findings.outcomes,
         unclear=[(rule.id, rule.note) for rule in findings.rules if rule.is_incomplete],
         differing=differing,

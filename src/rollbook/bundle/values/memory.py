@@ -18,7 +18,7 @@ COMPACTIONS = 10_000
 def killed_in_cgroups(run: BundleData) -> Iterator[Hit]:
     """Control groups in which the kernel has killed processes since they exist."""
     for text in run.texts("cgroups"):
-        group = _group(text.file.source)
+        group = _group(text.source)
         for number, line in text.lines():
             if line.startswith("== "):
                 group = _group(line[3:].strip())
@@ -37,7 +37,7 @@ def errors_counted(run: BundleData) -> Iterator[Hit]:
     """Uncorrected errors; corrected ones if there are many, and more than on the peers."""
     corrected: dict[str, dict[str, tuple[int, Text]]] = {}
     for text in run.texts("memory-errors", "/sys/devices/system/edac/mc/mc*_count"):
-        found = re.search(r"/mc/(mc\d+)/(ue|ce)_count$", text.file.source)
+        found = re.search(r"/mc/(mc\d+)/(ue|ce)_count$", text.source)
         if not found or not text.text.strip().isdigit():
             continue
         count = int(text.text)
@@ -74,7 +74,7 @@ def _pair(line: str) -> list[str] | None:
 def pressure(run: BundleData) -> Iterator[Hit]:
     """Nodes on which all tasks waited for memory or I/O for a large part of the last ten seconds."""
     for text in run.texts("load", "/proc/pressure/*"):
-        resource = text.file.source.rpartition("/")[2]
+        resource = text.source.rpartition("/")[2]
         for number, line in text.lines():
             found = re.match(r"full avg10=(\d+\.\d+)", line)
             if found and float(found[1]) >= LIMITS.get(resource, 1000.0):

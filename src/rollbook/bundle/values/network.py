@@ -23,7 +23,7 @@ def ports_down(run: BundleData) -> Iterator[Hit]:
     """InfiniBand ports that are not active; Ethernet ports without a link only if the peers have one."""
     ports: dict[tuple[str, str], dict[str, Text]] = {}
     for text in run.texts("rdma-ports", "/sys/class/infiniband/*"):
-        found = re.search(r"/infiniband/([^/]+)/ports/(\d+)/(state|phys_state|link_layer)$", text.file.source)
+        found = re.search(r"/infiniband/([^/]+)/ports/(\d+)/(state|phys_state|link_layer)$", text.source)
         if found:
             ports.setdefault((text.node, f"{found[1]} port {found[2]}"), {})[found[3]] = text
     active = {key: "ACTIVE" in files["state"].text for key, files in ports.items() if "state" in files}
@@ -53,7 +53,7 @@ def efa_trouble(run: BundleData) -> Iterator[Hit]:
 def _counters(run: BundleData, names: frozenset[str]) -> Iterator[Hit]:
     values: dict[str, dict[str, tuple[int, Text, int]]] = {}
     for text in run.texts("rdma-counters", "/sys/class/infiniband/*"):
-        found = COUNTER.search(text.file.source)
+        found = COUNTER.search(text.source)
         if found and found[3] in names and text.text.strip().isdigit():
             port = f"{found[1]} port {found[2]}" if found[2] else found[1]
             values.setdefault(f"{port}: {found[3]}", {})[text.node] = (int(text.text), text, 1)
@@ -64,7 +64,7 @@ def allowance_exceeded(run: BundleData) -> Iterator[Hit]:
     """ENA's counters of exceeded instance limits."""
     values: dict[str, dict[str, tuple[int, Text, int]]] = {}
     for text in run.texts("network-counters", "ethtool -S *"):
-        card = text.file.source.split()[-1]
+        card = text.source.split()[-1]
         for number, line in text.lines():
             found = re.match(r" *(\w+_allowance_exceeded): (\d+)$", line)
             if found:

@@ -57,8 +57,8 @@ def gpu_stuck(run: BundleData) -> Iterator[Hit]:
 def crash_records(run: BundleData) -> Iterator[Hit]:
     """Crash dumps and records of the firmware that exist on a node."""
     for text in run.texts("kernel-log-previous"):
-        if re.search(r"/(vmcore-dmesg\.txt|dmesg\.\d+|dmesg-(efi|erst)[\w-]+)$", text.file.source):
-            yield Hit(text.node, f"a crash was recorded: {text.file.source}", severity="warn", lines=text.quote(1))
+        if re.search(r"/(vmcore-dmesg\.txt|dmesg\.\d+|dmesg-(efi|erst)[\w-]+)$", text.source):
+            yield Hit(text.node, f"a crash was recorded: {text.source}", severity="warn", lines=text.quote(1))
 
 
 def _blocked(run: BundleData) -> Iterator[_Blocked]:

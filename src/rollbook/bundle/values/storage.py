@@ -17,7 +17,7 @@ IMAGES = frozenset({"squashfs", "iso9660", "cramfs", "erofs", "udf"})
 def full(run: BundleData) -> Iterator[Hit]:
     """File systems with at least 95 % of their space or inodes in use; 100 % is a failure."""
     for text in run.texts("space", "df *"):
-        inodes = any(word in text.file.source.split() for word in ("-lPi", "-i"))
+        inodes = any(word in text.source.split() for word in ("-lPi", "-i"))
         for number, line in text.lines():
             found = re.match(r"\S+ +(?:([a-zA-Z]\S*) +)?(?:\d+ +){3}(\d+)% (/.*)$", line)
             if not found or int(found[2]) < NEARLY or found[1] in IMAGES or _is_image(found[3]):
