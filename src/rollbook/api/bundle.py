@@ -23,6 +23,8 @@ from rollbook.bundle.collect import Progress, Reach, collect
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
+from rollbook.bundle.kubernetes import Kubectl
+from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window
 from rollbook.errors import UsageError
@@ -62,7 +64,9 @@ class BundleOptions(TransportOptions, total=False):
     `output` is a results directory (default: `results`) or an archive (`.tar.zst`, `.tar.gz`). `items`, `tags` and
     `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to
     run. `since` and `until` limit logs to a time window. `limits` are those of a node and of the run. `sign` is an ssh
-    key for the manifest, `fanout` the number of nodes read in parallel (default: 64).
+    key for the manifest, `fanout` the number of nodes read in parallel (default: 64). `obfuscate` is the file for the
+    map of names and addresses that are replaced, `kube_context` the context of kubectl to read, and `once=False`
+    leaves out what is read once for the cluster.
     """
 
     output: Path | str
@@ -75,10 +79,13 @@ class BundleOptions(TransportOptions, total=False):
     until: dt.datetime | str | None
     limits: Limits
     sign: Path | str | None
+    obfuscate: Path | str | None
+    kube_context: str
+    once: bool
     fanout: int
 
 
-OWN = ("output", "items", "tags", "skip", "item_files", "commands", "since", "until", "limits", "sign", "fanout")
+OWN = BundleOptions.__annotations__.keys() - TransportOptions.__annotations__.keys()
 
 
 def parse_time(value: dt.datetime | str | None, now: dt.datetime) -> dt.datetime | None:
@@ -138,14 +145,18 @@ async def run_bundle(
     hosts: Sequence[Host],
     reach: Reach,
     *,
+    cluster: ClusterOptions | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
+    names: Path | None = None,
     sign: Path | None = None,
     archive: Path | None = None,
 ) -> Bundle:
-    """Collect into a directory, and complete it."""
-    summary = await collect(directory, request.items, hosts, reach, progress=progress, stop=stop)
-    path, findings, problem = finish(directory, key=sign, archive=archive)
+    """Collect into a directory, and complete it; `names` is the map of obfuscated names."""
+    summary = await collect(
+        directory, request.items, hosts, reach, cluster=cluster or ClusterOptions(), progress=progress, stop=stop
+    )
+    path, findings, problem = finish(directory, names=names, key=sign, archive=archive)
     return Bundle(path, summary, findings, problem)
 
 
@@ -179,6 +190,8 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         request,
         requested,
         Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
+        cluster=ClusterOptions(options.get("once", True), Kubectl(context=options.get("kube_context", ""))),
+        names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,
     )

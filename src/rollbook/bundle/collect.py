@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
+from rollbook.bundle.once import ClusterOptions, read_cluster
 from rollbook.bundle.receive import NodeFiles, NoSpace, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
@@ -75,16 +76,18 @@ async def collect(
     hosts: Sequence[Host],
     reach: Reach,
     *,
+    cluster: ClusterOptions | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
 ) -> BundleSummary:
     """Read what is missing in the bundle from the hosts; returns the summary, which is also written.
 
-    `items` are those of the request with their commands unmasked. When `stop` is set, nodes end with what they have.
+    `items` are those of the request with their commands unmasked; `cluster` is what is read once besides. When `stop`
+    is set, nodes end with what they have.
     Raises `RecordError` if the bundle cannot be written.
     """
     run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event())
-    return await run.all(hosts)
+    return await run.all(hosts, cluster or ClusterOptions(enabled=False))
 
 
 class _Run:
@@ -101,11 +104,12 @@ class _Run:
         self._why_stopped = ""
         self._changed = False
 
-    async def all(self, hosts: Sequence[Host]) -> BundleSummary:
+    async def all(self, hosts: Sequence[Host], cluster: ClusterOptions) -> BundleSummary:
         pending = [host for host in hosts if self._needs(self._directory.nodes[host.name])]
         plan = Plan.of(catalogue.load())
         raise_limit(2 * min(self._reach.fanout, len(pending)))
         writer = asyncio.create_task(self._write_summaries())
+        once = asyncio.create_task(self._read_cluster(cluster))
         timer = asyncio.get_running_loop().call_later(
             self._limits.run_seconds,
             self._halt,
@@ -125,15 +129,37 @@ class _Run:
                 reader=self._read,
                 more_orders=self._orders(self._items, self._reach.timeout) + b"then\n",
             )
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait([once, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
         finally:
             timer.cancel()
+            once.cancel()
             writer.cancel()
-            await asyncio.wait([writer])
+            await asyncio.wait([writer, once])
             for node in self._directory.nodes.values():
                 if node.result.status == "not-tried":
                     node.result.reason = self._why_stopped or "interrupted before it was started"
             summary = self._directory.write_summary(interrupted=self._stop.is_set())
         return summary
+
+    async def _read_cluster(self, options: ClusterOptions) -> None:
+        """Read what is read once, unless an earlier run did."""
+        known = self._directory.cluster
+        if not options.enabled or (known and all(item.status not in DEFECTS for item in known)):
+            return
+        window, salt = self._directory.request.window, self._salt.encode()
+        try:
+            found = await read_cluster(
+                self._directory.path, list(self._directory.nodes), options, salt=salt, window=window
+            )
+        except (RecordError, OSError) as error:
+            self._halt(str(error))
+            return
+        self._directory.cluster, self._changed = found, True
+        self._directory.cluster_type = next(
+            (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
+        )
 
     def _needs(self, node: NodeState) -> bool:
         return node.facts is None or bool(self._directory.missing_items(node))

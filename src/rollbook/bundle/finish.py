@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rollbook.bundle.analysis import analyse
 from rollbook.bundle.archive import pack
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.obfuscate import obfuscate
 from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.signing import sign, signature_file
@@ -24,12 +25,21 @@ class Finished(NamedTuple):
     problem: str
 
 
-def finish(directory: BundleDirectory, *, key: Path | None = None, archive: Path | None = None) -> Finished:
+def finish(
+    directory: BundleDirectory,
+    *,
+    names: Path | None = None,
+    key: Path | None = None,
+    archive: Path | None = None,
+) -> Finished:
     """Complete the record and analyse it; an archive replaces the directory.
 
-    Raises `RecordError` if the bundle cannot be written.
+    With `names`, host names, addresses and users are replaced, and that file has the map. Raises `RecordError` if the
+    bundle cannot be written.
     """
     directory.write_record()
+    if names is not None:
+        obfuscate(directory.path, names)
     manifest = directory.path / "manifest.json"
     signature_file(manifest).unlink(missing_ok=True)  # of a bundle that is resumed
     manifest.unlink(missing_ok=True)
