@@ -55,10 +55,17 @@ def hand() -> Iterator[HandAgent]:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+def out(tmp_path: Path) -> Iterator[int]:
+    """A file that an agent in this process writes to."""
+    with (tmp_path / "out").open("wb", buffering=0) as file:
+        yield file.fileno()
+
+
+@pytest.fixture
+def own(out: int, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """An agent in this process that writes to a file; its loop does not run."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    return Agent(Out(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), binary), b"", [])
+    return Agent(Out(out, binary), b"", [])
 
 
 def samples(hand: HandAgent) -> list[dict[int, Pages]]:
@@ -246,10 +253,10 @@ def test_a_key_frame_on_request(hand: HandAgent) -> None:
         (7, 0.002, [0, *range(3, 130, 5)]),
     ],
 )
-def test_key_frames(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pid: int, pace: float, keys: list[int]) -> None:
+def test_key_frames(monkeypatch: pytest.MonkeyPatch, out: int, pid: int, pace: float, keys: list[int]) -> None:
     """The first sample, then one in sixty, at different beats on different hosts; more often without orders."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    own = Agent(Out(os.open(tmp_path / "paced", os.O_WRONLY | os.O_CREAT), binary, pace), b"", [])
+    own = Agent(Out(out, binary, pace), b"", [])
     monkeypatch.setattr(os, "getpid", lambda: pid)
     own.obey("source\t0\t1\t4096\t300")
     own.obey("read\t/proc/loadavg")
@@ -493,10 +500,13 @@ def test_children_are_not_timed_out_while_the_queue_is_full(own: Agent, monkeypa
 
 def test_a_connection_may_break_in_any_way(own: Agent) -> None:
     """Every error means that the collector is gone."""
-    os.close(own.out.fd)
+    own.out.fd = os.open("/dev/full", os.O_WRONLY)
     own.hello()
-    with pytest.raises(ConnectionError):
-        own.out.flush()
+    try:
+        with pytest.raises(ConnectionError):
+            own.out.flush()
+    finally:
+        os.close(own.out.fd)
 
 
 def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
