@@ -300,15 +300,15 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
     [
         (
             "mpirun (Open MPI) 4.1.6",
-            OPEN_MPI.format("--mca orte_abort_on_non_zero_status 0 --enable-recovery"),
+            OPEN_MPI.format("--mca orte_abort_on_non_zero_status 0 --enable-recovery --tag-output"),
         ),
         (
             "mpirun (Open MPI) 5.0.1",
-            OPEN_MPI.format("--runtime-options error-nonzero-status=false,recoverable"),
+            OPEN_MPI.format("--runtime-options error-nonzero-status=false,recoverable --output tag"),
         ),
         (
             "HYDRA build details:",
-            "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall --extra AGENT",
+            "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall -prepend-rank --extra AGENT",
         ),
         (
             "mpiexec version 1.2.12",

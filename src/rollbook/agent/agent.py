@@ -34,7 +34,7 @@ import time
 import zlib
 
 from rollbook.agent.loop import Agent
-from rollbook.agent.secure import Seal, derive, line_code, same
+from rollbook.agent.secure import Seal, derive, instance_of, line_code, same
 from rollbook.agent.wire import Out, binary, slurp, text
 
 TYPE_CHECKING = False
@@ -176,9 +176,11 @@ def launched(spec: str, orders: str) -> Agent:
 
     port, numbered, node, pace, boot, addresses = spec.split("/")
     rank, node = os.environ.get(numbered) or "-", os.environ.get(node) or "-"
-    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode()
     about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
     token = os.environ.pop("ROLLBOOK_TOKEN", "").encode()
+    secret = os.urandom(8).hex()  # in every line, and in no connection: other hosts do not see the launcher's output
+    instance = instance_of(token, secret.encode())
+    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode() + b" " + instance
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     near = boot == slurp("/proc/sys/kernel/random/boot_id")
     seals = connect(int(port), [address for address in addresses.split(",") if address], token, claim, near)
@@ -189,7 +191,7 @@ def launched(spec: str, orders: str) -> Agent:
         return agent
     if numbered == "PMI_RANK":
         outlive()
-    tag = str(os.getpid()) if rank == "-" else rank
+    tag = "%s-%s" % (os.getpid() if rank == "-" else rank, secret)
     out = Out(line_output(), text(tag, line_code(token, tag.encode())), int(pace) / 1000)
     agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "signalled", True))

@@ -108,6 +108,8 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         reasons.append(failure_of(survey.directory) or "the collector died; the samples end there")
     elif host.thinned:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: connection too slow")
+    elif found.is_sparse:
+        reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: the host was busy")
     elif interval != survey.interval_ns:
         reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
     if losses := describe_losses(sources):

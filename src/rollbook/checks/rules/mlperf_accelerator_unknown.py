@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of, stated
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, stated
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerator-unknown", "fail", (Benchmark,)
@@ -20,8 +20,7 @@ ID, SEVERITY, NEEDS = "mlperf-accelerator-unknown", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Compare the accelerator with those of the round and of the workload."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
+    require_type(run, "training")
     rules = round_of(run)
     value = str(run.metadata.get("accelerator") or stated(run.metadata, "accelerator_type") or "").lower()
     if not value:

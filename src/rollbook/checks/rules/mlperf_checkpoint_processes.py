@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter, positive_integer, round_of
+from rollbook.checks.mlperf import Issue, Validation, finding_for, parameter, positive_integer, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
@@ -21,8 +21,7 @@ ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes against the model's, and against the size of a subset."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     rules, name = round_of(run).checkpointing, str(run.metadata.get("model") or "")
     model = rules.model.get(name)
     if model is None:

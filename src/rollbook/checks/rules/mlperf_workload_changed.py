@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollbook.checks.dataset import column_bytes
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, number, parameter, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, finding_for, number, parameter, require_type, round_of, table
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-workload-changed", "fail", (Benchmark,)
@@ -25,8 +25,7 @@ LENGTH = "dataset.record_length_bytes"
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The parameters of the run against those of its model and accelerator."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
+    require_type(run, "training")
     rules, model = round_of(run), str(run.metadata.get("model") or "")
     accelerator = str(run.metadata.get("accelerator") or "").lower()
     workload = rules.training.workload.get(model)
