@@ -229,6 +229,27 @@ def test_command_line(tmp_path: Path) -> None:
     assert isinstance(refused.exception, UsageError)
 
 
+def test_rules_over_several_runs_are_in_the_catalogue(tmp_path: Path) -> None:
+    """They are listed and explained as all others, and can be silenced: then they count for the verdict alone."""
+    run = CliRunner()
+    assert "mlperf-run-count " in run.invoke(cli, ["check", "--list"]).stdout
+    assert "Fix: Repeat the runs" in run.invoke(cli, ["check", "--explain", "mlperf-run-count"]).stdout
+    shutil.rmtree(training(tmp_path / "tree")[6])
+    silence = tmp_path / "silence.toml"
+    silence.write_text('[[silence]]\nrule = "mlperf-run-count"\nreason = "one is on its way"\nuntil = 2099-12-31\n')
+    command = ["check", str(tmp_path / "tree")]
+    assert run.invoke(cli, command).exit_code == 1
+    done = run.invoke(cli, [*command, "--silence", str(silence)])
+    assert done.exit_code == 0, done.output
+    assert "silenced mlperf-run-count: 5 runs, 6 required" in done.stdout
+    assert "until 2099-12-31: one is on its way" in done.stdout
+    assert "training/unet3d: 5 runs: INVALID" in done.stdout
+    silence.write_text(silence.read_text().replace("2099", "2000"))
+    done = run.invoke(cli, [*command, "--silence", str(silence)])
+    assert done.exit_code == 1
+    assert "note: silence for mlperf-run-count expired on 2000-12-31: one is on its way" in done.stdout
+
+
 def test_describe_a_results_directory(tmp_path: Path) -> None:
     """Clients come from the cluster information of a run; the rest is asked for."""
     training(tmp_path)

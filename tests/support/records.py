@@ -21,6 +21,7 @@ import duckdb
 import msgspec
 
 from rollbook.checks.expect import Expectation
+from rollbook.checks.mlperf_runs import ModelRuns
 from rollbook.checks.run_data import RunData
 from rollbook.hosts import expand
 from rollbook.mlperf import rounds
@@ -75,6 +76,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     summary: dict[str, Any] = {}
     beside: dict[str, Any] = {}
     round: str = rounds.NEWEST
+    runs: ModelRuns | None = None
     tables: dict[str, dict[str, list[dict[str, str]]]] = {}
 
     def run_data(self) -> RunData:
@@ -104,6 +106,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             expectations=self.expect,
             description=self.description,
             mlperf_round=rounds.load(self.round),
+            runs=self.runs,
         )
 
     def write_tables(self, path: Path) -> None:

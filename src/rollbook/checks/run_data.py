@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, distinct_machines, form_groups
@@ -23,6 +23,9 @@ from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts
 
+if TYPE_CHECKING:
+    from rollbook.checks.mlperf_runs import ModelRuns
+
 __all__ = [
     "MINIMUM_HOST_MEMORY_GB",
     "Baseline",
@@ -33,6 +36,7 @@ __all__ = [
     "Presence",
     "RunData",
     "Samples",
+    "SeveralRuns",
     "SourceState",
     "open_run_data",
 ]
@@ -68,6 +72,10 @@ class Description:
     """Needed input: the description of the system under test."""
 
 
+class SeveralRuns:
+    """Needed input: all runs of one model in a results directory of MLPerf Storage."""
+
+
 class SourceState(NamedTuple):
     """How many hosts have facts of a source, and on which hosts it was not read."""
 
@@ -90,6 +98,7 @@ class RunData:
         description: Mapping[str, Any] | None = None,
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
         mlperf_round: Round | None = None,
+        runs: ModelRuns | None = None,
     ) -> None:
         self.hosts = hosts
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
@@ -100,6 +109,7 @@ class RunData:
         self.baseline, self.expectations, self.description = baseline, expectations, description
         self.minimum_memory_gb = minimum_memory_gb
         self.mlperf_round = mlperf_round
+        self.runs = runs
         self._named = named or {}
         self._states: dict[str, SourceState] = {}
 
@@ -177,6 +187,7 @@ class RunData:
             ),
             Baseline: (self.baseline is not None, "absent", "no baseline was given"),
             Expectation: (bool(self.expectations), "absent", "no expectations were given"),
+            SeveralRuns: (self.runs is not None, "absent", "not a results directory of several runs"),
             Description: (self.description is not None, "absent", "no description of the system was given"),
         }
         is_present, otherwise, why = others[need]

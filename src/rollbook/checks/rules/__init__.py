@@ -60,6 +60,12 @@ MODULES = (
     "mlperf_gap",
     "mlperf_vector_database",
     "mlperf_kv_cache",
+    "mlperf_runs_not_closed",
+    "mlperf_run_count",
+    "mlperf_data_generation",
+    "mlperf_run_gaps",
+    "mlperf_runs_inconsistent",
+    "mlperf_checkpoint_totals",
 )
 
 
