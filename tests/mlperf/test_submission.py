@@ -102,6 +102,10 @@ TRAINING: dict[str, tuple[Break, str | None, str]] = {
     "processes differ": (
         lambda p: (change(p[2], num_processes=2), summarise(p[2], num_accelerators=2)), "OPEN", "differ in num_proc",
     ),
+    "results beside the data": (
+        lambda p: (p[2] / "fs_separation.json").write_text('{"same_filesystem": true}'), "INVALID", "same file system",
+    ),
+    "no proof of two file systems": (lambda p: (p[2] / "fs_separation.json").unlink(), None, ""),
     "no summary": (lambda p: (p[2] / "summary.json").unlink(), None, ""),
     "metadata twice": (lambda p: (p[2] / "second_metadata.json").write_text("{}"), "INVALID", "5 runs"),
     "metadata broken": (lambda p: metadata_of(p[2]).write_text("{"), "INVALID", "5 runs"),
@@ -143,15 +147,34 @@ def test_another_model_is_another_group(tmp_path: Path) -> None:
     assert [group.verdict for group in judged(tmp_path).groups] == ["INVALID", "INVALID"]
 
 
-def reading_at(paths: list[Path], seconds: float) -> None:
+def reading_at(paths: list[Path], seconds: float) -> int:
     """Move the reading run to another time after the start of the writing one."""
     at = START + dt.timedelta(seconds=seconds)
-    summarise(paths[1], start=at.isoformat(), end=(at + dt.timedelta(seconds=900)).isoformat())
+    return summarise(paths[1], start=at.isoformat(), end=(at + dt.timedelta(seconds=900)).isoformat())
+
+
+def utc(local: dt.datetime, seconds: float) -> str:
+    """A local time as the collectors write it, some seconds later."""
+    return (local + dt.timedelta(seconds=seconds)).astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 CHECKPOINTING: dict[str, tuple[Break, str | None, str]] = {
     "reading too late": (lambda p: reading_at(p, 931), "INVALID", "31.0 s between writing"),
     "reading before the end of writing": (lambda p: reading_at(p, 890), "INVALID", "clocks"),
+    "hosts released late": (
+        lambda p: (
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 905)}}), reading_at(p, 936),
+        ),
+        "INVALID",
+        "31.0 s between writing",
+    ),
+    "released late, read at once": (
+        lambda p: (
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 930)}}), reading_at(p, 935),
+        ),
+        "CLOSED",
+        "",
+    ),
     "nothing read": (lambda p: shutil.rmtree(p[1]), "INVALID", "10 writes and 0 reads"),
     "too few processes": (lambda p: change(p[0], num_processes=60), "INVALID", "60 processes"),
     "no fsync": (

@@ -7,6 +7,8 @@ fields of the host itself: `@status`, `@slots`, `@clock`. Sources that are not g
 `unread` were not read. `when` is the time range of the first finding, from 0 at the start of the run; empty if it must
 have none. `says` and `advice` are part of the texts of the findings.
 
+`files` are files of the benchmark in the directory of the run, by name.
+
 `tables` are tables of the series: by source and nodeset one row per device, each column as SQL over `s`, the seconds
 from the start of the run, one sample a second.
 """
@@ -75,6 +77,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     description: dict[str, Any] | None = None
     summary: dict[str, Any] = {}
     beside: dict[str, Any] = {}
+    files: dict[str, Any] = {}
     round: str = rounds.NEWEST
     runs: ModelRuns | None = None
     tables: dict[str, dict[str, list[dict[str, str]]]] = {}
@@ -108,6 +111,11 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             mlperf_round=rounds.load(self.round),
             runs=self.runs,
         )
+
+    def write_files(self, path: Path) -> None:
+        """Write the summary and the other files of the benchmark into the record at `path`."""
+        for name, content in {"summary.json": self.summary, **self.files}.items():
+            (path / name).write_text(json.dumps(content))
 
     def write_tables(self, path: Path) -> None:
         """Write the tables of the series into the record at `path`."""

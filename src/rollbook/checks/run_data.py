@@ -128,14 +128,18 @@ class RunData:
         """The hosts that gave data at the start, without further names of the same machine."""
         return distinct_machines(self.hosts_with_data)
 
+    @property
+    def result_directory(self) -> Path | None:
+        """The directory of the benchmark's own files: that of the record, or the one around it."""
+        return self.path.parent if self.path is not None and self.path.name == INSIDE else self.path
+
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
         """DLIO's summary of the run; empty if it is missing or unreadable.
 
         It lies in the record, in the result directory around it, or is stored in the metadata.
         """
-        inside = self.path is not None and self.path.name == INSIDE
-        directory = self.path.parent if self.path is not None and inside else self.path
+        directory = self.result_directory
         try:
             found = json.loads(read_regular(directory / "summary.json")) if directory else None
         except (RecordError, ValueError, RecursionError):

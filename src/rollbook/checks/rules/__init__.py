@@ -48,6 +48,7 @@ MODULES = (
     "mlperf_clients_inconsistent",
     "mlperf_minimum_memory",
     "mlperf_dataset_size",
+    "mlperf_file_system_shared",
     "mlperf_accelerators",
     "mlperf_nodes_unlike",
     "mlperf_description",
