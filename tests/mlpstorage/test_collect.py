@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,12 +23,14 @@ from rollbook.mlpstorage import (
     EXEC_TYPE,
     BenchmarkRun,
     ClusterInformation,
+    FileSystemError,
     MPIClusterCollector,
     MultiHostTimeSeriesCollector,
     SSHClusterCollector,
     TimeSeriesCollector,
     TimeSeriesData,
     collect_cluster_info,
+    run_shared_fs_probe,
     validate_ssh_connectivity,
 )
 from rollbook.records.document import Snapshot
@@ -246,6 +250,38 @@ def mpi_arguments(lab: Lab) -> dict[str, Any]:
     ssh = f"ssh -F {lab.ssh_config}"
     agent = f"--prtemca plm_ssh_agent '{ssh}'" if " 5." in version.split("\n")[0] else f"--mca plm_rsh_agent '{ssh}'"
     return {"mpi_args": agent}
+
+
+@pytest.mark.parametrize("way", ["ssh", "mpi"])
+def test_shared_file_system(lab: Lab, tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory that all hosts see passes; hosts that do not see it, or are down, are named. Nothing is left."""
+    if way == "mpi" and shutil.which("mpirun") is None:
+        pytest.skip("needs mpirun")
+    mpi = {"mpi_bin": "mpirun", "allow_run_as_root": True, **mpi_arguments(lab)}
+    options: dict[str, Any] = {"timeout_seconds": 20, **(mpi if way == "mpi" else {"ssh_config": str(lab.ssh_config)})}
+    hosts = ["node01:2", "node02"]
+    # Lab hosts have a /tmp of their own.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as shared:
+        run_shared_fs_probe(shared, hosts, "run-1", LOGGER, **options)
+        assert list(Path(shared).iterdir()) == []
+        lab["node03"].kill_sshd()
+        with pytest.raises(FileSystemError, match=r"cannot test .* on all hosts: node03: ") as caught:
+            run_shared_fs_probe(shared, [*hosts, "node03"], "run-1", LOGGER, **options)
+        assert caught.value.path == shared
+        assert list(Path(shared).iterdir()) == []
+    with pytest.raises(FileSystemError, match=r"not on a file system that all hosts share: node\[01-02\] did not see"):
+        run_shared_fs_probe(str(tmp_path), hosts, "run-1", LOGGER, **options)
+    assert list(tmp_path.iterdir()) == []
+    assert "did not see a file of it" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["/no/such/directory", "/var/tmp/a*b"])
+def test_shared_file_system_that_cannot_be_tested(place: str) -> None:
+    """It is an error that names the directory, before any host is contacted; one host needs no test."""
+    with pytest.raises(FileSystemError, match=f"cannot test {re.escape(place)}: "):
+        run_shared_fs_probe(place, ["a", "b"], "run-1", LOGGER)
+    for hosts in (None, [], ["a"], ["a:4", "a"]):
+        run_shared_fs_probe(place, hosts, "run-1", LOGGER)
 
 
 @pytest.mark.parametrize("exec_type", [EXEC_TYPE.DOCKER, EXEC_TYPE.MPI])
