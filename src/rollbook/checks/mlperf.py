@@ -114,7 +114,8 @@ def judge(found: Findings, run: RunData) -> None:
     needed = rules.needs[kind]
     missing = [f"{name}: {results[name].note}" for name in needed if name in results and results[name].is_incomplete]
     missing += [f"{name}: the rule was not run" for name in needed if name not in results]
-    missing += [f"rules for {kind}: round {rules.name} has none"] * (kind in rules.without_rules)
+    if kind in rules.without_rules:
+        missing.append(f"rules for {kind}: {rules.without_rules[kind]}")
     if missing and worst is not Validation.INVALID:
         found.not_judged = missing
     else:

@@ -127,7 +127,7 @@ def command(
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
     }
-    if record is not None and (submission := check_results(record, round_name, **options)):
+    if record is not None and (submission := check_results(record, round_name, silences, **options)):
         reach.refuse()
         _show_submission(submission, fail_on, as_json=as_json)
     interrupted, coverage = False, None

@@ -11,7 +11,7 @@ from pathlib import Path
 from rollbook.checks.text import value_text
 from rollbook.files import BY_UMASK, write_file
 from rollbook.mlperf.submission import GroupVerdict, RunVerdict, Submission
-from rollbook.records.findings import Compared, RuleResult
+from rollbook.records.findings import Compared, Finding, RuleResult
 
 __all__ = ["submission_html", "submission_lines", "write_submission_page"]
 
@@ -50,6 +50,7 @@ def submission_lines(found: Submission) -> Iterator[str]:
             yield from _rule_lines(run.rules, "    ")
             yield from (f"    note: {note}" for note in run.notes)
     yield from (f"unreadable: {text}" for text in found.unreadable)
+    yield from (f"note: {note}" for note in found.notes)
     counts = ", ".join(f"{count} {word}" for word, count in found.verdicts.items())
     yield f"MLPerf Storage, rules of {found.round}: {counts or 'nothing to judge'}"
 
@@ -63,7 +64,10 @@ def _verdict(run: RunVerdict) -> str:
 def _rule_lines(rules: Sequence[RuleResult], indent: str) -> Iterator[str]:
     for rule in rules:
         for finding in rule.findings:
-            yield f"{indent}{finding.severity or 'fail':<5} {rule.id}: {finding.message}"
+            mark = "silenced" if finding.silenced else finding.severity or "fail"
+            yield f"{indent}{mark:<5} {rule.id}: {finding.message}"
+            if finding.silenced:
+                yield f"{indent}      until {finding.silenced.until}: {finding.silenced.reason}"
 
 
 def write_submission_page(found: Submission, path: Path) -> None:
@@ -79,6 +83,7 @@ def submission_html(found: Submission) -> str:
         f"<h1>{escape(found.path)}</h1>",
         f"<p>Rules of {escape(found.round)}: {escape(counts)}. Created {escape(found.created)} by Rollbook.</p>",
         *(f'<p class="INVALID">Unreadable: {escape(text)}</p>' for text in found.unreadable),
+        *(f"<p>{escape(note)}</p>" for note in found.notes),
         *(part for group in found.groups for part in _group(group)),
     ]
     return PAGE.format(digest=digest, title=escape(found.path), style=STYLE, body="\n".join(body))
@@ -112,12 +117,17 @@ def _table(rules: Sequence[RuleResult]) -> Iterator[str]:
     yield f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>"
     for rule in rules:
         rows = [_row(value) for value in rule.values]
-        rows += [f'<td colspan="4">{escape(finding.message)}</td>' for finding in rule.findings]
+        rows += [f'<td colspan="4">{escape(_finding_text(finding))}</td>' for finding in rule.findings]
         rows += [f'<td colspan="4">{escape(rule.note)}</td>'] if rule.note else []
         for cells in rows:
             outcome = f'<td class="{rule.outcome}">{rule.outcome}</td>'
             yield f"<tr><td>{escape(rule.id)}</td>{outcome}{cells}</tr>"
     yield "</table>"
+
+
+def _finding_text(finding: Finding) -> str:
+    silenced = finding.silenced
+    return f"{finding.message} (silenced until {silenced.until}: {silenced.reason})" if silenced else finding.message
 
 
 def _row(value: Compared) -> str:
