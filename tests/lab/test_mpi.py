@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.collect.execute import Command, execute
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
 from rollbook.records.record import Record
@@ -338,3 +339,15 @@ def test_options() -> None:
     transport = route(options)(Host("a"))
     assert isinstance(transport, Mpi)
     assert (transport.program, transport._args, transport.oversubscribe) == ("mpiexec", ["--mca", "a b", "c"], True)
+
+
+def test_commands(make: Make, lab: Lab) -> None:
+    """A command on all hosts through every launcher; its arguments arrive exactly."""
+    command = Command(["sh", "-c", 'uname -n; echo "$1"; exit 3', "sh", "a  b*"])
+    hosts = [Host(host.name) for host in lab.hosts]
+    transport = make()
+    done = asyncio.run(execute(hosts, lambda _: transport, command))
+    assert [(host.status, host.exit_status, host.stdout) for host in done] == [
+        ("complete", 3, f"{host.name}\na  b*\n") for host in hosts
+    ]
+    nothing_left(lab.hosts)

@@ -18,9 +18,11 @@ and writes lines to the stdout that it shares with the other agents:
               ping TEXT             answer at once, with both clocks
               then                  in argv: continue with the next order when every phase is done
               wait                  in argv: continue with the next order on SIGUSR1
+              exec MILLISECONDS LIMIT ARGV   run a command, killed after this time (0: never); LIMIT bytes of output
               stop                  send the end frame and exit
 
     frames    H hello   R reading   Z deflated reading   D phase done   S sample   G gap   P pong   B keep-alive   E end
+              O output of a command: `o` or `e` for its stream, then the bytes   X end of the command
 
 Everything that may block is done by a child in its own process group, which can be abandoned; the agent itself samples
 only what the kernel answers from memory. A child that does not end is abandoned and counted, never waited for. The

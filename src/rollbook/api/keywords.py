@@ -7,13 +7,26 @@ from pathlib import Path
 
 from rollbook.api.options import TransportOptions
 
-__all__ = ["RecordingOptions", "SnapshotOptions"]
+__all__ = ["ExecuteOptions", "RecordingOptions", "SnapshotOptions"]
 
 
 class SnapshotOptions(TransportOptions, total=False):
     """Options of `snapshot`: `sources` to read (default: all), and hosts contacted in parallel (default: 64)."""
 
     sources: str | Sequence[str]
+    fanout: int
+
+
+class ExecuteOptions(TransportOptions, total=False):
+    """Options of `execute`.
+
+    `command_timeout` is the time after which the command is killed, in seconds (default: none), `max_output` the most
+    bytes of output kept of each host (default: 1 MiB), `fanout` the number of hosts contacted in parallel (default:
+    64). `timeout` is the time to reach a host.
+    """
+
+    command_timeout: float | None
+    max_output: int
     fanout: int
 
 

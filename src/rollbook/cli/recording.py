@@ -25,7 +25,7 @@ from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
-from rollbook.records.hosts import HostResult
+from rollbook.records.hosts import HasStatus
 
 __all__ = ["RunView", "leave", "option_values", "recording_options", "share_option", "show_end"]
 
@@ -104,7 +104,7 @@ class RunView(ProgressView):
     def __init__(self, reach: Reach, *, strict: bool = False, message: str = "", contact: bool = True) -> None:
         super().__init__(reach.hosts if contact else [])
         self._reach, self._strict, self._message, self._contact = reach, strict, message, contact
-        self._missing: list[HostResult] = []
+        self._missing: list[HasStatus] = []
 
     def __enter__(self) -> Self:
         if not self._contact:
@@ -112,7 +112,7 @@ class RunView(ProgressView):
         self._reach.explain()
         return super().__enter__()
 
-    def done(self, record: HostResult) -> None:
+    def done(self, record: HasStatus) -> None:
         """The host returned its start facts or failed."""
         super().done(record)
         if record.status != "complete":
