@@ -266,8 +266,8 @@ def _checked(run: Record) -> dict[str, Any]:
 
 
 def _phase_statistics(run: Record) -> list[dict[str, Any]]:
-    """Statistics of every rate in every phase, over time and hosts; empty without phases or series."""
-    if not run.hosts.phases or not run.series_files():
+    """Statistics of every rate in every phase, over time and hosts, or of the whole run; empty without series."""
+    if not run.series_files():
         return []
     from rollbook.sql.connection import connect  # noqa: PLC0415 - needs DuckDB
 
