@@ -11,8 +11,8 @@ __all__ = ["parse_text"]
 
 _JOB = re.compile(r"^(?P<name>.+): \(groupid=(?P<group>\d+), jobs=\d+\): err=\s*(?P<error>\d+)", re.MULTILINE)
 _FLOW = re.compile(
-    r"^\s+(?P<direction>read|write|trim): IOPS=(?P<iops>[\d.]+)(?P<scale>[kMG]?), BW=(?P<bw>[\d.]+)(?P<unit>[KMGT]?i?B)/s.*?"
-    r"\((?P<io>[\d.]+)(?P<io_unit>[KMGT]?i?B)/\d+msec\)",
+    r"^\s+(?P<direction>read|write|trim): IOPS=(?P<iops>[\d.]+)(?P<scale>[kMG]?), "
+    r"BW=(?P<bw>[\d.]+)(?P<unit>[KMGT]?i?B)/s.*?\((?P<io>[\d.]+)(?P<io_unit>[KMGT]?i?B)/\d+msec\)",
     re.MULTILINE,
 )
 _MAX = re.compile(r"^\s+clat \((?P<unit>[num]?sec)\): min=\s*[\d.]+k?, max=\s*(?P<max>[\d.]+)(?P<k>k?),", re.MULTILINE)

@@ -41,7 +41,7 @@ OPTIONS = (
     option("--results-dir", heading=RECORDING, type=click.Path(path_type=Path), default=Path("results"),
            show_default=True, metavar="DIR", help="Directory for records."),
     option("--interval", "--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST),
-           default=10.0, show_default=True, metavar="SECONDS", help="Time between samples."),
+           metavar="SECONDS", help="Time between samples [default: 0.5, doubled as the run grows, at most 32]."),
     option("--max-samples", "--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0),
            default=3600, show_default=True, metavar="N",
            help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
@@ -62,7 +62,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_settings(
         *,
         results_dir: Path,
-        interval: float,
+        interval: float | None,
         max_samples: int,
         drop_raw: bool,
         report: bool,

@@ -272,9 +272,16 @@ def _combined(metric: Metric, phases: Sequence[tuple[int, Phase]], rows: Rows) -
 
 def _moved(phases: Sequence[tuple[int, Phase]], rows: Rows) -> Iterator[MetricSummary]:
     """The metrics of the catalogue that are part of a summary and reached what matters."""
-    for metric in catalogue.load().values():
-        found = _combined(metric, phases, rows) if metric.summary else None
-        if found is not None and found.peak >= metric.negligible:
+    metrics = catalogue.load()
+
+    def moved(metric: Metric) -> MetricSummary | None:
+        found = _combined(metric, phases, rows)
+        return found if found is not None and found.peak >= metric.negligible else None
+
+    for metric in metrics.values():
+        # The latency of a handful of requests says nothing.
+        weight = metrics.get(metric.total)
+        if metric.summary and (weight is None or moved(weight)) and (found := moved(metric)):
             yield found
 
 
