@@ -11,7 +11,8 @@ and writes lines to the stdout that it shares with the other agents:
                 read PATH | link PATH | run ARGV | each PATH ARGV | space | env PREFIX... | loop ARGV
                 (fields are separated by tabs)
               go PHASE              read every source of the plan once
-              sample NANOSECONDS    read the sources with EVERY > 0 on wall-clock multiples of the interval
+              sample NANOSECONDS [TIME ...]    read the sources with EVERY > 0 on wall-clock multiples of the interval;
+                                    at each TIME on the collector's clock, the interval doubles
               clock NANOSECONDS     what to add to this host's clock to get the collector's
               mark NAME             take an extra sample now, of all sources with EVERY > 0
               key                   the same as a key frame, which needs no frame before it

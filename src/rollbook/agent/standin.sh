@@ -316,8 +316,11 @@ ${plan}end
 PLAN
 }
 
-# sample SECONDS: take samples now and on multiples of SECONDS; ends with its parent
+# sample NANOSECONDS [TIME...]: take samples now and on multiples of the interval, which is rounded up to seconds, so that
+# samples are never taken more often than requested, and doubles at each TIME; ends with its parent
 sample() {
+    interval=$1
+    shift
     tag=b seq=0 pause=
     trap '[ -z "$pause" ] || kill $pause 2>/dev/null' EXIT
     trap exit TERM HUP INT
@@ -325,7 +328,12 @@ sample() {
     while kill -0 $$ 2>/dev/null; do
         go sample sampled
         clocks
-        left=$(($1 * 1000000000 - wall % ($1 * 1000000000)))
+        while [ $# -gt 0 ] && [ "$wall" -ge "$1" ]; do
+            interval=$((interval * 2))
+            shift
+        done
+        step=$(((interval + 999999999) / 1000000000 * 1000000000))
+        left=$((step - wall % step))
         # Sleep long pauses in pieces, to notice soon that the parent was killed.
         while [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
             nap=$((left < 5000000000 ? left : 5000000000))
@@ -363,11 +371,7 @@ while IFS= read -r order; do
         frame P "${order#*"$tab"}"
         ;;
     sample*)
-        seconds=${order#*"$tab"}
-        step=${seconds%?????????}
-        # Round up: never sample more often than requested.
-        case $seconds in *000000000) ;; *) step=$((step + 1)) ;; esac
-        sample "$step" </dev/null &
+        sample ${order#*"$tab"} </dev/null &
         sampler=$!
         ;;
     # Not by a signal to the sampler: shells run a trap late or never if it comes just before they wait.

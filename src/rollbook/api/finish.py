@@ -277,8 +277,8 @@ def _checked(run: Record, tables: Tables | None) -> dict[str, Any]:
 
 
 def _phase_statistics(run: Record, tables: Tables | None) -> list[dict[str, Any]]:
-    """Statistics of every rate in every phase, over time and hosts; empty without phases or series."""
-    if not run.hosts.phases or tables is None:
+    """Statistics of every rate in every phase, over time and hosts, or of the whole run; empty without series."""
+    if tables is None or not run.series_files():
         return []
     found = tables.connection.execute("SELECT * FROM phase_stats")
     names = [column[0] for column in found.description or []]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from rollbook.clean import clean
 from rollbook.hosts import Host, fold
+from rollbook.records.causes import group_by_cause
 from rollbook.records.hosts import Coverage, HasStatus
 
 if TYPE_CHECKING:
@@ -80,16 +81,17 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
 
 
 def failures(hosts: Sequence[HasStatus]) -> None:
-    """Print every host that is not complete on stderr, hosts with the same reason together."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    """Print every host that is not complete on stderr, hosts with the same cause together."""
+    statuses: dict[str, list[tuple[str, str]]] = {}
     for host in hosts:
         if host.status != "complete":
-            reasons.setdefault((host.status, host.reason), []).append(host.name)
-    for (status, reason), names in reasons.items():
+            statuses.setdefault(host.status, []).append((host.name, host.reason))
+    for status, reasons in statuses.items():
         from rich.text import Text  # noqa: PLC0415 - usually no host failed
 
-        line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
-        stderr().print(line, soft_wrap=True)
+        for reason, names in group_by_cause(reasons):
+            line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
+            stderr().print(line, soft_wrap=True)
 
 
 def coverage_line(coverage: Coverage) -> str:

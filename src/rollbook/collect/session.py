@@ -11,6 +11,7 @@ from rollbook import agent
 from rollbook.collect.budget import Budget, Meter
 from rollbook.errors import AgentFailed, ProtocolError, RollbookError
 from rollbook.hosts import Host
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_frame
@@ -106,11 +107,11 @@ class Session:
         assert self._pong is not None
         return self._pong
 
-    async def sample(self, interval_ns: int) -> None:
+    async def sample(self, schedule: Schedule) -> None:
         """Start sampling on every beat of our clock, as far as the host's offset is known."""
         if self.visit.clock is not None:
             await self._send(b"clock\t%d\n" % self.visit.clock.offset_ns)
-        await self._send(b"sample\t%d\n" % interval_ns)
+        await self._send(schedule.order)
         self._sampling, self._lost = True, self.decoder.lost
 
     async def correct(self, clock: Clock) -> None:
