@@ -20,7 +20,7 @@ from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts
 from rollbook.records.yaml import read_yaml
 
-__all__ = ["cluster_of", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
+__all__ = ["cluster_of", "dlio_metadata", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
 
 MOST_DIRECTORIES = 100_000  # searched for runs
 LARGEST = 1 << 20  # bytes of the list of overrides
@@ -106,10 +106,11 @@ def _metadata(path: Path) -> dict[str, Any]:
         metadata = _json(found[0])
         return {"problem": f"{found[0].name} is not a JSON object"} if metadata is None else metadata
     summary = _json(path / "summary.json")
-    return {"problem": "summary.json is not a JSON object"} if summary is None else _from_dlio(path, summary)
+    return {"problem": "summary.json is not a JSON object"} if summary is None else dlio_metadata(path, summary)
 
 
-def _from_dlio(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+def dlio_metadata(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what DLIO's files say about a run, by the tool's keys; only `problem` for a workflow that is unknown."""
     workload = table(_mapping(path / "dlio_config" / "config.yaml").get("workload"))
     flags = {name: str(value).lower() == "true" for name, value in table(workload.get("workflow")).items()}
     kind = "training" if flags.get("train") or flags.get("generate_data") else "checkpointing"
