@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -277,10 +278,9 @@ class BenchmarkRun:
         """Return the run with that data."""
         return cls(data=data, logger=logger)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _FIELDS:
-            return getattr(self.__dict__["data"], name)
-        raise AttributeError(name)
+    if TYPE_CHECKING:  # the fields of its data, as properties
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def run_id(self) -> RunID:
@@ -309,7 +309,8 @@ class BenchmarkRun:
         return {**found, "accelerator": data.accelerator} if data.accelerator else found
 
 
-_FIELDS = frozenset(field.name for field in dataclasses.fields(BenchmarkRunData))
+for _field in dataclasses.fields(BenchmarkRunData):
+    setattr(BenchmarkRun, _field.name, property(operator.attrgetter(f"data.{_field.name}")))
 
 
 def get_runs_files(results_dir: str | os.PathLike[str], logger: Any = None) -> list[BenchmarkRun]:
