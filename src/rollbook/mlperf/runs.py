@@ -14,6 +14,7 @@ from rollbook.checks.mlperf import stated, table
 from rollbook.checks.mlperf_round import Round
 from rollbook.checks.run_data import BENCHMARKS, RunData
 from rollbook.errors import RecordError, UsageError
+from rollbook.mlperf.result_directory import is_result_directory
 from rollbook.records.document import read
 from rollbook.records.locate import INSIDE, is_record, locate_record
 from rollbook.records.reading import read_regular
@@ -44,13 +45,19 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def is_results_tree(path: Path) -> bool:
-    """Whether a directory holds runs of MLPerf Storage's benchmarks and is not itself a record of Rollbook."""
+    """Whether a directory holds runs of MLPerf Storage's benchmarks and is not itself a record of Rollbook.
+
+    The only record in a directory outside the layout of a submission stands for that directory.
+    """
     if not path.is_dir() or (path / "hosts.json").exists() or (path / INSIDE / "hosts.json").exists():
         return False
     runs = find_runs(path)
-    if len(runs) == 1 and is_record(locate_record(runs[0])) and (locate_record(runs[0]) / "hosts.json").exists():
-        return False
-    return any(_metadata(run).get("benchmark_type") in BENCHMARKS for run in runs)
+    kinds = {run: str(_metadata(run).get("benchmark_type")) for run in runs}
+    if len(runs) == 1 and not is_result_directory(runs[0], kinds[runs[0]]):
+        record = locate_record(runs[0])
+        if is_record(record) and (record / "hosts.json").exists():
+            return False
+    return any(kind in BENCHMARKS for kind in kinds.values())
 
 
 def open_run(path: Path, rules: Round, **options: Any) -> RunData:
