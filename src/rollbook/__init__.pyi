@@ -4,6 +4,8 @@ from rollbook.api.checking import check as check
 from rollbook.api.checking import verify as verify
 from rollbook.api.diff import Diff as Diff
 from rollbook.api.diff import diff as diff
+from rollbook.api.execute import execute as execute
+from rollbook.api.execute import execute_async as execute_async
 from rollbook.api.finish import open_record as open_record
 from rollbook.api.finish import recover as recover
 from rollbook.api.marks import mark as mark
@@ -33,6 +35,8 @@ from rollbook.errors import TimedOut as TimedOut
 from rollbook.errors import TransportError as TransportError
 from rollbook.errors import Unreachable as Unreachable
 from rollbook.errors import UsageError as UsageError
+from rollbook.records.commands import CommandResult as CommandResult
+from rollbook.records.commands import Execution as Execution
 from rollbook.records.document import Snapshot as Snapshot
 from rollbook.records.findings import Finding as Finding
 from rollbook.records.findings import Findings as Findings

@@ -314,6 +314,32 @@ def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
     assert late <= int(cost["late"]) + 3, "the agent may be interrupted between its look at the clock and the sample"
 
 
+def test_the_interval_doubles(hand: HandAgent) -> None:
+    """At each given time the interval doubles; times that have passed count at once, as after a reconnect."""
+    change = (time.time_ns() // 800_000_000 + 2) * 800_000_000
+    hand.order("source 0 1 4096 2000", "read /proc/uptime", f"sample 100000000 1000 {change}")
+    while hand.kind("S").wall < change + 1_600_000_000:
+        pass
+    beats = [frame.wall // 10_000_000 * 10_000_000 for frame in hand.frames if frame.kind == "S"]
+    before = [beat for beat in beats if beat < change]
+    after = [beat for beat in beats if beat >= change]
+    assert all(beat % 200_000_000 < 100_000_000 for beat in before), "the first time had passed"
+    assert all(beat % 400_000_000 < 200_000_000 for beat in after)
+    assert len(before) >= 3
+    assert len(after) in (4, 5)
+
+
+@pytest.mark.parametrize("shell", SHELLS[:1])
+def test_the_interval_of_the_stand_in_doubles(shell: str) -> None:
+    """It stays in whole seconds, rounded up."""
+    with HandAgent.under(shell) as hand:
+        change = (time.time_ns() // 4_000_000_000 + 1) * 4_000_000_000
+        hand.order("source 0 1 4096 2000", "read /proc/uptime", f"sample 500000000 1000 {change}")
+        hand.until(lambda frame: frame.wall > change + 2_100_000_000, 30)
+        walls = [frame.wall for frame in hand.frames if frame.kind in "RZ" and frame.wall >= change - 100_000_000]
+    assert all(wall % 2_000_000_000 < 1_000_000_000 for wall in walls), walls
+
+
 def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:
     """If its output is not read, the agent skips samples and reports the gap; its memory stays bounded."""
     hand.order("source 0 1 262144 2000", "read /dev/urandom", "sample 100000000")

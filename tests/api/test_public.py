@@ -17,10 +17,11 @@ from rollbook.api.recording import Settings
 
 PUBLIC = {
     "rollbook": """
-        AgentFailed Busy CannotTell Coverage Diff Finding Findings HostListError HostResult NoHostReached NotApplicable
-        ParseError Problem ProtocolError Record RecordError Recording Refused RollbookError Snapshot TimedOut
-        TransportError Unreachable UsageError Verified __version__ check describe diff export mark open_record query
-        record recover run snapshot snapshot_async verify write_report
+        AgentFailed Busy CannotTell CommandResult Coverage Diff Execution Finding Findings HostListError HostResult
+        NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError Recording Refused
+        RollbookError Snapshot TimedOut TransportError Unreachable UsageError Verified __version__ check describe diff
+        execute execute_async export mark open_record query record recover run snapshot snapshot_async verify
+        write_report
     """,
     "rollbook.errors": """
         EXIT_CODES AgentFailed Busy CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError

@@ -105,6 +105,20 @@ def test_a_lost_frame(tmp_path: Path, how: str) -> None:
     assert any("98 samples could not be turned into rows" in why for why in reasons_to_keep(found, sealed, tmp_path))
 
 
+@pytest.mark.parametrize(("every", "status"), [(40, "complete"), (10, "partial")])
+def test_missed_beats(tmp_path: Path, every: int, status: str) -> None:
+    """A host that misses a few single beats is complete; one that misses more than 5 % is partial, with the reason."""
+    script = Script(tmp_path / "raw", ["a"], ("loadavg",), started_ns=START)
+    script.connect()
+    for number in range(90):
+        if number % every != every - 1:
+            script.sample(START + number * SECOND, {"loadavg": load(number)})
+    script.close()
+    series = series_of(tmp_path)
+    reason = "8 of 89 beats without samples: the host was busy" if status == "partial" else ""
+    assert (series.status, series.reason) == (status, reason)
+
+
 def test_losses_and_gaps_in_sql(tmp_path: Path) -> None:
     """The tables `losses` and `gaps` name the source; a gap of the whole host has none."""
     script = recorded(tmp_path, 30)

@@ -43,7 +43,8 @@ INTERRUPTED = "interrupted"
 class Settings:
     """The settings of a recording.
 
-    `type` is the type of record, `interval` the seconds between samples (0: snapshots only), `parts` the directories
+    `type` is the type of record, `interval` the seconds between samples (0: snapshots only; None: 0.5, more
+    as the run grows), `parts` the directories
     between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
     key for the manifest, `share` whether others may read the record, `args` the user's options, stored as they are.
     """
@@ -53,7 +54,7 @@ class Settings:
     fanout: int = 64
     results_dir: Path = Path("results")
     type: str = "record"
-    interval: float = 10.0
+    interval: float | None = None
     max_samples: int = 3600
     drop_raw: bool = False
     report: bool = True

@@ -16,7 +16,7 @@ import msgspec
 
 from rollbook.checks.mlperf_round import Effect, Round
 from rollbook.checks.run_data import RunData
-from rollbook.errors import CannotTell
+from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
 from rollbook.records.findings import Finding, Findings, Severity
@@ -38,11 +38,12 @@ __all__ = [
     "is_size",
     "judge",
     "memory_of",
-    "needs_type",
     "number",
     "parameter",
     "positive_integer",
+    "preview_finding",
     "require_all_memory",
+    "require_type",
     "round_of",
     "stated",
     "table",
@@ -134,13 +135,18 @@ def round_of(run: RunData) -> Round:
     return run.mlperf_round
 
 
-def needs_type(run: RunData, *types: str) -> str | None:
-    """Return why a rule for these benchmark types does not apply; None if it does."""
+def require_type(run: RunData, *types: str) -> None:
+    """Raise `NotApplicable` unless this is a measured run of one of these benchmark types."""
     if run.metadata.get("benchmark_type") not in types:
-        return f"not a {' or '.join(types)} run"
+        raise NotApplicable(f"not a {' or '.join(types)} run")
     if not is_measured_run(run.metadata):
-        return f"{run.metadata.get('command')} is not a measured run"
-    return None
+        raise NotApplicable(f"{run.metadata.get('command')} is not a measured run")
+
+
+def preview_finding(benchmark: str) -> Finding:
+    """The finding of a benchmark that the round only previews."""
+    text = f"the {benchmark} benchmark is a preview and not accepted for CLOSED"
+    return finding_for(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
 
 
 def parameter(metadata: Mapping[str, Any], *names: str) -> Any:

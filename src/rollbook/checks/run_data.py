@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts
+from rollbook.sql.grids import Tables, open_tables
 
 if TYPE_CHECKING:
     from rollbook.checks.mlperf_runs import ModelRuns
@@ -98,6 +100,7 @@ class RunData:
         description: Mapping[str, Any] | None = None,
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
         mlperf_round: Round | None = None,
+        tables: Tables | None = None,
         runs: ModelRuns | None = None,
     ) -> None:
         self.hosts = hosts
@@ -110,7 +113,7 @@ class RunData:
         self.minimum_memory_gb = minimum_memory_gb
         self.mlperf_round = mlperf_round
         self.runs = runs
-        self._named = named or {}
+        self._named, self._tables = named or {}, tables
         self._states: dict[str, SourceState] = {}
 
     @functools.cached_property
@@ -146,6 +149,15 @@ class RunData:
             found = None
         found = self.metadata.get("dlio_summary") if found is None else found
         return found if isinstance(found, dict) else {}
+
+    @contextlib.contextmanager
+    def open_tables(self) -> Iterator[Tables | None]:
+        """The tables of the series; None without series. Tables that were given are not closed."""
+        if self._tables is not None or self.path is None:
+            yield self._tables
+            return
+        with open_tables(Record(self.path, dict(self.metadata), self.hosts), charts=False) as tables:
+            yield tables
 
     def unmatched_group_hosts(self) -> list[str]:
         """One line per named group with hosts that are not in the run."""

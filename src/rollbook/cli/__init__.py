@@ -19,6 +19,7 @@ __all__ = ["COMMANDS", "Commands", "cli", "main"]
 COMMANDS = {
     "hosts": "List the selected hosts, and check that they can be reached.",
     "snapshot": "Read the facts of every host once.",
+    "exec": "Run a command on every host and fold equal output.",
     "run": "Run a command and record every host before, during and after it.",
     "record": "Record every host without a command.",
     "watch": "Show all hosts live in the terminal, or play back a record.",
@@ -70,8 +71,9 @@ class Commands(click.Group):
 def cli() -> None:
     """Rollbook records every host of a cluster.
 
-    Exit codes: 0 success, 1 findings, 2 usage or configuration error, 3 some hosts failed, or an
-    MLPerf Storage run could not be judged, 4 no host reached, 70 internal error, 130 interrupted.
+    Exit codes: 0 success, 1 findings, or a command that `exec` ran failed on a host, 2 usage or
+    configuration error, 3 some hosts failed, or an MLPerf Storage run could not be judged, 4 no host
+    reached, 70 internal error, 130 interrupted.
     """
 
 

@@ -95,6 +95,8 @@ def command(
     skip_timeseries: bool,
     collect: bool,
     cluster_collection_timeout: float | None,
+    quiet: bool,
+    as_json: bool,
     **_declared: Any,
 ) -> None:
     """Run COMMAND and record all hosts: snapshot, samples while the command runs, snapshot, tables, page.
@@ -124,10 +126,10 @@ def command(
         settings = dataclasses.replace(settings, placement=placement, results_dir=placement.staging)
         if placement.problem:
             click.echo(f"{placement.problem}: only the command itself can create a result directory", err=True)
-    progress = RunView(reach, strict=strict, contact=collect)
+    progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
     with Signals(command=True) as signals:
-        recording = run_command(settings, argv, progress, signals)
-        show_end(recording)
+        recording = run_command(settings, argv, progress, signals, stdout=2 if as_json else 1)
+        show_end(recording, quiet=quiet, as_json=as_json)
         if settings.placement is not None and settings.placement.message:
             click.echo(settings.placement.message, err=True)
         code = recording.exit_code or 0

@@ -34,12 +34,19 @@ class Command:
     If our stdout or stderr is a terminal, the program gets a terminal too. Separate threads copy the output, so that
     nothing else in this process can block the program. A log that cannot be written is given up and the program
     continues. If the reader of our output closes it, the program finds its own output closed, as it would without us.
+    `outputs` are the descriptors that stdout and stderr are copied to.
     Raises `UsageError` if the program cannot be started.
     """
 
-    def __init__(self, argv: Sequence[str], logs: tuple[Path, Path], environment: Mapping[str, str]) -> None:
-        self._terminals: dict[int, int] = {}
-        ends = [self._channel(stream) for stream in (1, 2)]
+    def __init__(
+        self,
+        argv: Sequence[str],
+        logs: tuple[Path, Path],
+        environment: Mapping[str, str],
+        outputs: tuple[int, int] = (1, 2),
+    ) -> None:
+        self._terminals: dict[int, int] = {}  # our terminal by our end of the program's
+        ends = [self._channel(stream) for stream in outputs]
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -55,7 +62,7 @@ class Command:
         finally:
             for _, theirs in ends:
                 os.close(theirs)
-        self._copies = [_Copy(ours, output, log) for (ours, _), output, log in zip(ends, (1, 2), logs, strict=True)]
+        self._copies = [_Copy(ours, output, log) for (ours, _), output, log in zip(ends, outputs, logs, strict=True)]
         for copy in self._copies:
             copy.start()
 
@@ -86,7 +93,7 @@ class Command:
 
     def resize(self) -> None:
         """Copy the size of our terminal to the program's, then send it SIGWINCH."""
-        for stream, terminal in self._terminals.items():
+        for terminal, stream in self._terminals.items():
             _size(stream, terminal)
         if self._terminals:
             with contextlib.suppress(ProcessLookupError):
@@ -99,7 +106,7 @@ class Command:
         ours, theirs = pty.openpty()
         with contextlib.suppress(termios.error):
             tty.setraw(theirs)  # our own terminal converts newlines
-        self._terminals[stream] = ours
+        self._terminals[ours] = stream
         _size(stream, ours)
         return ours, theirs
 

@@ -9,11 +9,11 @@ from typing import get_args
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
-from rollbook.journal.gaps import host_gaps, interval_of
+from rollbook.journal.gaps import host_gaps, schedule_of
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
-from rollbook.protocol.beats import nearest_beat
+from rollbook.protocol.beats import Schedule, nearest_beat
 from rollbook.protocol.readings import READABLE, parse_facts, read_frame
 from rollbook.protocol.visit import Phase, Visit, cost_of, parse_fields
 from rollbook.records.hosts import HostResult
@@ -93,9 +93,12 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         found.status, found.reason = _loss(host)
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
-    interval = interval_of(survey, host)
-    found.late, found.missed = _off_beat([survey.clock.aligned(ts, interval) for ts in times], interval)
+    schedule = schedule_of(survey, host)
+    found.late, found.missed = _off_beat([survey.clock.aligned(ts, schedule.at(ts)) for ts in times], schedule)
     found.gaps = list(host_gaps(survey, host))
+    # Beats before the first and after the last sample are missed too.
+    edges = [gap for gap in found.gaps if gap.end_ns == times[0] or gap.start_ns == times[-1]]
+    found.missed += sum(int(schedule.beats(gap.start_ns, gap.end_ns)) for gap in edges)
     cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
     if cost and cost.cpu_seconds is not None and cpus and life > 0:
         found.cpu_share = cost.cpu_seconds * 1e9 / life / cpus.logical_cpus
@@ -108,8 +111,11 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         reasons.append(failure_of(survey.directory) or "the collector died; the samples end there")
     elif host.thinned:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: connection too slow")
-    elif interval != survey.interval_ns:
-        reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
+    elif found.is_sparse:
+        reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: the host was busy")
+    elif not schedule.doubles and schedule.at(times[0]) != survey.interval_ns:
+        interval = schedule.at(times[0]) // 10**9
+        reasons.append(f"a sample every {interval} s: there is no Python, and the shell takes whole seconds")
     if losses := describe_losses(sources):
         reasons.append(losses)
     if reasons:
@@ -157,14 +163,15 @@ def _beats(host: HostJournal) -> list[int]:
     return list(dict.fromkeys(host.times()))
 
 
-def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
+def _off_beat(times: Sequence[int], schedule: Schedule) -> tuple[int, int]:
     """The number of beats with a sample late by more than a tenth of the interval, and without a sample."""
-    nearest: dict[int, int] = {}
+    nearest: dict[int, float] = {}  # the distance of each beat's sample, in intervals
     for ts in times:
+        interval = schedule.at(ts)
         beat = nearest_beat(ts, interval)
-        nearest[beat] = min(abs(ts - beat), nearest.get(beat, interval))
-    late = sum(distance > interval // 10 for distance in nearest.values())
-    return late, (max(nearest) - min(nearest)) // interval + 1 - len(nearest)
+        nearest[beat] = min(abs(ts - beat) / interval, nearest.get(beat, 1.0))
+    late = sum(distance > 0.1 for distance in nearest.values())
+    return late, round(schedule.beats(min(nearest), max(nearest))) + 1 - len(nearest)
 
 
 def _attempts(host: HostJournal) -> list[str]:

@@ -16,6 +16,7 @@ from rollbook.errors import ProtocolError, RecordError
 from rollbook.journal.clocks import CollectorClock, Timeline
 from rollbook.journal.entries import RUN, Entry
 from rollbook.journal.reader import Reader
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_header
@@ -27,6 +28,7 @@ from rollbook.sources.base import Source
 __all__ = ["HostJournal", "Survey", "survey"]
 
 MOST_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
+MOST_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
 MOST_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
 
 
@@ -256,10 +258,17 @@ class Survey:
         """The plan of the run."""
         return plan_of(self.begin)
 
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """The intervals of the run; a journal may come from anyone, so values that are not times are left out."""
+        doubles = self.begin.get("doubles_ns")
+        found = [at for at in doubles if isinstance(at, int)] if isinstance(doubles, list) else []
+        return Schedule(int(self.begin.get("interval_ns") or 0), tuple(sorted(found)[:MOST_DOUBLES]))
+
     @property
     def interval_ns(self) -> int:
-        """The requested interval; 0 if nothing was sampled."""
-        return int(self.begin.get("interval_ns") or 0)
+        """The interval at the last sample; 0 if nothing was sampled."""
+        return self.schedule.at(self.sampled_until) if self.schedule.doubles else self.schedule.interval_ns
 
 
 def plan_of(begin: dict[str, Any]) -> Plan:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of, text_of
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, text_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerator-unknown", "fail", (Benchmark,)
@@ -20,8 +19,7 @@ ID, SEVERITY, NEEDS = "mlperf-accelerator-unknown", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Compare the accelerator with those of the round and of the workload."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
+    require_type(run, "training")
     rules = round_of(run)
     value = text_of(run, "accelerator", "accelerator_type").lower()
     closed = rules.training.closed_accelerators

@@ -15,14 +15,14 @@ from rollbook.checks.mlperf import (
     Issue,
     Validation,
     finding_for,
-    needs_type,
     parameter,
     positive_integer,
+    require_type,
     round_of,
     text_of,
 )
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
@@ -30,8 +30,7 @@ ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes against the model's, and against the size of a subset."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     rules, name = round_of(run).checkpointing, text_of(run, "model")
     model = rules.model.get(name)
     if model is None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of, stated
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, stated
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable, RecordError
 from rollbook.records.findings import Compared, Finding
@@ -28,8 +28,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     rules = round_of(run)
     if not rules.separate_file_systems:
         raise NotApplicable(f"round {rules.name} has no such rule")
-    if why := needs_type(run, *rules.separate_file_systems):
-        raise NotApplicable(why)
+    require_type(run, *rules.separate_file_systems)
     storage = str(stated(run.metadata, "storage.storage_type") or FILE_STORAGE[0])
     if storage not in FILE_STORAGE:
         raise NotApplicable(f"{storage} is object storage, which has no file system")

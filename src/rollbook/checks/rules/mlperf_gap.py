@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable, RecordError
@@ -30,8 +30,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """The end of the latest run beside this one that only wrote this model, against the start of this one."""
     rules = round_of(run)
     most = rules.checkpointing.gap_seconds
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     if most is None:
         raise NotApplicable(f"round {rules.name} has no such rule")
     if not only(run.metadata, "read"):

@@ -18,15 +18,15 @@ from rollbook.checks.mlperf import (
     Issue,
     Validation,
     finding_for,
-    needs_type,
     number,
     parameter,
+    require_type,
     round_of,
     table,
     text_of,
 )
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-workload-changed", "fail", (Benchmark,)
@@ -35,8 +35,7 @@ LENGTH = "dataset.record_length_bytes"
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The parameters of the run against those of its model and accelerator."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
+    require_type(run, "training")
     rules, model = round_of(run), text_of(run, "model")
     accelerator = text_of(run, "accelerator", "accelerator_type").lower()
     workload = rules.training.workload.get(model)
