@@ -171,11 +171,15 @@ def test_the_limit_keeps_the_end(caplog: pytest.LogCaptureFixture) -> None:
     assert none.stop() == []
 
 
-def test_series_of_hosts(lab: Lab) -> None:
+def test_series_of_hosts(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """A dict of sample lists by requested name; a failing host has error samples and no data."""
     lab["node03"].kill_sshd()
     collector = MultiHostTimeSeriesCollector(
-        ["node01:2", "node02", "node03"], interval_seconds=0.2, ssh_timeout=20, ssh_config=str(lab.ssh_config)
+        ["node01:2", "node02", "node03"],
+        interval_seconds=0.2,
+        ssh_timeout=20,
+        logger=LOGGER,
+        ssh_config=str(lab.ssh_config),
     )
     assert collector.hosts == ["node01", "node02", "node03"]
     began = time.monotonic()
@@ -194,6 +198,7 @@ def test_series_of_hosts(lab: Lab) -> None:
         assert {row["interface_name"] for row in full["netdev"]} == {"lo", "eth0"}
         assert "errors" not in full
     assert len(found["node03"]) >= 3
+    assert caplog.text.count("MultiHostTimeSeriesCollector: node03 gave no samples: ") == 1
     for sample in found["node03"]:
         assert set(sample) == {"timestamp", "hostname", "errors"}
         assert sample["errors"]["ssh"]

@@ -47,6 +47,7 @@ __all__ = [
     "round_of",
     "stated",
     "table",
+    "text_of",
     "verdict",
 ]
 
@@ -167,6 +168,17 @@ def stated(metadata: Mapping[str, Any], *names: str) -> Any:
     value = parameter(metadata, *names)
     args = table(metadata.get("args"))
     return next((args[name] for name in names if args.get(name) is not None), None) if value is None else value
+
+
+def text_of(run: RunData, name: str, argument: str = "") -> str:
+    """Return a text of the metadata, such as the model, or an argument of the benchmark.
+
+    Raises `CannotTell` if it is not recorded.
+    """
+    found = str(run.metadata.get(name) or (stated(run.metadata, argument) if argument else "") or "")
+    if not found:
+        raise CannotTell(f"the {name} is not recorded")
+    return found
 
 
 def positive_integer(value: Any, name: str) -> int:

@@ -192,7 +192,7 @@ def _show(findings: Findings) -> None:
         console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
     for note in findings.notes:
         console.print(Text(clean(note), "dim"), soft_wrap=True)
-    for line in value_lines(findings):
+    for line in value_lines(findings.rules):
         console.print(Text(clean(line), "dim"), soft_wrap=True)
     if findings.verdict_text:
         click.echo(clean(findings.verdict_text))

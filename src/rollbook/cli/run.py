@@ -125,7 +125,7 @@ def command(
         placement = Placement(settings.results_dir, benchmark, argv, os.environ)
         settings = dataclasses.replace(settings, placement=placement, results_dir=placement.staging)
         if placement.problem:
-            click.echo(f"{placement.problem}; unless the command does, no result directory is created", err=True)
+            click.echo(f"{placement.problem}: only the command itself can create a result directory", err=True)
     progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
     with Signals(command=True) as signals:
         recording = run_command(settings, argv, progress, signals, stdout=2 if as_json else 1)

@@ -41,6 +41,11 @@ class RunVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     notes: list[str] = []
     rules: list[RuleResult] = []
 
+    @property
+    def is_preparation(self) -> bool:
+        """Whether its command only prepares, such as data generation; such a run has no verdict and lacks nothing."""
+        return self.verdict is None and not self.missing
+
 
 class GroupVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     """All runs of a model on a system: the verdict or the missing inputs, the rules over all runs, and each run."""
@@ -56,7 +61,7 @@ class GroupVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """The group in one line."""
-        count = sum(not run.notes for run in self.runs)
+        count = sum(not run.is_preparation for run in self.runs)
         runs = f"{count} run{'s' * (count != 1)}"
         if self.verdict:
             return f"{self.name}: {runs}: {self.verdict}"

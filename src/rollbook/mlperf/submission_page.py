@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from rollbook.checks.text import value_text
+from rollbook.checks.text import value_lines, value_text
 from rollbook.files import BY_UMASK, write_file
 from rollbook.mlperf.submission import GroupVerdict, RunVerdict, Submission
 from rollbook.records.findings import Compared, Finding, RuleResult
@@ -41,14 +41,17 @@ PAGE = """<!doctype html>
 
 
 def submission_lines(found: Submission) -> Iterator[str]:
-    """The verdict of each group, its findings and missing inputs, then each run."""
+    """The verdict of each group, its findings and missing inputs, then each run.
+
+    The values that rules compared follow where a rule did not pass, and for a single run all of them.
+    """
+    alone = [len(group.runs) for group in found.groups] == [1]
     for group in found.groups:
         yield group.text
-        yield from _rule_lines(group.rules, "  ")
+        yield from _rule_lines(group.rules, "  ", every=alone)
         for run in group.runs:
             yield f"  {run.path}: {_verdict(run)}"
-            yield from _rule_lines(run.rules, "    ")
-            yield from (f"    note: {note}" for note in run.notes)
+            yield from _rule_lines(run.rules, "    ", every=alone)
     yield from (f"unreadable: {text}" for text in found.unreadable)
     yield from (f"note: {note}" for note in found.notes)
     counts = ", ".join(f"{count} {word}" for word, count in found.verdicts.items())
@@ -56,18 +59,22 @@ def submission_lines(found: Submission) -> Iterator[str]:
 
 
 def _verdict(run: RunVerdict) -> str:
-    if run.notes and not run.verdict and not run.missing:
-        return "prepares"
+    if run.is_preparation:
+        return f"{run.command} prepares and is not judged"
     return run.verdict or f"not judged; missing: {'; '.join(run.missing)}"
 
 
-def _rule_lines(rules: Sequence[RuleResult], indent: str) -> Iterator[str]:
+def _rule_lines(rules: Sequence[RuleResult], indent: str, *, every: bool) -> Iterator[str]:
     for rule in rules:
         for finding in rule.findings:
             mark = "silenced" if finding.silenced else finding.severity or "fail"
             yield f"{indent}{mark:<5} {rule.id}: {finding.message}"
             if finding.silenced:
                 yield f"{indent}      until {finding.silenced.until}: {finding.silenced.reason}"
+            else:
+                yield f"{indent}      Fix: {finding.advice}"
+    shown = [rule for rule in rules if every or rule.outcome != "pass"]
+    yield from (f"{indent}{line}" for line in value_lines(shown))
 
 
 def write_submission_page(found: Submission, path: Path) -> None:

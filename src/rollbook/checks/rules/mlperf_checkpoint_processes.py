@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, parameter, positive_integer, require_type, round_of
+from rollbook.checks.mlperf import (
+    Issue,
+    Validation,
+    finding_for,
+    parameter,
+    positive_integer,
+    require_type,
+    round_of,
+    text_of,
+)
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -22,10 +31,10 @@ ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes against the model's, and against the size of a subset."""
     require_type(run, "checkpointing")
-    rules, name = round_of(run).checkpointing, str(run.metadata.get("model") or "")
+    rules, name = round_of(run).checkpointing, text_of(run, "model")
     model = rules.model.get(name)
     if model is None:
-        raise CannotTell(f"there is no process count for {name or 'no model'}")
+        raise CannotTell(f"there is no process count for {name}")
     processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
     subset = parameter(run.metadata, "checkpoint.mode") == "subset"
     has_subset = model.subset_gb is not None

@@ -14,10 +14,11 @@ from typing import Any
 from rollbook.checks.mlperf import Issue, Validation, finding_for, table
 from rollbook.checks.mlperf_runs import ModelRun, runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
-from rollbook.errors import NotApplicable
+from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-runs-inconsistent", "warn", (SeveralRuns,)
+WITH_SUMMARY = ("training", "checkpointing")  # DLIO's summary has the number of hosts
 
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
@@ -38,6 +39,9 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         if len(values) > 1:
             validation = Validation.INVALID if what == "model" else Validation.OPEN
             yield finding_for(Issue(validation, f"runs differ in {what}: {'; '.join(values)}", what, "equal", values))
+    unknown = [one.name for one in group.measured if not _hosts(one) or not one.metadata.get("num_processes")]
+    if unknown and group.type in WITH_SUMMARY:
+        raise CannotTell(f"processes or hosts of {', '.join(unknown)} are not recorded")
 
 
 def _hosts(one: ModelRun) -> Any:

@@ -29,4 +29,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
             text = f"{one.name} is {one.verdict}"
             yield finding_for(Issue(Validation[one.verdict], text, "verification", "CLOSED", one.verdict))
     if waiting := [one.name for one in runs if one.verdict is None]:
-        raise CannotTell(f"not judged: {', '.join(waiting)}")
+        raise CannotTell(f"there is no verdict on {', '.join(waiting)}")
