@@ -40,6 +40,7 @@ function stderr(page: Page): HTMLElement | null {
 function results(page: Page): HTMLElement | null {
   const jobs = new Map<string, Result[]>();
   for (const one of page.summary.results ?? []) {
+    if (/error/.test(one.metric) && one.value === 0) continue; // no error is no result
     const name = [one.job, one.host, one.phase?.startsWith("epoch ") ? one.phase : ""].filter(Boolean).join(" ");
     jobs.set(name, [...(jobs.get(name) ?? []), one]);
   }
