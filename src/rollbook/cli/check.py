@@ -20,7 +20,7 @@ from rollbook.checks.silence import read_silences
 from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, Number, option, refuse_given
+from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
@@ -38,7 +38,7 @@ from rollbook.sources import catalogue
 
 __all__ = ["command"]
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = InputFile()
 CHECK_OPTIONS = (
     "record",
     "fail_on",
@@ -88,7 +88,12 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
-@click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
+@click.option(
+    "--explain",
+    metavar="RULE",
+    shell_complete=complete(lambda: [rule.id for rule in engine.rules()]),
+    help="Print the manual of a rule.",
+)
 @click.option("--list", "list_rules", is_flag=True, help="List all rules.")
 @reach_options
 def command(

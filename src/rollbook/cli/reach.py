@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from rollbook.api.options import MAX_FANOUT
-from rollbook.cli.options import HOSTS, TRANSPORT, Command, Number, Option, option, refuse_given
+from rollbook.cli.options import HOSTS, TRANSPORT, Command, Number, Option, complete, option, refuse_given
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.options import Declared
@@ -185,9 +184,7 @@ class Reach:
         return fallback_route(self.options)
 
 
-def _complete_via(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    del ctx, param
-    return [CompletionItem(name) for name in (AUTO, *BUILT_IN, *plug_ins()) if name.startswith(incomplete)]
+_complete_via = complete(lambda: (AUTO, *BUILT_IN, *plug_ins()))
 
 
 OPTIONS = (
@@ -200,7 +197,7 @@ OPTIONS = (
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
            help=f"Transport: {', '.join(BUILT_IN)}, one of a plug-in, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
-    option("--fallback", heading=TRANSPORT, metavar="NAME",
+    option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),
     option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
            metavar="N", help="Hosts contacted in parallel."),

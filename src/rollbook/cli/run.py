@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from rollbook.adapters import load
+from rollbook.adapters import load, names
 from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
 from rollbook.api.signals import Signals
-from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
+from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
-from rollbook.errors import UsageError
+from rollbook.errors import CannotRun, UsageError
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
 
@@ -35,6 +35,7 @@ __all__ = ["command"]
     default="generic",
     show_default=True,
     metavar="NAME",
+    shell_complete=complete(names),
     help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
 )
 @option(
@@ -109,7 +110,7 @@ def command(
         raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
     if reach.named[0] and shutil.which(argv[0]) is None:
         hint = "if it is a host, write --hosts a,b or put -- before the command"
-        raise UsageError(f"cannot run {argv[0]}: no such program; {hint}")
+        raise CannotRun(f"cannot run {argv[0]}: no such program; {hint}", found=False)
     load(benchmark)
     timeout = cluster_collection_timeout or reach.options.timeout
     settings = dataclasses.replace(

@@ -9,6 +9,7 @@ import click
 
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean
+from rollbook.cli.options import InputFile
 from rollbook.cli.output import size, stderr
 from rollbook.records.document import encode
 from rollbook.records.locate import locate_record
@@ -21,14 +22,14 @@ __all__ = ["command"]
 @click.argument("record", type=click.Path(path_type=Path))
 @click.option(
     "--allowed-signers",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="FILE",
     help="Allowed signers (see ssh-keygen(1)); an unsigned record then fails.",
 )
 @click.option(
     "--sign",
     "key",
-    type=click.Path(exists=True, path_type=Path),
+    type=InputFile(directory=True),
     metavar="KEY",
     help="Sign the record with this ssh key if it has no problems.",
 )

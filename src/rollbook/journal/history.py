@@ -21,7 +21,7 @@ from rollbook.records.record import ClockJump, SeriesHost, SourceLoss
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.times import iso_time
 
-__all__ = ["clock_notes", "describe_losses", "facts_of", "series_of"]
+__all__ = ["clock_notes", "describe_losses", "facts_of", "loss_text", "series_of"]
 
 MOST_NAMED = 3  # sources or clock steps in one line
 
@@ -126,15 +126,18 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
 def describe_losses(sources: Sequence[SourceLoss]) -> str:
     """The losses of a host's sources in one line, the largest first; empty if there are none that affect its status."""
     found = sorted((one for one in sources if one.affected()), key=lambda one: -one.affected() / one.due)
-    parts = []
-    for one in found[:MOST_NAMED]:
-        losses = [loss for loss in one.losses if loss.kind != "missed"]
-        state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
-        kinds = ", ".join(loss.kind for loss in losses)
-        parts.append(f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})")
+    parts = [loss_text(one) for one in found[:MOST_NAMED]]
     if len(found) > MOST_NAMED:
         parts.append(f"{len(found) - MOST_NAMED} more sources")
     return "; ".join(parts)
+
+
+def loss_text(one: SourceLoss) -> str:
+    """`diskstats: 12 of 600 samples lost (timed-out)`."""
+    losses = [loss for loss in one.losses if loss.kind != "missed"]
+    state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
+    kinds = ", ".join(loss.kind for loss in losses)
+    return f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})"
 
 
 def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump] = ()) -> list[str]:
