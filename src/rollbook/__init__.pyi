@@ -6,6 +6,8 @@ from rollbook.api.diff import Diff as Diff
 from rollbook.api.diff import diff as diff
 from rollbook.api.finish import open_record as open_record
 from rollbook.api.finish import recover as recover
+from rollbook.api.listing import find_record as find_record
+from rollbook.api.listing import list_records as list_records
 from rollbook.api.marks import mark as mark
 from rollbook.api.outputs import describe as describe
 from rollbook.api.outputs import export as export
@@ -39,4 +41,6 @@ from rollbook.records.findings import Findings as Findings
 from rollbook.records.hosts import Coverage as Coverage
 from rollbook.records.hosts import HostResult as HostResult
 from rollbook.records.record import Record as Record
+from rollbook.records.summary import RecordList as RecordList
+from rollbook.records.summary import RecordSummary as RecordSummary
 from rollbook.version import __version__ as __version__

@@ -26,6 +26,7 @@ from rollbook.hosts import Host
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
+from rollbook.records.labels import Label
 
 __all__ = ["RunView", "leave", "option_values", "recording_options", "share_option", "show_end"]
 
@@ -48,6 +49,11 @@ OPTIONS = (
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     sign_option,
     share_option,
+    option("--name", heading=RECORDING, default="", metavar="NAME",
+           help="Name of the record, accepted wherever a RECORD is expected."),
+    option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
+           help="Tag of the record, for `rollbook list`; may be repeated."),
+    option("--note", heading=RECORDING, default="", metavar="TEXT", help="Note about the run, stored in the record."),
 )  # fmt: skip
 
 
@@ -64,6 +70,9 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         report: bool,
         sign: Path | None,
         share: bool,
+        name: str,
+        tags: tuple[str, ...],
+        note: str,
         **rest: Any,
     ) -> Any:
         settings = Settings(
@@ -74,6 +83,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             report=report,
             sign=sign,
             share=share,
+            label=Label.of(name, tags, note),
         )
         return command(settings=settings, **rest)
 

@@ -15,7 +15,7 @@ from rollbook.api.recording import Settings
 from rollbook.api.running import run_command
 from rollbook.api.signals import Signals
 from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
-from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.reach import Reach, ReachCommand, is_typed, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
 from rollbook.errors import UsageError
 from rollbook.mlperf.result_directory import Placement
@@ -105,7 +105,7 @@ def command(
     """
     if argv[0].startswith("-"):
         raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
-    if reach.named[0] and shutil.which(argv[0]) is None:
+    if is_typed("hosts") and shutil.which(argv[0]) is None:
         hint = "if it is a host, write --hosts a,b or put -- before the command"
         raise UsageError(f"cannot run {argv[0]}: no such program; {hint}")
     load(benchmark)

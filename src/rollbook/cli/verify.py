@@ -10,6 +10,7 @@ import click
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean
 from rollbook.cli.output import size, stderr
+from rollbook.cli.record_argument import RecordPath
 from rollbook.records.document import encode
 from rollbook.records.locate import locate_record
 from rollbook.records.signing import sign
@@ -18,7 +19,7 @@ __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=RecordPath())
 @click.option(
     "--allowed-signers",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
