@@ -2,6 +2,7 @@
 
 from rollbook.api.checking import check as check
 from rollbook.api.checking import verify as verify
+from rollbook.api.comparing import compare as compare
 from rollbook.api.diff import Diff as Diff
 from rollbook.api.diff import diff as diff
 from rollbook.api.finish import open_record as open_record
@@ -20,6 +21,7 @@ from rollbook.api.snapshot import snapshot as snapshot
 from rollbook.api.snapshot import snapshot_async as snapshot_async
 from rollbook.checks.verify import Problem as Problem
 from rollbook.checks.verify import Verified as Verified
+from rollbook.comparison.model import Comparison as Comparison
 from rollbook.errors import AgentFailed as AgentFailed
 from rollbook.errors import Busy as Busy
 from rollbook.errors import CannotTell as CannotTell

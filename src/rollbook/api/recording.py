@@ -9,6 +9,7 @@ import datetime as dt
 import errno
 import os
 import re
+import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Any, Self, Unpack
 
 import msgspec
 
+from rollbook import times
 from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import as_list, check_fanout, hosts_of, transport_options
 from rollbook.collect.gather import Progress
@@ -29,13 +31,13 @@ from rollbook.protocol.plan import Plan
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
-from rollbook.records.labels import Label
+from rollbook.records.labels import Group, Label
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.transports.routing import Options, fallback_route, route
 
-__all__ = ["Recording", "Settings", "record", "settings_of"]
+__all__ = ["Recording", "Settings", "in_group", "record", "settings_of"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
@@ -81,6 +83,13 @@ def settings_of(hosts: str | Sequence[str], **options: Unpack[RecordingOptions])
             own[name] = Path(own[name])
     own["label"] = Label.of(others.pop("name", ""), as_list(others.pop("tags", ())), others.pop("note", ""))
     return Settings(hosts=hosts_of(hosts), options=transport_options(**others), **own)
+
+
+def in_group(settings: Settings, index: int, size: int) -> Settings:
+    """The settings of one of several repeats; the first one decides the id of the group."""
+    group = settings.label.group
+    name = group.id if group else f"{times.stamp(dt.datetime.now(dt.UTC))}-{secrets.token_hex(2)}"
+    return dataclasses.replace(settings, label=msgspec.structs.replace(settings.label, group=Group(name, index, size)))
 
 
 class Recording:
