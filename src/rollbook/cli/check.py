@@ -23,6 +23,7 @@ from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 from rollbook.mlperf import rounds
@@ -56,7 +57,7 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
 
 
 @click.command("check", cls=ReachCommand)
-@click.argument("record", required=False, type=click.Path(path_type=Path))
+@click.argument("record", required=False, type=RecordPath())
 @click.option(
     "--fail-on",
     type=click.Choice(["warn", "fail"]),
@@ -64,7 +65,7 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     show_default=True,
     help="Exit with 1 for findings of this severity or worse.",
 )
-@click.option("--baseline", type=click.Path(path_type=Path), metavar="RECORD", help="Record to compare with.")
+@click.option("--baseline", type=RecordPath(), metavar="RECORD", help="Record to compare with.")
 @click.option("--expect", type=FILE, metavar="FILE", help="Expected values of the site (TOML).")
 @click.option("--silence", type=FILE, metavar="FILE", help="Findings to silence, each with reason and end date (TOML).")
 @click.option("--description", type=FILE, metavar="FILE", help="System description to check the run against (YAML).")
