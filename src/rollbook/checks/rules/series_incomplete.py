@@ -20,8 +20,12 @@ MISSED = 0.05  # of the beats; a few are normal on a busy host
 
 
 def check(run: RunData) -> Iterator[Finding]:
-    """Hosts with gaps, without an end, or with more than 5 % of the beats missed."""
-    for host in run.series:
+    """Hosts with gaps, without an end, or with more than 5 % of the beats missed.
+
+    Hosts that never gave data are findings of `host-missing`.
+    """
+    missing = {host.name for host in run.start if not host.gave_data}
+    for host in (host for host in run.series if host.samples or host.name not in missing):
         expected = host.samples + host.missed
         if host.status == "complete" and not host.gaps and host.missed <= MISSED * expected and host.samples:
             continue
