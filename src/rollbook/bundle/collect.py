@@ -20,7 +20,7 @@ from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.file_limit import raise_limit
-from rollbook.collect.gather import PINGS, Conclusion, conclude, gather
+from rollbook.collect.gather import PINGS, Conclusion, conclude, fan_out
 from rollbook.collect.session import Listener, Session
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
@@ -82,8 +82,8 @@ async def collect(
 ) -> BundleSummary:
     """Read what is missing in the bundle from the hosts; returns the summary, which is also written.
 
-    `items` are those of the request with their commands unmasked; `cluster` is what is read once besides. When `stop`
-    is set, nodes end with what they have.
+    `items` are those of the request with their commands unmasked; `cluster` selects what is read once. When `stop` is
+    set, nodes end with what they have.
     Raises `RecordError` if the bundle cannot be written.
     """
     run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event())
@@ -99,6 +99,7 @@ class _Run:
         self._directory, self._items, self._reach = directory, items, reach
         self._progress, self._stop = progress, stop
         self._limits = directory.request.limits
+        self._plan = Plan.of(catalogue.load())
         self._salt = secrets.token_hex(16)
         self._space = Space(directory.path, self._limits.run_bytes, self._limits.free_bytes)
         self._why_stopped = ""
@@ -106,7 +107,6 @@ class _Run:
 
     async def all(self, hosts: Sequence[Host], cluster: ClusterOptions) -> BundleSummary:
         pending = [host for host in hosts if self._needs(self._directory.nodes[host.name])]
-        plan = Plan.of(catalogue.load())
         raise_limit(2 * min(self._reach.fanout, len(pending)))
         writer = asyncio.create_task(self._write_summaries())
         once = asyncio.create_task(self._read_cluster(cluster))
@@ -117,17 +117,15 @@ class _Run:
         )
         try:
             self._check_space()
-            await gather(
+            await fan_out(
                 pending,
                 self._reach.route,
-                plan,
+                self,
                 timeout=self._reach.timeout,
                 fanout=self._reach.fanout,
                 progress=_Nodes(self._progress.begun, self._finished),
                 stop=self._stop,
                 fallback=self._reach.fallback,
-                reader=self._read,
-                more_orders=self._orders(self._items, self._reach.timeout) + b"then\n",
             )
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait([once, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -191,10 +189,20 @@ class _Run:
         window, size = self._directory.request.window, self._limits.node_bytes
         return orders(items, window, seconds=seconds, size=size, salt=self._salt)
 
-    async def _read(
-        self, host: Host, transport: Transport, plan: Plan, timeout: float, stop: asyncio.Event
+    def unstarted(self, host: Host, reason: str) -> HostResult:
+        """The result of a node that was not contacted."""
+        return HostResult(name=host.name, status="failed", reason=reason)
+
+    def script(self) -> bytes:
+        """The orders for agents that cannot be sent any."""
+        return (
+            self._plan.orders() + b"go\tnow\nthen\n" + self._orders(self._items, self._reach.timeout) + b"then\nstop\n"
+        )
+
+    async def visit(
+        self, host: Host, transport: Transport, timeout: float, stop: asyncio.Event
     ) -> tuple[HostResult, bool]:
-        """Read facts and missing items of one node; the same contract as `read_host`."""
+        """Read facts and missing items of one node. Returns its facts, and whether a retry makes sense."""
         node = self._directory.nodes[host.name]
         wanted = set(self._directory.missing_items(node))
         items = [item for item in self._items if item.id in wanted]
@@ -207,7 +215,7 @@ class _Run:
             node_bytes=self._limits.node_bytes,
             on_item=lambda item: self._keep(node, item),
         )
-        plan = plan if node.facts is None else Plan(())
+        plan = self._plan if node.facts is None else Plan(())
         session = Session(host, transport, plan, self._listener(files), Meter(self._budget(plan)))
 
         async def visit() -> None:
