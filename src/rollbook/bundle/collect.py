@@ -60,14 +60,14 @@ class Progress(Protocol):
     def item(self, node: str, item: ItemResult) -> None:
         """An item of a node is finished."""
 
-    def done(self, result: NodeResult) -> None:
+    def finished(self, result: NodeResult) -> None:
         """The node is finished, with or without success."""
 
 
 class _Quiet:
     def begun(self, host: Host) -> None: ...
     def item(self, node: str, item: ItemResult) -> None: ...
-    def done(self, result: NodeResult) -> None: ...
+    def finished(self, result: NodeResult) -> None: ...
 
 
 async def collect(
@@ -262,7 +262,7 @@ class _Run:
         node = self._directory.nodes[result.name]
         if node.result.status == "not-tried" and not self._stop.is_set():
             node.result = NodeResult(node=result.name, status=result.status, reason=result.reason, error=result.reason)
-        self._progress.done(node.result)
+        self._progress.finished(node.result)
 
     def _keep(self, node: NodeState, item: ItemResult) -> None:
         self._changed = True

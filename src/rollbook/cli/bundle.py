@@ -90,11 +90,10 @@ class View(ProgressView):
         del node, item
         self.items += 1
 
-    def done(self, record: HostResult | NodeResult) -> None:
+    def finished(self, result: NodeResult) -> None:
         """The node is finished."""
-        name = record.node if isinstance(record, NodeResult) else record.name
-        self._active.pop(name, None)
-        self._done[record.status] += 1
+        self._active.pop(result.node, None)
+        self._done[result.status] += 1
 
     def _view(self) -> Any:
         return super()._view().append(f"\n{self.items} items", "dim")

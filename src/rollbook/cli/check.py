@@ -235,8 +235,6 @@ def _show_finding(rule: str, finding: Finding) -> None:
         click.echo(f"         {clean(evidence.path)}:{evidence.line}: {clean(evidence.text)}")
     if len(lines) > MOST_LINES:
         click.echo(f"         and {len(lines) - MOST_LINES} more")
-    for line in finding.lines:
-        click.echo(f"         {clean(line.path)}:{line.line}: {clean(line.text)}")
     if finding.silenced:
         click.echo(f"         until {finding.silenced.until}: {clean(finding.silenced.reason)}")
     else:
