@@ -143,6 +143,13 @@ def test_paths_and_commands(hand: HandAgent, tmp_path: Path) -> None:
     assert not any("link" in source or "pem" in source for source in sent.files)
 
 
+def test_low_priority(hand: HandAgent) -> None:
+    """Everything on the node has a higher priority, for processors and disks."""
+    sent = read(hand, Item(id="nice", title="", commands=(("nice",), ("ionice",))))
+    assert sent.files["nice"] == b"19\n"
+    assert sent.files["ionice"] == b"best-effort: prio 7\n"
+
+
 @pytest.mark.parametrize("keep", ["head", "tail"])
 def test_limits_are_marked(hand: HandAgent, tmp_path: Path, keep: str) -> None:
     """What exceeds the limit is cut at a line, and the missing bytes are reported."""

@@ -82,8 +82,8 @@ class View(ProgressView):
     """Progress in nodes and items."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
+        self.items = 0  # first: the view may be drawn at once
         super().__init__(hosts)
-        self.items = 0
 
     def item(self, node: str, item: ItemResult) -> None:
         """An item of a node is finished."""
@@ -313,15 +313,18 @@ def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host]
             )
         )
 
+        pressed: list[bool] = []  # a limit of the run stops it, too
+
         def interrupt() -> None:
-            if stop.is_set():
+            if pressed:
                 task.cancel()
+            pressed.append(True)
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, interrupt)
         try:
-            return await task, stop.is_set()
+            return await task, bool(pressed)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
