@@ -23,7 +23,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -107,7 +107,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     when: When = When()
     seconds: float = 10.0
     """Timeout of each command, and of reading all paths."""
-    limit: Size = Size(1 << 20)
+    limit: int = 1 << 20
     """Bytes of all files and output together."""
     keep: Literal["head", "tail"] = "tail"
     """Which part is kept of what exceeds the limit."""
@@ -221,7 +221,8 @@ def _parse(text: bytes) -> list[Item]:
         if not isinstance(table, dict):
             raise msgspec.ValidationError(f"`{name}` is not a table: write [{name}]")
         try:
-            found.append(msgspec.convert({**table, "id": name}, Item, dec_hook=_decode))
+            limit = {"limit": int(Size.parse(table["limit"]))} if "limit" in table else {}
+            found.append(msgspec.convert({**table, **limit, "id": name}, Item))
         except ValueError as error:
             raise ValueError(f"[{name}] {_plain(str(error))}") from error
     return found
@@ -232,12 +233,6 @@ def _plain(message: str) -> str:
     text, _, where = message.partition(" - at `$")
     key = where.rstrip("`").lstrip(".")
     return f"{key}: {text}" if key else text
-
-
-def _decode(kind: type, value: Any) -> Any:
-    if kind is Size:
-        return Size.parse(value)
-    raise NotImplementedError(kind)
 
 
 def _in_order(items: Iterable[Item]) -> tuple[Item, ...]:

@@ -25,7 +25,7 @@ from rollbook.files import write_file
 from rollbook.hosts import expand, fold
 from rollbook.records.document import encode, read
 
-__all__ = ["ObfuscationMap", "obfuscate"]
+__all__ = ["MARKER", "ObfuscationMap", "obfuscate"]
 
 MARKER = "obfuscated"
 """The file in a bundle that says that it was obfuscated."""

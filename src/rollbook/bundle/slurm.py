@@ -46,7 +46,7 @@ async def collect(
     """Read the controller into `cluster/` of the bundle. Returns the items and what was redacted; nothing is raised."""
     part = ClusterPart(bundle, salt, seconds, environ)
     _, reason, _ = await part.output(["scontrol", "ping"], EACH_SECONDS)
-    if "not in PATH" in reason:
+    if "not in PATH" in reason or "configuration source" in reason:
         return [ItemResult(id=ITEM, status="absent", reason=reason)], part
     queries = [
         Query(item, file, tuple(argv), EACH_SECONDS, LIMIT)
