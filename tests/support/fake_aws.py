@@ -65,13 +65,14 @@ class Faults:
 
 @dataclasses.dataclass
 class Node:
-    """A HyperPod node; `environment` is added to that of its commands."""
+    """A HyperPod node; `environment` is added to that of its commands, `prefix` is put before them."""
 
     instance: str
     group: str = "worker"
     status: str = "Running"
     dns: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
 
 
 class FakeAws:
@@ -218,6 +219,7 @@ class _Run:
         command = (parameters.get("command") or ["true"])[0]
         self._separate = parameters.get("separateOutputStream") == ["true"]
         self._environment = {**os.environ, **session["node"].environment}
+        self._prefix = session["node"].prefix
         self._node = NodeSide(handshake=self._handshake() if self.document == NON_INTERACTIVE else None)
         self._cipher: tuple[AESGCM, AESGCM] | None = None
         if self._faults.banner:
@@ -253,7 +255,7 @@ class _Run:
         if self.document == NON_INTERACTIVE:
             error = subprocess.PIPE if self._separate else subprocess.STDOUT
             return subprocess.Popen(
-                shlex.split(command),
+                [*self._prefix, *shlex.split(command)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=error,
@@ -263,7 +265,7 @@ class _Run:
         self._master, slave = pty.openpty()
         try:
             return subprocess.Popen(
-                ["sh", "-c", command],
+                [*self._prefix, "sh", "-c", command],
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
