@@ -60,6 +60,7 @@ class Faults:
     encrypted: bool = False
     page: int = 100
     repeated_token: bool = False
+    blocked_sockets: bool = False
     errors: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
@@ -166,6 +167,18 @@ class FakeAws:
         stream = self._url(request["SessionId"])
         return {"SessionId": request["SessionId"], "TokenValue": session["token"], "StreamUrl": stream}
 
+    def _DescribeSessions(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
+        assert request["State"] == "Active"
+        names, start = sorted(self.sessions), int(request.get("NextToken", "0"))
+        page = names[start : start + min(self.faults.page, request.get("MaxResults", 200))]
+        found: dict[str, Any] = {
+            "Sessions": [
+                {"SessionId": name, "Status": "Connected", "Reason": self.sessions[name]["request"].get("Reason", "")}
+                for name in page
+            ]
+        }
+        return found | ({"NextToken": str(start + len(page))} if start + len(page) < len(names) else {})
+
     def _TerminateSession(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
         session = self.sessions.pop(request["SessionId"], None)
         if session is not None and "run" in session:
@@ -182,7 +195,7 @@ class FakeAws:
         }
 
     def _url(self, session: str) -> str:
-        return f"ws://127.0.0.1:{self.socket_port}/{session}"
+        return f"ws://127.0.0.1:{1 if self.faults.blocked_sockets else self.socket_port}/{session}"
 
     def _node(self, target: str) -> Node:
         for node in self.nodes:

@@ -66,9 +66,12 @@ def test_a_snapshot(tmp_path: Path) -> None:
 def test_the_pod(tmp_path: Path) -> None:
     """It shares the node's namespaces, sees its root, ends by itself, and is as privileged as the options say."""
     with fake_kube(tmp_path) as (cluster, config):
-        rollbook.execute("true", NODES[0], kube_deadline=77, kube_image="registry/busybox:1", **options(config))
-        given: TransportOptions = {"kube_tolerations": ["gpu=yes:NoSchedule", "spot"], "kube_namespace": "tools"}
-        rollbook.execute("true", NODES[0], kube_privileged=True, **given, **options(config))
+        first, second = options(config), options(config)
+        first["kube_deadline"], first["kube_image"] = 77, "registry/busybox:1"
+        second["kube_privileged"], second["kube_namespace"] = True, "tools"
+        second["kube_tolerations"] = ["gpu=yes:NoSchedule", "spot"]
+        rollbook.execute("true", NODES[0], **first)
+        rollbook.execute("true", NODES[0], **second)
     plain, privileged = cluster.created
     spec = plain["spec"]
     assert plain["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "rollbook"
@@ -132,7 +135,9 @@ def test_nodes_by_label(tmp_path: Path) -> None:
 def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: str, reason: str) -> None:
     """The reason is that of Kubernetes, and the pod is deleted."""
     with fake_kube(tmp_path, **fault) as (cluster, config):
-        done = rollbook.execute("true", NODES[:2], **(options(config) | {"timeout": 3.0}))
+        given = options(config)
+        given["timeout"] = 3.0
+        done = rollbook.execute("true", NODES[:2], **given)
         until(lambda: not cluster.pods, 10)
     for host in done.hosts:
         assert host.status == status
@@ -170,9 +175,8 @@ def test_killed_collector(tmp_path: Path) -> None:
         until(lambda: not cluster.executing, 10)
         assert len(cluster.pods) == len(READY)
         for name, collector in (("of-another-machine", "other-boot-id/1/1"), ("of-another-program", "")):
-            metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": "rollbook"}}
-            metadata["annotations"] = {"rollbook/collector": collector}  # type: ignore[assignment]
-            cluster.pods[name] = {"metadata": metadata, "spec": {}}
+            labels, notes = {"app.kubernetes.io/managed-by": "rollbook"}, {"rollbook/collector": collector}
+            cluster.pods[name] = {"metadata": {"name": name, "labels": labels, "annotations": notes}, "spec": {}}
         assert rollbook.execute("true", NODES[0], **options(config)).exit_code == 0
         assert set(cluster.pods) == {"of-another-machine", "of-another-program"}
 

@@ -16,16 +16,15 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from rollbook import agent
-from rollbook.agent.wire import slurp
 from rollbook.errors import AgentFailed, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
+from rollbook.transports.collector import is_gone, this_collector
 from rollbook.transports.options import Option, Python, is_file
 from rollbook.transports.pipe import Ending, Pipe
 from rollbook.transports.program import run_program
@@ -178,7 +177,7 @@ class Kube:
                 "name": pod,
                 "namespace": self.kube_namespace,
                 "labels": {manager: value, RUN: run},
-                "annotations": {COLLECTOR: _collector()},
+                "annotations": {COLLECTOR: this_collector()},
             },
             "spec": {
                 "nodeName": node,  # without the scheduler: also on nodes that are cordoned or full
@@ -211,22 +210,6 @@ def _toleration(text: str) -> dict[str, str]:
     key, equals, value = rest.partition("=")
     found = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
     return found | ({"effect": effect} if effect else {})
-
-
-def _collector() -> str:
-    """This process, so that a later one on the same machine can see whether it is gone."""
-    start = slurp("/proc/self/stat").rpartition(") ")[2].split()[19]
-    return f"{slurp('/proc/sys/kernel/random/boot_id')}/{Path('/proc/self').resolve().name}/{start}"
-
-
-def _is_gone(collector: str) -> bool:
-    """Whether a collector of this machine has ended; those of other machines are left to the deadline."""
-    boot, _, rest = collector.partition("/")
-    pid, _, start = rest.partition("/")
-    if boot != slurp("/proc/sys/kernel/random/boot_id") or not pid.isdecimal():
-        return False
-    fields = slurp(f"/proc/{pid}/stat").rpartition(") ")[2].split()
-    return len(fields) < 20 or fields[19] != start
 
 
 def explain_call(what: str, ending: Ending) -> Exception:
@@ -408,7 +391,7 @@ class _State:
         with contextlib.suppress(UsageError, NoHostReached, ValueError):
             listed = await self.transport.call([*self._where("get"), "-l", OWNER, "-o", "json"])
             stale = [item["metadata"] for item in json.loads(listed).get("items", ())]
-            names = [str(one["name"]) for one in stale if _is_gone((one.get("annotations") or {}).get(COLLECTOR, ""))]
+            names = [str(one["name"]) for one in stale if is_gone((one.get("annotations") or {}).get(COLLECTOR, ""))]
             if names:
                 await self._delete(names)
 
