@@ -20,6 +20,7 @@ and writes lines to the stdout that it shares with the other agents:
               then                  in argv: continue with the next order when every phase is done
               wait                  in argv: continue with the next order on SIGUSR1
               exec MILLISECONDS LIMIT ARGV   run a command, killed after this time (0: never); LIMIT bytes of output
+              extend TEXT           run a further part of the agent, which takes the orders that are not listed here
               stop                  send the end frame and exit
 
     frames    H hello   R reading   Z deflated reading   D phase done   S sample   G gap   P pong   B keep-alive   E end
