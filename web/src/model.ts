@@ -125,6 +125,11 @@ export interface Cost {
   sent_bytes: number | null;
 }
 
+export interface IssueReport {
+  page: string;
+  findings: Finding[];
+}
+
 export interface Page {
   rollbook: string;
   title: string;
@@ -151,4 +156,5 @@ export interface Page {
   changes: Change[];
   compared: string;
   notes: string[];
+  issue_report: IssueReport | null;
 }

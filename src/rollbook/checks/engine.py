@@ -64,7 +64,7 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
     now = dt.datetime.now(dt.UTC)
     today = today or now.date()
     with without_gc():
-        results = [evaluate(one, run) for one in (*rules(), *run.more_rules)]
+        results = [evaluate(one, run) for one in (*rules(), *run.more_rules) if one.id not in run.skipped_rules]
     for result in results:
         for finding in result.findings:
             silence.apply(silences, result.id, finding, today)

@@ -22,7 +22,7 @@ from rollbook.cli.options import RECORDING, Number, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
 from rollbook.cli.reach import Reach
 from rollbook.errors import NoHostReached
-from rollbook.hosts import Host
+from rollbook.hosts import Host, fold
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
@@ -46,6 +46,8 @@ OPTIONS = (
            help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
     option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
+    option("--bundle-on-failure", heading=RECORDING, is_flag=True,
+           help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
     sign_option,
     share_option,
 )  # fmt: skip
@@ -64,6 +66,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         report: bool,
         sign: Path | None,
         share: bool,
+        bundle_on_failure: bool,
         **rest: Any,
     ) -> Any:
         settings = Settings(
@@ -74,6 +77,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             report=report,
             sign=sign,
             share=share,
+            bundle_on_failure=bundle_on_failure,
         )
         return command(settings=settings, **rest)
 
@@ -135,6 +139,11 @@ class RunView(ProgressView):
         with contextlib.suppress(OSError):
             stderr().print("writing the record")
 
+    def bundling(self, hosts: Sequence[str]) -> None:
+        """Print from which hosts an issue report is collected."""
+        with contextlib.suppress(OSError):
+            stderr().print(f"the run failed; collecting an issue report from {fold(hosts)}", soft_wrap=True)
+
     def still_writing(self) -> None:
         """Print how to abandon the record. Runs in a signal handler: no other console may be in use."""
         with contextlib.suppress(OSError):
@@ -191,5 +200,9 @@ def _show_end(recording: Recording, console: Console) -> None:
         console.print(f"checks: {', '.join(bad) or 'no findings'}; see rollbook check {quoted}", soft_wrap=True)
         if text := recording.record.metadata.get("verification_text"):
             console.print(clean(text), soft_wrap=True)
+    if recording.bundle_error:
+        console.print(f"issue report: {clean(recording.bundle_error)}", style="red", soft_wrap=True)
+    if recording.bundle is not None:
+        console.print(f"issue report: {recording.bundle / 'index.html'}", soft_wrap=True)
     page = recording.path / "report.html"
     console.print(f"record in {recording.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)
