@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from rollbook.errors import UsageError
 from rollbook.sources.meminfo import MemInfo
 from rollbook.transports.ssm import Ssm
 from tests.support.fake_aws import Faults, Node, fake_aws
+from tests.support.waits import until
 
 NODES = [
     Node("i-0000000000000001a", dns="ip-10-1-0-7.ec2.internal"),
@@ -92,3 +95,44 @@ def test_all_nodes_of_a_cluster() -> None:
     assert done.returncode == 3
     assert "the node is Pending" in done.stderr
     assert "2 of 3 hosts complete" in done.stderr
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(loss=0.05, duplication=0.05, reordering=0.05)], ids=["", "faulty"])
+def test_commands(faults: Faults) -> None:
+    """Output arrives byte by byte as it was written, with the exit status; a node that is not up is named."""
+    with fake_aws(NODES, faults) as service:
+        options: TransportOptions = {
+            "via": "ssm",
+            "timeout": 60.0,
+            "cluster": "research",
+            "endpoint_url": service.endpoint,
+            "start_rate": 50.0,
+        }
+        names = [node.instance for node in NODES]
+        done = rollbook.execute("seq 20000; printf 'a\\303'; exit 3", names, **options)
+        assert not service.sessions
+    text = "".join(f"{number}\n" for number in range(1, 20001)) + "a\\xc3"
+    assert [(host.status, host.exit_status) for host in done.hosts] == [
+        ("complete", 3),
+        ("complete", 3),
+        ("unreachable", None),
+    ]
+    assert done.hosts[0].stdout == done.hosts[1].stdout == text
+    assert done.exit_code == 3
+
+
+def test_an_interrupted_command() -> None:
+    """Ctrl-C ends the command on the node and the session at the service."""
+    with fake_aws(NODES[:1]) as service:
+        argv = [sys.executable, "-c", "from rollbook.cli import main; main()", "exec", "--via", "ssm", "--live"]
+        argv += ["--cluster", "research", "--endpoint-url", service.endpoint, "--start-rate", "50"]
+        argv += ["--", "sleep 600 & echo $! $$; sleep 600"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            pids = process.stdout.readline().split()[1:]
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert len(pids) == 2
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10)
+        assert not service.sessions

@@ -24,7 +24,7 @@ __all__ = [
     "text",
 ]
 
-MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "loop", "agent")
+MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
 EXTENSION = ("redactor", "outgoing", "matching", "dated", "evidence")  # sent only for issue reports
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
 COMMENTS = r"^ *# .*|  # .*$"

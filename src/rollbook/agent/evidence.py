@@ -4,7 +4,7 @@ It runs in the namespace of the agent's own text, after the order `extend`, and 
 
     never NAME...   patterns of file names that are never read
     item NUMBER MILLISECONDS LIMIT KEEP REDACT DATED FIRST   starts an item; what to read follows, one per line:
-        path PATTERN | exclude PATTERN | each PATTERN | command ARGV... | when path PATTERN | when command NAME
+        path PATTERN | exclude PATTERN | for PATTERN | command ARGV... | when path PATTERN | when command NAME
     collect MILLISECONDS BYTES SINCE UNTIL SALT   read all items, in order, within the limits of this host
 
 Tabs separate fields; a backslash, tab or newline inside a field is escaped. Every frame is of type I:
@@ -51,6 +51,7 @@ MOST_FILES = 1000  # of an item
 MOST_MATCHES = 20000  # of a pattern
 KERNEL_FILE = 1 << 16  # bytes of one file below /proc or /sys that a wildcard matched
 SMALL = 1 << 20
+LEAST = 1 << 12  # bytes for which an item is still read
 # Never read, whatever an item's pattern matches or a link leads to.
 SECRET = re.compile(r".*/\.ssh/.*|/etc/security/opasswd|/etc/kubernetes/.*\.conf|/proc/.*/environ|/proc/k(core|msg)")
 
@@ -116,7 +117,7 @@ class Collection:
             if not late and self.left < min(item.limit, SMALL) and self.running:
                 return
             self.items.pop(0)
-            if late or self.left <= 0:
+            if late or self.left < LEAST:
                 self.done(item, "not-read", 0.0, "the %s limit of this node was reached" % ("time" if late else "size"))
                 continue
             item.limit = min(item.limit, self.left)
@@ -299,7 +300,7 @@ class ItemReader:
             spare = max(0, allowed - (before - self.left))
 
     def commands(self) -> "Iterator[list[str]]":
-        each = [os.path.basename(path) for pattern in self.item.all("each") for path in self.matches(pattern)]
+        each = [os.path.basename(path) for pattern in self.item.all("for") for path in self.matches(pattern)]
         for ask in self.item.asks:
             if ask[0] == "command":
                 if any("{each}" in word for word in ask):

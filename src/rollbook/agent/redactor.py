@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from re import Match, Pattern
 
 LONGEST_LINE = 1 << 20  # bytes; a longer line is redacted in pieces
+NEAR = 4096  # bytes around a cut that decide whether it is safe
 LONGEST_KEY = 400  # lines of a private key without an end
 MOST_REDACTIONS = 10000  # entries of a log
 REDACTED = re.compile(rb"\*\*\*[0-9a-f]{8}")
@@ -35,12 +36,15 @@ PLAIN_KEYS = set(
     "object config registry dict tag label index search sorting metric json yaml s3 event".split()
 )
 VAGUE = set("key auth private cred creds credential pass pw sig signature cookie".split())  # alone, also other things
-NOT_VALUES = set(b"true false yes no none null nil on off ok required optional default unset empty disabled".split())
+NOT_VALUES = set(
+    b"true false yes no none null nil on off ok required optional default unset empty disabled bearer basic digest "
+    b"negotiate token apikey aws4-hmac-sha256".split()
+)
 LOCATION = re.compile(rb"/(?:etc|var|run|usr|opt|home|root|tmp|mnt|srv|proc|sys|dev|data|lib|bin)(?:/[\w.@:\-]+)+/?")
 REFERENCE = re.compile(
     rb"\$\{\w+\}|\$\(.*\)|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]|\{\}|x+"
 )
-RANDOM = re.compile(rb"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/_=.%\-]{16,}")
+RANDOM = re.compile(rb"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[A-Za-z0-9+/_=.%\-]{16,}")
 # `name=`, `name:`, `"name": `, `<name>`, and `name: NAME` followed by `value:`.
 SETTING = re.compile(
     rb"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
@@ -106,8 +110,8 @@ FORMS = [
     ),
     ("header", b"authorization", HEADER + rb"(?:bearer|basic|token|negotiate|apikey)[ \t]+(?P<s>[^\s\"'\\,;]+)"),
     ("header", b"authorization", HEADER + rb"(?:digest|aws4-hmac-sha256|hmac)[ \t]+(?P<s>[^\r\n\"']+)"),
-    ("header", b"bearer", rb"(?i)\bbearer[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
-    ("header", b"basic", rb"(?i)\bbasic[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
+    ("header", b"bearer", rb"\b[Bb](?:earer|EARER)[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
+    ("header", b"basic", rb"\b[Bb](?:asic|ASIC)[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
     (
         "cookie",
         b"cookie",
@@ -136,18 +140,18 @@ FORM_PATTERNS = [(rule, gate, re.compile(pattern)) for rule, gate, pattern in FO
 
 # Hints in the short form of a line. Nothing that the short form leaves out may be required. Each begins with a literal:
 # only then the search is fast. The second pattern, if any, must match the line as well.
-LEFT_OUT = b"0123456789()[]{}.,;/\\|<+*#!~^`'?&"
+LEFT_OUT = b"0123456789()[]{}.,;/\\|<+*#!~^`?&"
 LOWER = bytes(range(256)).lower()
-AFTER = rb"(?:[a-z_\-]{0,60}\"*(?:[ \t]*[:=>]|[ \t]*\"*value)|\"*[ \t\r]*$)"
+AFTER = rb"(?:[a-z_\-]{0,60}[\"']*(?:[ \t]*[:=>]|[ \t]*[\"']*value)|[a-z]{0,8}[\"']*[ \t\r]*$)"
 HINTS = [
     (re.compile(hint, re.MULTILINE), re.compile(confirm))
     for hint, confirm in (
         (
-            rb"p(?:ass%s|wd?%s|assword +\"|at[_\-]|i-(?:(?<=nvapi-)|(?<=pypi-))|m_(?<=npm_)|p-(?<=xapp-))"
+            rb"p(?:ass%s|wd?%s|assword +[\"']|at[_\-]|i-(?:(?<=nvapi-)|(?<=pypi-))|m_(?<=npm_)|p-(?<=xapp-))"
             % (AFTER, AFTER),
             b"",
         ),
-        (rb"pass(?:word|wd)[ \t]", rb"login|password[ \t]+\"|sshpass"),
+        (rb"password[ \t]", rb"login"),
         (
             rb"k(?:ey%s|(?<=tok)en%s|(?<=ook)ie%s|(?<=psk)%s|-(?<=sk-)|s-aws|sslack|ia(?<=akia))"
             % (AFTER, AFTER, AFTER, AFTER),
@@ -157,7 +161,7 @@ HINTS = [
         (rb"secret" + AFTER, b""),
         (rb"basic[ \t]", b""),
         (rb"auth" + AFTER, b""),
-        (rb"g(?:h[opsur]_|l[a-z]{2,5}-|in[ \t](?<=wandb login[ \t])|(?<=sig)[a-z]{0,6}\"*[ \t]*[=:]|sk_)", b""),
+        (rb"g(?:h[opsur]_|l[a-z]{2,5}-|in[ \t](?<=wandb login[ \t])|(?<=sig)[a-z]{0,6}[\"']*[ \t]*[=:]|sk_)", b""),
         (rb"--[a-z_\-]*?(?:pass|pwd|secret|token|key|auth|cred)[a-z_\-]*[ \t]", b""),
         (rb" -[puaw]", rb"mysql|mariadb|sshpass|curl|ipmitool|redis-cli|ldap|login|smb"),
         (rb"xox[a-z]-", b""),
@@ -203,7 +207,10 @@ class Redactor:
 
     @property
     def log(self) -> "list[tuple[str, int, int, str]]":
-        return [(rule, line, count, mark) for (rule, mark), (line, count) in self.found.items()]
+        return sorted(
+            [(rule, line, count, mark) for (rule, mark), (line, count) in self.found.items()],
+            key=lambda entry: (entry[1], entry[0], entry[3]),
+        )
 
     def feed(self, block: bytes) -> bytes:
         """The redacted lines that can be given out; the last line is kept, because its value may be on the next."""
@@ -212,7 +219,7 @@ class Redactor:
         if not end and len(data) < LONGEST_LINE:
             self.rest = data
             return b""
-        end = end or safe_cut(data)
+        end = end or self.cut(data)
         redacted = self.redact(data[:end])
         last = redacted.rfind(b"\n", 0, -1) + 1 if redacted.endswith(b"\n") else len(redacted)
         if self.in_key:  # its lines must not be read twice
@@ -220,6 +227,18 @@ class Redactor:
         self.rest = redacted[last:] + data[end:]
         self.lines += redacted.count(b"\n", 0, last)
         return redacted[:last]
+
+    def cut(self, data: bytes) -> int:
+        """Where to cut a very long line: at a separator that is not part of a secret or in front of one."""
+        position = len(data) - NEAR
+        for _ in range(200):
+            position = max(data.rfind(each, 0, position) for each in (b" ", b",", b"}", b"\0")) + 1
+            before, after = data[max(0, position - NEAR) : position], data[position : position + NEAR]
+            scratch = Redactor(b"")
+            if position <= 1 or scratch.redact(before) + scratch.redact(after) == scratch.redact(before + after):
+                break
+            position -= 1
+        return position if position > 1 else len(data) - NEAR
 
     def close(self) -> bytes:
         """The rest."""
@@ -395,19 +414,6 @@ class Redactor:
         return KEY_TEXT.sub(lambda found: self.mark("private-key", found.group(), number), text)
 
 
-def safe_cut(data: bytes) -> int:
-    """Where to cut a very long line: after a separator that no name of a setting precedes."""
-    position = len(data)
-    for _ in range(100):
-        position = max(data.rfind(each, 0, position) for each in (b" ", b",", b"}", b"\0"))
-        if position < len(data) - LONGEST_LINE // 2:
-            break
-        before = data[max(0, position - 300) : position + 1].translate(LOWER, LEFT_OUT)
-        if not any(hint.search(before) for hint, _ in HINTS):
-            return position + 1
-    return len(data)
-
-
 def is_secret_name(name: str) -> bool:
     """Whether a setting of that name holds a secret; the definition in `redaction.py`, with camel case."""
     split = CAMEL.sub(".", name).replace("_", ".").replace("-", ".").lower()
@@ -433,9 +439,10 @@ def value_bounds(text: bytes, found: "Match[bytes]", vague: bool) -> "tuple[int,
         end = text.find(b"<", start)
         return start, end if end >= 0 else start, b""
     line_start = text.rfind(b"\n", 0, found.start()) + 1
-    if not vague and LINE_START.match(text, line_start, found.start()):
-        rest = LINE_REST.match(text, start)
-        if rest and not separator.lstrip().startswith(b'"'):
+    if not vague and not separator.lstrip().startswith(b'"') and LINE_START.match(text, line_start, found.start()):
+        is_shell = separator.endswith(b"=")  # then a value ends at a blank
+        rest = (OPTION_VALUE if is_shell else LINE_REST).match(text, start)
+        if rest:
             return start, rest.end(), b""
     value = UNQUOTED.match(text, start)
     end = value.end() if value else start

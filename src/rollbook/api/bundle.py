@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+from rollbook.agent.redaction import MASK
 from rollbook.api.options import (
     TransportOptions,
     as_list,
@@ -22,10 +23,13 @@ from rollbook.bundle.collect import Progress, Reach, collect
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
+from rollbook.bundle.kubernetes import Kubectl
+from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
+from rollbook.records.findings import Findings
 from rollbook.records.signing import try_key
 from rollbook.transports.routing import fallback_route, route
 
@@ -43,14 +47,14 @@ __all__ = [
 TIMEOUT = 300.0  # seconds for each node
 AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-MASK = "***"
 
 
 class Bundle(NamedTuple):
-    """An issue report: its directory or archive, what it contains, and why it could not be analysed, if so."""
+    """An issue report: its directory or archive, what it contains, and its findings or why there are none."""
 
     path: Path
     summary: BundleSummary
+    findings: Findings | None
     problem: str = ""
 
 
@@ -59,8 +63,10 @@ class BundleOptions(TransportOptions, total=False):
 
     `output` is a results directory (default: `results`) or an archive (`.tar.zst`, `.tar.gz`). `items`, `tags` and
     `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to
-    run. `since` and `until` limit logs to a time window. `limits` are the limits of a node and of the run. `sign` is an ssh
-    key for the manifest, `fanout` the number of nodes read in parallel (default: 64).
+    run. `since` and `until` limit logs to a time window. `limits` are those of a node and of the run. `sign` is an ssh
+    key for the manifest, `fanout` the number of nodes read in parallel (default: 64). `obfuscate` is the file for the
+    map of names and addresses that are replaced, `kube_context` the context of kubectl to read, and `once=False`
+    leaves out what is read once for the cluster.
     """
 
     output: Path | str
@@ -73,10 +79,13 @@ class BundleOptions(TransportOptions, total=False):
     until: dt.datetime | str | None
     limits: Limits
     sign: Path | str | None
+    obfuscate: Path | str | None
+    kube_context: str
+    once: bool
     fanout: int
 
 
-OWN = ("output", "items", "tags", "skip", "item_files", "commands", "since", "until", "limits", "sign", "fanout")
+OWN = BundleOptions.__annotations__.keys() - TransportOptions.__annotations__.keys()
 
 
 def parse_time(value: dt.datetime | str | None, now: dt.datetime) -> dt.datetime | None:
@@ -121,11 +130,10 @@ def resume_request(directory: BundleDirectory, commands: Sequence[str] = ()) -> 
     """The request of a bundle with its commands; those that contained secrets must be given again (`UsageError`)."""
     given = {item.id: item for item in (command_item(number, text) for number, text in enumerate(commands, 1))}
     items = [given.get(item.id, item) for item in directory.request.items]
-    masked = [item for item in items if item.id.startswith("command-") and MASK in "".join(map(str, item.commands))]
+    masked = [item.id for item in items if item not in catalogue() and MASK in "".join(map(str, item.commands))]
     if masked:
-        raise UsageError(
-            f"{masked[0].id} contained a secret, which is not stored in a bundle: give all --command options again"
-        )
+        instead = "give all --command options again" if masked[0].startswith("command-") else "start a new bundle"
+        raise UsageError(f"{masked[0]} contained a secret, which is not stored in a bundle: {instead}")
     return Request(
         nodes=directory.request.nodes, items=items, window=directory.request.window, limits=directory.request.limits
     )
@@ -137,15 +145,19 @@ async def run_bundle(
     hosts: Sequence[Host],
     reach: Reach,
     *,
+    cluster: ClusterOptions | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
+    names: Path | None = None,
     sign: Path | None = None,
     archive: Path | None = None,
 ) -> Bundle:
-    """Collect into a directory, and complete it."""
-    summary = await collect(directory, request.items, hosts, reach, progress=progress, stop=stop)
-    path, problem = finish(directory, key=sign, archive=archive)
-    return Bundle(path, summary, problem)
+    """Collect into a directory, and complete it; `names` is the map of obfuscated names."""
+    summary = await collect(
+        directory, request.items, hosts, reach, cluster=cluster or ClusterOptions(), progress=progress, stop=stop
+    )
+    path, findings, problem = finish(directory, names=names, key=sign, archive=archive)
+    return Bundle(path, summary, findings, problem)
 
 
 async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[BundleOptions]) -> Bundle:
@@ -178,6 +190,8 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         request,
         requested,
         Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
+        cluster=ClusterOptions(options.get("once", True), Kubectl(context=options.get("kube_context", ""))),
+        names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,
     )

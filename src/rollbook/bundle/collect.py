@@ -14,17 +14,19 @@ from typing import Protocol
 
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
+from rollbook.bundle.once import ClusterOptions, read_cluster
 from rollbook.bundle.receive import NodeFiles, NoSpace, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.file_limit import raise_limit
-from rollbook.collect.gather import PINGS, Conclusion, conclude, gather
+from rollbook.collect.gather import PINGS, Conclusion, conclude, fan_out
 from rollbook.collect.session import Listener, Session
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import cost_of, to_int
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.times import iso_time
@@ -58,14 +60,14 @@ class Progress(Protocol):
     def item(self, node: str, item: ItemResult) -> None:
         """An item of a node is finished."""
 
-    def done(self, result: NodeResult) -> None:
+    def finished(self, result: NodeResult) -> None:
         """The node is finished, with or without success."""
 
 
 class _Quiet:
     def begun(self, host: Host) -> None: ...
     def item(self, node: str, item: ItemResult) -> None: ...
-    def done(self, result: NodeResult) -> None: ...
+    def finished(self, result: NodeResult) -> None: ...
 
 
 async def collect(
@@ -74,16 +76,18 @@ async def collect(
     hosts: Sequence[Host],
     reach: Reach,
     *,
+    cluster: ClusterOptions | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
 ) -> BundleSummary:
     """Read what is missing in the bundle from the hosts; returns the summary, which is also written.
 
-    `items` are those of the request with their commands unmasked. When `stop` is set, nodes end with what they have.
+    `items` are those of the request with their commands unmasked; `cluster` selects what is read once. When `stop` is
+    set, nodes end with what they have.
     Raises `RecordError` if the bundle cannot be written.
     """
     run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event())
-    return await run.all(hosts)
+    return await run.all(hosts, cluster or ClusterOptions(enabled=False))
 
 
 class _Run:
@@ -95,16 +99,17 @@ class _Run:
         self._directory, self._items, self._reach = directory, items, reach
         self._progress, self._stop = progress, stop
         self._limits = directory.request.limits
+        self._plan = Plan.of(catalogue.load())
         self._salt = secrets.token_hex(16)
         self._space = Space(directory.path, self._limits.run_bytes, self._limits.free_bytes)
         self._why_stopped = ""
         self._changed = False
 
-    async def all(self, hosts: Sequence[Host]) -> BundleSummary:
+    async def all(self, hosts: Sequence[Host], cluster: ClusterOptions) -> BundleSummary:
         pending = [host for host in hosts if self._needs(self._directory.nodes[host.name])]
-        plan = Plan.of(catalogue.load())
         raise_limit(2 * min(self._reach.fanout, len(pending)))
         writer = asyncio.create_task(self._write_summaries())
+        once = asyncio.create_task(self._read_cluster(cluster))
         timer = asyncio.get_running_loop().call_later(
             self._limits.run_seconds,
             self._halt,
@@ -112,27 +117,47 @@ class _Run:
         )
         try:
             self._check_space()
-            await gather(
+            await fan_out(
                 pending,
                 self._reach.route,
-                plan,
+                self,
                 timeout=self._reach.timeout,
                 fanout=self._reach.fanout,
                 progress=_Nodes(self._progress.begun, self._finished),
                 stop=self._stop,
                 fallback=self._reach.fallback,
-                reader=self._read,
-                more_orders=self._orders(self._items, self._reach.timeout) + b"then\n",
             )
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait([once, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
         finally:
             timer.cancel()
+            once.cancel()
             writer.cancel()
-            await asyncio.wait([writer])
+            await asyncio.wait([writer, once])
             for node in self._directory.nodes.values():
                 if node.result.status == "not-tried":
                     node.result.reason = self._why_stopped or "interrupted before it was started"
             summary = self._directory.write_summary(interrupted=self._stop.is_set())
         return summary
+
+    async def _read_cluster(self, options: ClusterOptions) -> None:
+        """Read what is read once, unless an earlier run did."""
+        known = self._directory.cluster
+        if not options.enabled or (known and all(item.status not in DEFECTS for item in known)):
+            return
+        window, salt = self._directory.request.window, self._salt.encode()
+        try:
+            found = await read_cluster(
+                self._directory.path, list(self._directory.nodes), options, salt=salt, window=window
+            )
+        except (RecordError, OSError) as error:
+            self._halt(str(error))
+            return
+        self._directory.cluster, self._changed = found, True
+        self._directory.cluster_type = next(
+            (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
+        )
 
     def _needs(self, node: NodeState) -> bool:
         return node.facts is None or bool(self._directory.missing_items(node))
@@ -164,10 +189,20 @@ class _Run:
         window, size = self._directory.request.window, self._limits.node_bytes
         return orders(items, window, seconds=seconds, size=size, salt=self._salt)
 
-    async def _read(
-        self, host: Host, transport: Transport, plan: Plan, timeout: float, stop: asyncio.Event
+    def unstarted(self, host: Host, reason: str) -> HostResult:
+        """The result of a node that was not contacted."""
+        return HostResult(name=host.name, status="failed", reason=reason)
+
+    def script(self) -> bytes:
+        """The orders for agents that cannot be sent any."""
+        return (
+            self._plan.orders() + b"go\tnow\nthen\n" + self._orders(self._items, self._reach.timeout) + b"then\nstop\n"
+        )
+
+    async def visit(
+        self, host: Host, transport: Transport, timeout: float, stop: asyncio.Event
     ) -> tuple[HostResult, bool]:
-        """Read facts and missing items of one node; the same contract as `read_host`."""
+        """Read facts and missing items of one node. Returns its facts, and whether a retry makes sense."""
         node = self._directory.nodes[host.name]
         wanted = set(self._directory.missing_items(node))
         items = [item for item in self._items if item.id in wanted]
@@ -180,7 +215,7 @@ class _Run:
             node_bytes=self._limits.node_bytes,
             on_item=lambda item: self._keep(node, item),
         )
-        plan = plan if node.facts is None else Plan(())
+        plan = self._plan if node.facts is None else Plan(())
         session = Session(host, transport, plan, self._listener(files), Meter(self._budget(plan)))
 
         async def visit() -> None:
@@ -227,7 +262,7 @@ class _Run:
         node = self._directory.nodes[result.name]
         if node.result.status == "not-tried" and not self._stop.is_set():
             node.result = NodeResult(node=result.name, status=result.status, reason=result.reason, error=result.reason)
-        self._progress.done(node.result)
+        self._progress.finished(node.result)
 
     def _keep(self, node: NodeState, item: ItemResult) -> None:
         self._changed = True
@@ -250,9 +285,11 @@ class _Run:
 
     def _end(self, node: NodeState, ended: Conclusion, session: Session, at: dt.datetime, began: float) -> None:
         status, reason = _verdict(node, ended, len(self._items))
-        if stuck := int(session.visit.goodbye.get("stuck") or 0):
+        if stuck := to_int(session.visit.goodbye.get("stuck")):
             processes = "process is" if stuck == 1 else "processes are"
             reason = "; ".join(filter(None, [reason, f"{stuck} {processes} stuck in the kernel of the node"]))
+        if node.facts is not None and session.visit.goodbye:
+            node.facts.cost = cost_of(session.visit.goodbye)
         success = status in ("complete", "partial")
         result = NodeResult(
             node=node.host.name,

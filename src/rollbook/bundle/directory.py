@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook import times
+from rollbook.bundle.obfuscate import MARKER
 from rollbook.bundle.reading import ARCHIVES
 from rollbook.bundle.receive import Redaction, Redactions, file_name
 from rollbook.bundle.request import Request
@@ -80,7 +81,7 @@ class BundleDirectory:
             taken.add(name)
             self.nodes[host.name] = NodeState(host, f"nodes/{name}")
         self.cluster: list[ItemResult] = []
-        self.cluster_type = ""
+        self.cluster_type = self.cluster_name = ""
 
     @classmethod
     def create(cls, output: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
@@ -113,6 +114,8 @@ class BundleDirectory:
     @classmethod
     def open(cls, path: Path) -> BundleDirectory:
         """An interrupted or incomplete bundle, to be continued; raises `RecordError`."""
+        if (path / MARKER).exists():
+            raise UsageError(f"{path} is obfuscated: its nodes cannot be asked any more")
         remove_leftovers(path)
         request, summary = read(path / REQUEST, Request), read(path / SUMMARY, BundleSummary)
         found = metadata_files(path)
@@ -122,6 +125,7 @@ class BundleDirectory:
         hosts = msgspec.convert([{"name": one.node} for one in summary.results], list[Host])
         directory = cls(record, request, hosts, summary.timestamp)
         directory.cluster, directory.cluster_type = summary.cluster, summary.cluster_type
+        directory.cluster_name = summary.cluster_name
         facts = {host.name: host for host in read(path / "hosts.json", RecordHosts).start}
         for result in summary.results:
             node = directory.nodes[result.node]
@@ -179,6 +183,7 @@ class BundleDirectory:
             results.append(msgspec.structs.replace(node.result, items=items))
         successful = sum(result.success for result in results)
         return BundleSummary(
+            cluster_name=self.cluster_name,
             report_id=f"{KIND}_{self.record.stamp}",
             timestamp=self.began,
             total_nodes=len(results),

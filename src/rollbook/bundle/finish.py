@@ -4,35 +4,55 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from rollbook.bundle.analysis import analyse
 from rollbook.bundle.archive import pack
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.obfuscate import obfuscate
 from rollbook.errors import RecordError
+from rollbook.records.findings import Findings
 from rollbook.records.signing import sign, signature_file
 
-__all__ = ["finish"]
+__all__ = ["Finished", "finish"]
 
 
-def finish(directory: BundleDirectory, *, key: Path | None = None, archive: Path | None = None) -> tuple[Path, str]:
-    """Complete the record; returns the directory, or the archive, which replaces it, and why it was not analysed.
+class Finished(NamedTuple):
+    """The directory or archive of a bundle, and its findings or why there are none."""
 
-    Raises `RecordError` if the bundle cannot be written.
+    path: Path
+    findings: Findings | None
+    problem: str
+
+
+def finish(
+    directory: BundleDirectory,
+    *,
+    names: Path | None = None,
+    key: Path | None = None,
+    archive: Path | None = None,
+) -> Finished:
+    """Complete the record and analyse it; an archive replaces the directory.
+
+    With `names`, host names, addresses and users are replaced, and that file has the map. Raises `RecordError` if the
+    bundle cannot be written.
     """
     directory.write_record()
+    if names is not None:
+        obfuscate(directory.path, names)
     manifest = directory.path / "manifest.json"
     signature_file(manifest).unlink(missing_ok=True)  # of a bundle that is resumed
     manifest.unlink(missing_ok=True)
-    problem = ""
+    findings, problem = None, ""
     try:
-        analyse(directory.path)
+        findings = analyse(directory.path)
     except RecordError as error:  # the evidence is worth more than the findings
         problem = str(error)
     directory.record.write_manifest()
     if key is not None:
         sign(manifest, key)
     if archive is None or not archive_suffix(archive):
-        return directory.path, problem
+        return Finished(directory.path, findings, problem)
     pack(directory.path, archive)
     shutil.rmtree(directory.path)
-    return archive, problem
+    return Finished(archive, findings, problem)

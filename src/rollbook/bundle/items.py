@@ -155,7 +155,7 @@ def _check(item: Item) -> None:
 
 
 def _check_command(item: Item, command: str | tuple[str, ...]) -> None:
-    if not "".join(command[:1] if isinstance(command, tuple) else command).strip():
+    if not (command if isinstance(command, str) else "".join(command[:1])).strip():
         raise ValueError("has an empty command")
     if isinstance(command, str) and PLACEHOLDERS.search(command):
         raise ValueError(f"{command!r} is a text for the shell: placeholders need a list of arguments")

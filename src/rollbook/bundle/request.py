@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from rollbook import agent
-from rollbook.bundle.items import NEVER_READ, Item, patterns, rendered
+from rollbook.agent.redaction import MASK
+from rollbook.agent.redactor import REDACTED, Redactor
+from rollbook.bundle.items import NEVER_READ, Item, catalogue, patterns, rendered
 from rollbook.bundle.summary import Window
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import current_version
@@ -39,24 +42,24 @@ class Request(
     rollbook: str = msgspec.field(default_factory=current_version)
 
     def masked(self) -> Request:
-        """The request without secrets in commands."""
-        items = [
-            msgspec.structs.replace(
-                item,
-                title=mask_text(item.title),
-                commands=tuple(
-                    mask_text(command) if isinstance(command, str) else tuple(mask_command_line(command))
-                    for command in item.commands
-                ),
-            )
-            for item in self.items
-        ]
+        """The request without secrets in the commands of the user."""
+        items = [item if item in catalogue() else _masked(item) for item in self.items]
         return msgspec.structs.replace(self, items=items)
 
 
+def _masked(item: Item) -> Item:
+    commands = tuple(
+        mask_text(command) if isinstance(command, str) else tuple(mask_command_line(command))
+        for command in item.commands
+    )
+    return msgspec.structs.replace(item, title=mask_text(item.title), commands=commands)
+
+
 def mask_text(command: str) -> str:
-    """A shell command without secrets."""
-    return " ".join(mask_command_line([command]))
+    """A shell command without secrets. Their marks are not kept: a command has too few of them to be compared."""
+    redactor = Redactor(secrets.token_bytes(16), "arguments")
+    masked = " ".join(mask_command_line([command])).encode("utf-8", "surrogateescape")
+    return REDACTED.sub(MASK.encode(), redactor.feed(masked) + redactor.close()).decode("utf-8", "surrogateescape")
 
 
 def orders(items: Sequence[Item], window: Window, *, seconds: float, size: int, salt: str) -> bytes:
@@ -69,7 +72,7 @@ def orders(items: Sequence[Item], window: Window, *, seconds: float, size: int, 
         )
         lines += [("path", path) for path in patterns(item.paths)]
         lines += [("exclude", path) for path in patterns(item.exclude)]
-        lines += [("each", path) for path in patterns([item.each]) if path]
+        lines += [("for", path) for path in patterns([item.each]) if path]
         lines += [("when", "path", path) for path in patterns(item.when.paths)]
         lines += [("when", "command", name) for name in item.when.commands]
         lines += [("command", *argv) for argv in rendered(item, window)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime as dt
 import functools
 import signal
@@ -18,6 +19,8 @@ from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
 from rollbook.bundle.items import Item, Size, catalogue, load
+from rollbook.bundle.kubernetes import Kubectl
+from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
 from rollbook.clean import clean
@@ -48,6 +51,24 @@ class SizeType(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What becomes of the bundle: an archive, a map of obfuscated names, a signature; and what is read once."""
+
+    archive: Path | None
+    names: Path | None
+    sign: Path | None
+    cluster: ClusterOptions
+    as_json: bool
+
+    def check(self) -> None:
+        """Raise an error for what cannot be done, before anything is collected."""
+        if self.archive is not None:
+            require_packer(self.archive)
+        if self.sign is not None:
+            try_key(self.sign)
+
+
 class BundleCommand(ReachCommand, click.Group):
     """A command with hosts and options of its own that also has subcommands."""
 
@@ -61,19 +82,18 @@ class View(ProgressView):
     """Progress in nodes and items."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
+        self.items = 0  # first: the view may be drawn at once
         super().__init__(hosts)
-        self.items = 0
 
     def item(self, node: str, item: ItemResult) -> None:
         """An item of a node is finished."""
         del node, item
         self.items += 1
 
-    def done(self, record: HostResult | NodeResult) -> None:
+    def finished(self, result: NodeResult) -> None:
         """The node is finished."""
-        name = record.node if isinstance(record, NodeResult) else record.name
-        self._active.pop(name, None)
-        self._done[record.status] += 1
+        self._active.pop(result.node, None)
+        self._done[result.status] += 1
 
     def _view(self) -> Any:
         return super()._view().append(f"\n{self.items} items", "dim")
@@ -98,6 +118,13 @@ class View(ProgressView):
     help="Continue an incomplete bundle: only missing nodes and items are read.",
 )
 @sign_option
+@option(
+    "--obfuscate",
+    heading=OUTPUT,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="MAP",
+    help="Replace host names, addresses and users; MAP is the file, outside the bundle, that has the pairs.",
+)
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
 @option("--item", "ids", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated.")
 @option(
@@ -164,6 +191,20 @@ class View(ProgressView):
     metavar="SECONDS",
     help="Time for all nodes together.",
 )
+@option(
+    "--kube-context",
+    heading=RECORDING,
+    default="",
+    metavar="NAME",
+    help="Context of kubectl to read [default: the current one, if one of the nodes is in it].",
+)
+@option(
+    "--once/--no-once",
+    heading=RECORDING,
+    default=True,
+    show_default=True,
+    help="Read Kubernetes and Slurm's controller once, from this machine.",
+)
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
 @click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
 @functools.partial(reach_options, timeout=TIMEOUT)
@@ -175,6 +216,7 @@ def command(
     output: Path,
     resume: Path | None,
     sign: Path | None,
+    obfuscate: Path | None,
     as_json: bool,
     ids: tuple[str, ...],
     tags: tuple[str, ...],
@@ -187,6 +229,8 @@ def command(
     limit: int,
     keep_free: int,
     run_timeout: float,
+    kube_context: str,
+    once: bool,
     list_items: bool,
     dry_run: bool,
 ) -> None:
@@ -200,9 +244,11 @@ def command(
     if list_items:
         _list([*catalogue(), *(item for file in item_files for item in load(file))])
         return
+    kubectl = Kubectl(context=kube_context)
+    wanted = Wanted(output if archive_suffix(output) else None, obfuscate, sign, ClusterOptions(once, kubectl), as_json)
     if resume is not None:
         refuse_given(SELECTION, "a bundle is resumed with the items that it was started with")
-        _resume(resume, reach, commands, output, sign, as_json=as_json)
+        _resume(resume, reach, commands, wanted)
         return
     limits = Limits(node_bytes=node_limit, run_bytes=limit, free_bytes=keep_free, run_seconds=run_timeout)
     request = make_request(
@@ -212,12 +258,10 @@ def command(
     if dry_run:
         _show_plan(request, as_json=as_json)
         return
-    require_packer(output)
-    if sign is not None:
-        try_key(sign)
+    wanted.check()
     directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
-    archive = output if archive_suffix(output) else None
-    _collect(directory, request, reach.hosts, reach, sign=sign, archive=archive, as_json=as_json)
+    directory.cluster_name = reach.options.given.get("cluster", "")
+    _collect(directory, request, reach.hosts, reach, wanted)
 
 
 @command.command("analyse")
@@ -239,63 +283,66 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
     sys.exit(1 if findings.at_least("fail") else 0)
 
 
-def _resume(
-    path: Path, reach: Reach, commands: Sequence[str], output: Path, sign: Path | None, *, as_json: bool
-) -> None:
+def _resume(path: Path, reach: Reach, commands: Sequence[str], wanted: Wanted) -> None:
     directory = BundleDirectory.open(path)
     request = resume_request(directory, commands)
     hosts = parse_hosts(request.nodes)
     chosen = {host.name for host in reach.hosts} if any(reach.named) else {host.name for host in hosts}
     if unknown := chosen - directory.nodes.keys():
         raise UsageError(f"not in this bundle: {fold(sorted(unknown))}")
-    hosts = [host for host in hosts if host.name in chosen]
-    archive = output if archive_suffix(output) else None
-    if archive is not None:
-        require_packer(archive)
-    if sign is not None:
-        try_key(sign)
-    _collect(directory, request, hosts, reach, sign=sign, archive=archive, as_json=as_json)
+    wanted.check()
+    _collect(directory, request, [host for host in hosts if host.name in chosen], reach, wanted)
 
 
-def _collect(
-    directory: BundleDirectory,
-    request: Request,
-    hosts: Sequence[Host],
-    reach: Reach,
-    *,
-    sign: Path | None,
-    archive: Path | None,
-    as_json: bool,
-) -> None:
+def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host], reach: Reach, wanted: Wanted) -> None:
     async def main() -> tuple[Bundle, bool]:
         stop = asyncio.Event()
         nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout)
         task = asyncio.create_task(
-            run_bundle(directory, request, hosts, nodes, progress=view, stop=stop, sign=sign, archive=archive)
+            run_bundle(
+                directory,
+                request,
+                hosts,
+                nodes,
+                cluster=wanted.cluster,
+                progress=view,
+                stop=stop,
+                names=wanted.names,
+                sign=wanted.sign,
+                archive=wanted.archive,
+            )
         )
 
+        pressed: list[bool] = []  # a limit of the run stops it, too
+
         def interrupt() -> None:
-            if stop.is_set():
+            if pressed:
                 task.cancel()
+            pressed.append(True)
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, interrupt)
         try:
-            return await task, stop.is_set()
+            return await task, bool(pressed)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
     with View(hosts) as view:
         bundle, interrupted = asyncio.run(main())
     summary = bundle.summary
-    if as_json:
+    if wanted.as_json:
         click.echo(encode(summary), nl=False)
+    elif bundle.findings is not None:
+        from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
+
+        show_findings(bundle.findings)
     _show_summary(summary)
     if bundle.problem:
         click.echo(f"not analysed: {clean(bundle.problem)}", err=True)
     click.echo(f"bundle in {clean(bundle.path)}", err=True)
-    if any(node.status not in ("complete", "partial") for node in summary.results) and archive is None:
+    is_complete = all(node.status == "complete" for node in summary.results)
+    if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     sys.exit(130 if interrupted else _coverage(summary).exit_code)
 
