@@ -250,7 +250,8 @@ class HostInfo:
     @property
     def identity(self) -> tuple[str, str, str] | None:
         """What is equal only for one machine under two names; None where it is unknown."""
-        return (self.hostname, self.machine_id, self.boot_id) if self.machine_id and self.boot_id else None
+        known = self.machine_id and self.boot_id
+        return (self.hostname, str(self.machine_id), str(self.boot_id)) if known else None
 
     @classmethod
     def from_dict(cls, hostname: str, data: Mapping[str, Any]) -> Self:
@@ -265,11 +266,12 @@ class HostInfo:
     @classmethod
     def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
-        memory, cpus, load = data.get("meminfo"), data.get("cpuinfo"), data.get("loadavg") or {}
+        memory, load, listed = _table(data.get("meminfo")), _table(data.get("loadavg")), data.get("cpuinfo")
+        cpus = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
         system = {
             "hostname": str(data.get("hostname", "unknown")),
             "kernel_version": str(data.get("version") or ""),
-            "os_release": dict(data.get("os_release") or {}),
+            "os_release": _table(data.get("os_release")),
             "uptime_seconds": data.get("uptime_seconds") or data.get("uptime") or 0.0,
             **{f"load_average_{time}": load.get(f"load_{time}", 0.0) for time in ("1min", "5min", "15min")},
             **{name: load.get(name, 0) for name in ("running_processes", "total_processes")},
@@ -359,8 +361,8 @@ def summarize_cpuinfo(cpu_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not cpu_list:
         return {"num_logical_cores": 0, "num_physical_cores": 0, "model": "", "architecture": ""}
     first = cpu_list[0]
-    cores = {(cpu.get("physical id"), cpu["core id"]) for cpu in cpu_list if "core id" in cpu}
-    sockets = {cpu["physical id"] for cpu in cpu_list if "physical id" in cpu}
+    cores = {(str(cpu.get("physical id")), str(cpu["core id"])) for cpu in cpu_list if "core id" in cpu}
+    sockets = {str(cpu["physical id"]) for cpu in cpu_list if "physical id" in cpu}
     model, flags = str(first.get("model name") or ""), str(first.get("flags") or "").split()
     found: dict[str, Any] = {
         "num_logical_cores": len(cpu_list),
