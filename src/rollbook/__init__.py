@@ -6,6 +6,8 @@
     run(argv, ...)                   run a command and record all hosts around it
     mark(name)                       start a phase, from inside a command that `run` runs
     open_record(path)                open a record for reading
+    list_records(results_dir)        the records of a results directory, newest first
+    find_record(text)                the record that a name, a time or `latest` means
     query(record, sql)               run SQL over it
     export(record, output, format)   write it in another format
     write_report(record)             write its page

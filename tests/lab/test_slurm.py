@@ -84,6 +84,7 @@ def test_the_same_facts_as_over_ssh(job: SlurmLab, lab: Lab) -> None:
         assert (through[name].status, through[name].method) == ("complete", "slurm"), through[name].reason
         assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
         assert lasting(through[name].facts) == lasting(over[name].facts)
+        assert through[name].facts["addresses"] == over[name].facts["addresses"]
     nothing_left(lab.hosts)
 
 

@@ -17,6 +17,7 @@ from rollbook.transports.ssm import Ssm
 from tests.support.fake_aws import Faults, Node, fake_aws
 from tests.support.waits import until
 
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 NODES = [
     Node("i-0000000000000001a", dns="ip-10-1-0-7.ec2.internal"),
     Node("i-0000000000000001b"),
@@ -135,4 +136,80 @@ def test_an_interrupted_command() -> None:
         assert process.returncode == 130
         assert len(pids) == 2
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10)
+        assert not service.sessions
+
+
+def test_killed_collector() -> None:
+    """The next run ends the sessions of a killed collector, and no others; nothing runs on the node any more."""
+    with fake_aws(NODES[:1], Faults(page=1)) as service:
+        argv = [*ROLLBOOK, "exec", "--via", "ssm", "--live", "--cluster", "research"]
+        argv += ["--endpoint-url", service.endpoint, "--start-rate", "50", "--", "echo $$; sleep 600"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            pid = process.stdout.readline().split()[1]
+            process.kill()
+        (left,) = service.sessions
+        others = {"a": "rollbook other-boot-id/1/1", "b": "rollbook", "c": "a shell"}
+        for name, reason in others.items():
+            service.sessions[name] = {"node": NODES[0], "request": {"Reason": reason}, "token": ""}
+        done = rollbook.execute("true", NODES[0].instance, via="ssm", endpoint_url=service.endpoint)
+        assert done.exit_code == 0
+        assert service.sessions.keys() == others.keys()
+        assert left not in service.sessions
+        until(lambda: not Path(f"/proc/{pid}").exists(), 10)
+
+
+@pytest.mark.parametrize(
+    ("faults", "more", "without", "named", "sentence"),
+    [
+        (
+            Faults(errors={"DescribeCluster": ("ExpiredTokenException", "The security token has expired")}),
+            [],
+            (2, "AWS does not accept the credentials (ExpiredTokenException): The security token has expired"),
+            4,
+            "log in again or set --profile",
+        ),
+        (
+            Faults(),
+            ["--cluster", "nosuch"],
+            (2, "describe_cluster: Cluster nosuch not found"),
+            4,
+            "check the name and --region",
+        ),
+        (
+            Faults(),
+            ["--endpoint-url", "http://127.0.0.1:1"],
+            (4, "cannot reach AWS to describe_cluster"),
+            4,
+            "check --region and the network",
+        ),
+        (
+            Faults(blocked_sockets=True),
+            [],
+            (4, "cannot open the session's WebSocket"),
+            4,
+            "does a proxy or firewall block wss to ssmmessages?",
+        ),
+        (
+            Faults(refused_documents=("AWS-StartInteractiveCommand",)),
+            [],
+            (4, "the document cannot be used"),
+            4,
+            "AWS-StartInteractiveCommand is not available",
+        ),
+    ],
+    ids=["credentials", "cluster", "region", "websocket", "document"],
+)
+def test_failures(faults: Faults, more: list[str], without: tuple[int, str], named: int, sentence: str) -> None:
+    """One sentence with the cause and what to do, and an exit code that is not 0, with and without -w."""
+    code, cause = without
+    with fake_aws(NODES[:1], faults) as service:
+        argv = [*ROLLBOOK, "snapshot", "--source", "version", "--via", "ssm", "--start-rate", "50"]
+        argv += ["--cluster", "research", "--endpoint-url", service.endpoint, *more]
+        for names, expected in (([], code), (["-w", NODES[0].instance], named)):
+            done = subprocess.run([*argv, *names], capture_output=True, text=True, check=False)
+            assert done.returncode == expected, done.stderr
+            (line,) = [line for line in done.stderr.splitlines() if cause in line]
+            assert sentence in line
+            assert "unexpected" not in done.stderr
         assert not service.sessions

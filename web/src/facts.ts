@@ -36,7 +36,9 @@ export function facts(page: Page): HTMLElement {
       {},
       page.changes.length
         ? `${count(page.changes.length, "change")} between start and end`
-        : "No known change between start and end",
+        : page.has_end
+          ? "No known change between start and end"
+          : "Facts were read once: no changes can be known",
     ),
   );
   if (page.changes.length) {

@@ -29,6 +29,7 @@ from rollbook.mlperf.result_directory import benchmark_args, copy_results, is_re
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
+from rollbook.records.labels import label_of
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import locate_record, not_a_record
 from rollbook.records.metadata import metadata
@@ -121,6 +122,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
         outcome=outcome,
         command=found.command,
     )
+    document["label"] = label_of(_storable(begin.get("label", {})))
     memory = args.get("client_host_memory_in_gb")
     each = int(float(memory) * 1024**3) if memory else None
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)

@@ -22,7 +22,7 @@ from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import VARIABLE
-from rollbook.errors import RollbookError, UsageError
+from rollbook.errors import CannotRun, RollbookError, UsageError
 
 __all__ = ["RunProgress", "record_for", "run", "run_command"]
 
@@ -106,7 +106,7 @@ def _arguments(argv: Sequence[Argument]) -> list[str]:
     if shutil.which(program) is None:
         found = "/" in program and Path(program).exists()
         reason = "it is not executable" if found else "no such program"
-        raise UsageError(f"cannot run {program}: {reason}")
+        raise CannotRun(f"cannot run {program}: {reason}", found=found)
     return arguments
 
 

@@ -20,9 +20,10 @@ from rollbook.checks.silence import read_silences
 from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, Number, option, refuse_given
+from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 from rollbook.mlperf import rounds
@@ -38,7 +39,7 @@ from rollbook.sources import catalogue
 
 __all__ = ["command"]
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = InputFile()
 CHECK_OPTIONS = (
     "record",
     "fail_on",
@@ -56,7 +57,7 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
 
 
 @click.command("check", cls=ReachCommand)
-@click.argument("record", required=False, type=click.Path(path_type=Path))
+@click.argument("record", required=False, type=RecordPath())
 @click.option(
     "--fail-on",
     type=click.Choice(["warn", "fail"]),
@@ -64,7 +65,7 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     show_default=True,
     help="Exit with 1 for findings of this severity or worse.",
 )
-@click.option("--baseline", type=click.Path(path_type=Path), metavar="RECORD", help="Record to compare with.")
+@click.option("--baseline", type=RecordPath(), metavar="RECORD", help="Record to compare with.")
 @click.option("--expect", type=FILE, metavar="FILE", help="Expected values of the site (TOML).")
 @click.option("--silence", type=FILE, metavar="FILE", help="Findings to silence, each with reason and end date (TOML).")
 @click.option("--description", type=FILE, metavar="FILE", help="System description to check the run against (YAML).")
@@ -88,7 +89,12 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
-@click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
+@click.option(
+    "--explain",
+    metavar="RULE",
+    shell_complete=complete(lambda: [rule.id for rule in engine.rules()]),
+    help="Print the manual of a rule.",
+)
 @click.option("--list", "list_rules", is_flag=True, help="List all rules.")
 @reach_options
 def command(

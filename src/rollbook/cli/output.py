@@ -75,7 +75,7 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
         rows = [(fold(names), cells) for cells, names in alike.items()]
     shown = sheet(headings, [(name, *cells) for name, cells in rows])
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty():  # FORCE_COLOR makes a terminal of a pipe for rich
         console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
     console.print(shown)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ Lines = Iterator[tuple[str, str]]
 def _print(console: Console, line: str, colour: str) -> None:
     """Print a line; on a terminal it is wrapped under its own text."""
     text = clean(line)
-    if console.is_terminal and len(text) > min(console.width, NARROW):
+    if sys.stderr.isatty() and len(text) > min(console.width, NARROW):
         indent = " " * max(LABEL, len(text) - len(text.lstrip()))
         # Paths must stay whole, so that they can be copied.
         text = textwrap.fill(

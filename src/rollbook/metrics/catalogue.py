@@ -468,6 +468,20 @@ METRICS = (
         negligible=100.0,
     ),
     Metric(
+        "gpu_throttled",
+        "GPU throttled",
+        "%",
+        "Share of GPUs slowed down by a power or temperature limit",
+        {
+            "gpu": "100 * min(max(throttle_bits - 3, 0), 1)"
+        },  # bits 1 and 2 stand for idle and for clocks set by the user
+        **GPU,
+        bad="high",
+        negligible=10.0,
+        ceiling=100.0,
+        summary=True,
+    ),
+    Metric(
         "gpu_memory_clock",
         "GPU memory clock",
         "MHz",

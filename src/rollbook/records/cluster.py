@@ -224,7 +224,7 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
     """Sums and extremes over the hosts that returned data, and the names of those that did not."""
 
     total_memory_bytes: int
-    total_cores: int
+    total_cores: int | None
     num_hosts: int
     min_memory_bytes: int
     max_memory_bytes: int
@@ -249,7 +249,7 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
         memory = [host.memory.total for host in hosts]
         return cls(
             total_memory_bytes=sum(memory),
-            total_cores=sum(host.cores for host in hosts),
+            total_cores=sum(host.cores for host in hosts) if any(host.cpu for host in hosts) or not hosts else None,
             num_hosts=len(hosts),
             min_memory_bytes=min(memory, default=0),
             max_memory_bytes=max(memory, default=0),

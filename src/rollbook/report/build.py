@@ -17,6 +17,7 @@ from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, CommandShown, FindingShown, Mark, PageData
 from rollbook.report.phases import phases
+from rollbook.report.summary import summarise
 from rollbook.report.verdict import verdict
 from rollbook.sql.grids import Tables
 
@@ -54,6 +55,8 @@ def build(run: Record, tables: Tables | None) -> PageData:
         end=run.hosts.ended_ns / MS,
         interval=run.hosts.interval_seconds,
         verdict=verdict(command, hosts, found, checked),
+        summary=summarise(run),
+        has_end=bool(run.hosts.end),
         command=command,
         coverage=dict(Counter(host.status for host in hosts).most_common()),
         hosts=hosts,

@@ -46,6 +46,8 @@ HOST_RULES = ("host-missing", "host-lost", "host-partial", "series-incomplete", 
 """Rules whose findings are the hosts that `lost` lists."""
 AGREES = 0.1  # difference between the benchmark's bytes and those of the hosts
 ENOUGH_BYTES = 64 << 20  # below, what the hosts do by themselves matters
+MOST = 0.75  # of the time, from which on the slowest host of a phase is that of the run
+DIFFERS = 0.05  # of the median of hosts
 FLOWS = {"read": ("disk_read", "nfs_read", "lustre_read"), "write": ("disk_write", "nfs_write", "lustre_write")}
 OWN_PHASES = ("command", "after")
 
@@ -253,10 +255,8 @@ def _combined(metric: Metric, phases: Sequence[tuple[int, Phase]], rows: Rows) -
         return None
     length = sum(weight for _, weight in parts)
     mean = sum(float(row["mean"]) * weight for row, weight in parts) / length
-    longest, _ = max(parts, key=lambda part: part[1])
     hosts = max(int(row.get("hosts") or 1) for row, _ in parts)
-    slowest = str(longest.get("slowest_host") or "") if hosts > 1 else ""
-    extreme = longest.get("hosts_max" if metric.bad == "high" else "hosts_min")
+    slowest, extreme = _slowest(metric, *max(parts, key=lambda part: part[1]), length) if hosts > 1 else ("", None)
     return MetricSummary(
         metric.name,
         metric.title,
@@ -266,8 +266,17 @@ def _combined(metric: Metric, phases: Sequence[tuple[int, Phase]], rows: Rows) -
         hosts,
         mean * hosts if hosts > 1 and metric.unit in ("B/s", "1/s") else None,
         slowest,
-        float(extreme) if slowest and isinstance(extreme, int | float) else None,
+        extreme,
     )
+
+
+def _slowest(metric: Metric, row: Mapping[str, Any], length: int, whole: int) -> tuple[str, float | None]:
+    """The slowest host and its mean, if one phase is most of the time and the host differs by what matters."""
+    extreme, usual = row.get("hosts_max" if metric.bad == "high" else "hosts_min"), row.get("hosts_p50")
+    if length < MOST * whole or not isinstance(extreme, int | float) or not isinstance(usual, int | float):
+        return "", None
+    far = abs(extreme - usual) >= max(metric.negligible, DIFFERS * abs(usual))
+    return (str(row["slowest_host"]), float(extreme)) if far and row.get("slowest_host") else ("", None)
 
 
 def _moved(phases: Sequence[tuple[int, Phase]], rows: Rows) -> Iterator[MetricSummary]:
