@@ -49,7 +49,7 @@ __all__ = [
 
 EXIT_CODES = {
     0: "success",
-    1: "findings",
+    1: "findings, or a command that `exec` ran failed on a host",
     2: "usage or configuration error",
     3: "some hosts failed, or an MLPerf Storage run could not be judged",
     4: "no host reached",

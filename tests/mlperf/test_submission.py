@@ -102,6 +102,10 @@ TRAINING: dict[str, tuple[Break, str | None, str]] = {
     "processes differ": (
         lambda p: (change(p[2], num_processes=2), summarise(p[2], num_accelerators=2)), "OPEN", "differ in num_proc",
     ),
+    "results beside the data": (
+        lambda p: (p[2] / "fs_separation.json").write_text('{"same_filesystem": true}'), "INVALID", "same file system",
+    ),
+    "no proof of two file systems": (lambda p: (p[2] / "fs_separation.json").unlink(), None, ""),
     "no summary": (lambda p: (p[2] / "summary.json").unlink(), None, ""),
     "metadata twice": (lambda p: (p[2] / "second_metadata.json").write_text("{}"), "INVALID", "5 runs"),
     "metadata broken": (lambda p: metadata_of(p[2]).write_text("{"), "INVALID", "5 runs"),
@@ -143,15 +147,34 @@ def test_another_model_is_another_group(tmp_path: Path) -> None:
     assert [group.verdict for group in judged(tmp_path).groups] == ["INVALID", "INVALID"]
 
 
-def reading_at(paths: list[Path], seconds: float) -> None:
+def reading_at(paths: list[Path], seconds: float) -> int:
     """Move the reading run to another time after the start of the writing one."""
     at = START + dt.timedelta(seconds=seconds)
-    summarise(paths[1], start=at.isoformat(), end=(at + dt.timedelta(seconds=900)).isoformat())
+    return summarise(paths[1], start=at.isoformat(), end=(at + dt.timedelta(seconds=900)).isoformat())
+
+
+def utc(local: dt.datetime, seconds: float) -> str:
+    """A local time as the collectors write it, some seconds later."""
+    return (local + dt.timedelta(seconds=seconds)).astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 CHECKPOINTING: dict[str, tuple[Break, str | None, str]] = {
     "reading too late": (lambda p: reading_at(p, 931), "INVALID", "31.0 s between writing"),
     "reading before the end of writing": (lambda p: reading_at(p, 890), "INVALID", "clocks"),
+    "hosts released late": (
+        lambda p: (
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 905)}}), reading_at(p, 936),
+        ),
+        "INVALID",
+        "31.0 s between writing",
+    ),
+    "released late, read at once": (
+        lambda p: (
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 930)}}), reading_at(p, 935),
+        ),
+        "CLOSED",
+        "",
+    ),
     "nothing read": (lambda p: shutil.rmtree(p[1]), "INVALID", "10 writes and 0 reads"),
     "too few processes": (lambda p: change(p[0], num_processes=60), "INVALID", "60 processes"),
     "no fsync": (
@@ -227,6 +250,27 @@ def test_command_line(tmp_path: Path) -> None:
     assert "accelerator utilisation, %" in text
     refused = run.invoke(cli, ["report", str(tmp_path)])
     assert isinstance(refused.exception, UsageError)
+
+
+def test_rules_over_several_runs_are_in_the_catalogue(tmp_path: Path) -> None:
+    """They are listed and explained as all others, and can be silenced: then they count for the verdict alone."""
+    run = CliRunner()
+    assert "mlperf-run-count " in run.invoke(cli, ["check", "--list"]).stdout
+    assert "Fix: Repeat the runs" in run.invoke(cli, ["check", "--explain", "mlperf-run-count"]).stdout
+    shutil.rmtree(training(tmp_path / "tree")[6])
+    silence = tmp_path / "silence.toml"
+    silence.write_text('[[silence]]\nrule = "mlperf-run-count"\nreason = "one is on its way"\nuntil = 2099-12-31\n')
+    command = ["check", str(tmp_path / "tree")]
+    assert run.invoke(cli, command).exit_code == 1
+    done = run.invoke(cli, [*command, "--silence", str(silence)])
+    assert done.exit_code == 0, done.output
+    assert "silenced mlperf-run-count: 5 runs, 6 required" in done.stdout
+    assert "until 2099-12-31: one is on its way" in done.stdout
+    assert "training/unet3d: 5 runs: INVALID" in done.stdout
+    silence.write_text(silence.read_text().replace("2099", "2000"))
+    done = run.invoke(cli, [*command, "--silence", str(silence)])
+    assert done.exit_code == 1
+    assert "note: silence for mlperf-run-count expired on 2000-12-31: one is on its way" in done.stdout
 
 
 def test_describe_a_results_directory(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ def write_run(root: Path, base: str, place: str, at: dt.datetime, **changes: Any
     (path / "dlio_config").mkdir(parents=True)
     (path / f"{kind}_{stamp}_metadata.json").write_text(json.dumps(metadata))
     (path / f"{kind}_run.stdout.log").write_text("")
+    for name, content in run.get("files", {}).items():
+        (path / name).write_text(json.dumps(content))
     if run["summary"] and metadata["command"] == "run":
         end = at + dt.timedelta(seconds=metadata["runtime"])
         times = {"start": at.isoformat(), "end": end.isoformat()}

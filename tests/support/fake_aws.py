@@ -60,18 +60,20 @@ class Faults:
     encrypted: bool = False
     page: int = 100
     repeated_token: bool = False
+    blocked_sockets: bool = False
     errors: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
 class Node:
-    """A HyperPod node; `environment` is added to that of its commands."""
+    """A HyperPod node; `environment` is added to that of its commands, `prefix` is put before them."""
 
     instance: str
     group: str = "worker"
     status: str = "Running"
     dns: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
 
 
 class FakeAws:
@@ -165,6 +167,18 @@ class FakeAws:
         stream = self._url(request["SessionId"])
         return {"SessionId": request["SessionId"], "TokenValue": session["token"], "StreamUrl": stream}
 
+    def _DescribeSessions(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
+        assert request["State"] == "Active"
+        names, start = sorted(self.sessions), int(request.get("NextToken", "0"))
+        page = names[start : start + min(self.faults.page, request.get("MaxResults", 200))]
+        found: dict[str, Any] = {
+            "Sessions": [
+                {"SessionId": name, "Status": "Connected", "Reason": self.sessions[name]["request"].get("Reason", "")}
+                for name in page
+            ]
+        }
+        return found | ({"NextToken": str(start + len(page))} if start + len(page) < len(names) else {})
+
     def _TerminateSession(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
         session = self.sessions.pop(request["SessionId"], None)
         if session is not None and "run" in session:
@@ -181,7 +195,7 @@ class FakeAws:
         }
 
     def _url(self, session: str) -> str:
-        return f"ws://127.0.0.1:{self.socket_port}/{session}"
+        return f"ws://127.0.0.1:{1 if self.faults.blocked_sockets else self.socket_port}/{session}"
 
     def _node(self, target: str) -> Node:
         for node in self.nodes:
@@ -218,6 +232,7 @@ class _Run:
         command = (parameters.get("command") or ["true"])[0]
         self._separate = parameters.get("separateOutputStream") == ["true"]
         self._environment = {**os.environ, **session["node"].environment}
+        self._prefix = session["node"].prefix
         self._node = NodeSide(handshake=self._handshake() if self.document == NON_INTERACTIVE else None)
         self._cipher: tuple[AESGCM, AESGCM] | None = None
         if self._faults.banner:
@@ -253,7 +268,7 @@ class _Run:
         if self.document == NON_INTERACTIVE:
             error = subprocess.PIPE if self._separate else subprocess.STDOUT
             return subprocess.Popen(
-                shlex.split(command),
+                [*self._prefix, *shlex.split(command)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=error,
@@ -263,7 +278,7 @@ class _Run:
         self._master, slave = pty.openpty()
         try:
             return subprocess.Popen(
-                ["sh", "-c", command],
+                [*self._prefix, "sh", "-c", command],
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,

@@ -23,7 +23,7 @@ __all__ = [
     "text",
 ]
 
-MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "loop", "agent")
+MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
 COMMENTS = r"^ *# .*|  # .*$"
 REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'

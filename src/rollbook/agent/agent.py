@@ -19,9 +19,11 @@ and writes lines to the stdout that it shares with the other agents:
               ping TEXT             answer at once, with both clocks
               then                  in argv: continue with the next order when every phase is done
               wait                  in argv: continue with the next order on SIGUSR1
+              exec MILLISECONDS LIMIT ARGV   run a command, killed after this time (0: never); LIMIT bytes of output
               stop                  send the end frame and exit
 
     frames    H hello   R reading   Z deflated reading   D phase done   S sample   G gap   P pong   B keep-alive   E end
+              O output of a command: `o` or `e` for its stream, then the bytes   X end of the command
 
 Everything that may block is done by a child in its own process group, which can be abandoned; the agent itself samples
 only what the kernel answers from memory. A child that does not end is abandoned and counted, never waited for. The
@@ -35,7 +37,7 @@ import time
 import zlib
 
 from rollbook.agent.loop import Agent
-from rollbook.agent.secure import Seal, derive, line_code, same
+from rollbook.agent.secure import Seal, derive, instance_of, line_code, same
 from rollbook.agent.wire import Out, binary, slurp, text
 
 TYPE_CHECKING = False
@@ -177,9 +179,11 @@ def launched(spec: str, orders: str) -> Agent:
 
     port, numbered, node, pace, boot, addresses = spec.split("/")
     rank, node = os.environ.get(numbered) or "-", os.environ.get(node) or "-"
-    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode()
     about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
     token = os.environ.pop("ROLLBOOK_TOKEN", "").encode()
+    secret = os.urandom(8).hex()  # in every line, and in no connection: other hosts do not see the launcher's output
+    instance = instance_of(token, secret.encode())
+    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode() + b" " + instance
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     near = boot == slurp("/proc/sys/kernel/random/boot_id")
     seals = connect(int(port), [address for address in addresses.split(",") if address], token, claim, near)
@@ -190,7 +194,7 @@ def launched(spec: str, orders: str) -> Agent:
         return agent
     if numbered == "PMI_RANK":
         outlive()
-    tag = str(os.getpid()) if rank == "-" else rank
+    tag = "%s-%s" % (os.getpid() if rank == "-" else rank, secret)
     out = Out(line_output(), text(tag, line_code(token, tag.encode())), int(pace) / 1000)
     agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "signalled", True))

@@ -7,6 +7,7 @@ import time
 import zlib
 
 from rollbook.agent.children import Child, is_stuck
+from rollbook.agent.command import Command
 from rollbook.agent.once import Plain, Reading, Walk
 from rollbook.agent.source import Source, most_open
 from rollbook.agent.steady import Loop, Reader
@@ -57,6 +58,7 @@ class Agent:
         self.children: "list[Child]" = []
         self.loops: "list[Child]" = []
         self.reader: "Reader | None" = None
+        self.command: "Command | None" = None
         self.held: "list[Beat]" = []
         self.waiting: "list[Reading]" = []
         self.phases: "list[str]" = []
@@ -123,7 +125,7 @@ class Agent:
         else:
             self.out.frame(b"R", payload, clocks)
 
-    def obey(self, line: str) -> None:
+    def obey(self, line: str) -> None:  # noqa: PLR0912 - one branch for each order
         word, *rest = line.split("\t")
         if word == "source":
             self.sources.append(Source(*rest))
@@ -151,6 +153,9 @@ class Agent:
             self.take_sample(everything=True, key=word == "key")
         elif word in ("then", "wait"):
             self.hold = word
+        elif word == "exec":
+            self.command = Command(self, *rest)
+            self.phases.append(word)
         elif word == "stop":
             self.ending = time.monotonic() + 0.5
 
@@ -278,6 +283,8 @@ class Agent:
         due = [self.out.last + QUIET] + [child.deadline for child in self.children + self.loops]
         if self.ending:
             due.append(self.ending)
+        if self.command:
+            due.append(self.command.due)
         if self.launcher:
             due.append(time.monotonic() + 0.9)
             if self.out.waiting and self.out.pace:
@@ -309,6 +316,8 @@ class Agent:
             for child in self.children + self.loops:
                 if moment >= child.deadline and child in child.group:
                     child.end(timed_out=True)
+            if self.command and moment >= self.command.due:
+                self.command.check()
             if self.interval and now()[1] >= self.next:
                 self.beat()
             if time.monotonic() - self.out.last >= QUIET:

@@ -14,13 +14,29 @@ seq=0
 plan=
 sampler=
 
-clocks() {
+uptime() {
     read -r up _ </proc/uptime
     mono=${up%.*}${up#*.}0000000
     mono=${mono#"${mono%%[!0]*}"}
-    wall=$(date +%s%N)
-    # A date without nanoseconds prints %N as it is or, on Alpine, prints nothing for it.
-    [ ${#wall} -ge 19 ] || wall=${wall%%[!0-9]*}000000000
+}
+
+# clocks: set mono and wall. A host may pause between the two reads, and a date without nanoseconds is up to a second
+# late: a difference that can be explained by that is not a clock that was set. The first pair, to which others are
+# compared, is read again after a pause.
+clocks() {
+    for try in 1 2 3; do
+        uptime
+        before=$mono error=10000000 # the resolution of uptime
+        wall=$(date +%s%N)
+        # A date without nanoseconds prints %N as it is or, on Alpine, prints nothing for it.
+        [ ${#wall} -ge 19 ] || wall=${wall%%[!0-9]*}000000000 error=1000000000
+        uptime
+        error=$((error + mono - before)) mono=$before
+        if [ -n "$known" ] || [ $error -le 30000000 ]; then break; fi
+    done
+    late=$((wall - mono - ${known:-0}))
+    if [ -n "$known" ] && [ $error -gt 30000000 ] && [ ${late#-} -le $error ]; then wall=$((mono + known)); fi
+    known=$((wall - mono))
 }
 
 # frame KIND PAYLOAD: send a frame with the caller's clocks
@@ -339,7 +355,11 @@ sample() {
 
 trap '[ -z "$sampler" ] || kill "$sampler" 2>/dev/null' EXIT
 trap exit TERM HUP INT
-clocks
+for _ in 1 2 3 4 5; do # later reads are compared with the first
+    known=
+    clocks
+    [ $error -gt 30000000 ] || break
+done
 frame H "agent=1${nl}kind=sh${nl}python=${nl}pid=$$${nl}uid=$(id -u)${nl}hostname=$(uname -n)${nl}release=$(uname -r)
 machine=$(uname -m)${nl}machine_id=$(cat /etc/machine-id 2>/dev/null)
 boot_id=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)${nl}hz=$(getconf CLK_TCK 2>/dev/null || echo 100)$nl"

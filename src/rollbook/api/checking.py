@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rollbook.checks import engine
 from rollbook.checks.run_data import RunData, open_run_data
+from rollbook.checks.silence import Silence
 from rollbook.checks.verify import Verified
 from rollbook.checks.verify import verify as verify_record
 from rollbook.journal.state import is_unfinished
@@ -25,14 +27,17 @@ def check(record: Path | str, *, baseline: Path | str | None = None) -> Findings
     return engine.check(run_data_of(Path(record), baseline=other))
 
 
-def check_results(path: Path | str, round_name: str = rounds.NEWEST, **options: Any) -> Submission | None:
+def check_results(
+    path: Path | str, round_name: str = rounds.NEWEST, silences: Sequence[Silence] = (), **options: Any
+) -> Submission | None:
     """Judge a results directory of MLPerf Storage: a run, all runs of a model, or a submission.
 
-    `round_name` chooses the rules; options are those of `RunData`. Returns None for a path that is a record of
+    `round_name` chooses the rules; findings that `silences` cover are marked and do not count, except for the verdict.
+    Options are those of `RunData`. Returns None for a path that is a record of
     Rollbook or holds no runs of MLPerf Storage. Raises `RecordError` if it cannot be read.
     """
     path = Path(path)
-    return judge_tree(path, rounds.load(round_name), **options) if is_results_tree(path) else None
+    return judge_tree(path, rounds.load(round_name), silences, **options) if is_results_tree(path) else None
 
 
 def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Verified:

@@ -9,14 +9,18 @@ import datetime as dt
 import errno
 import os
 import re
+import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+import msgspec
+
+from rollbook import times
 from rollbook.api.keywords import RecordingOptions
-from rollbook.api.options import check_fanout, hosts_of, transport_options
+from rollbook.api.options import as_list, check_fanout, hosts_of, transport_options
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
@@ -27,12 +31,13 @@ from rollbook.protocol.plan import Plan
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
+from rollbook.records.labels import Group, Label
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.transports.routing import Options, fallback_route, route
 
-__all__ = ["Recording", "Settings", "record", "settings_of"]
+__all__ = ["Recording", "Settings", "in_group", "record", "settings_of"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
@@ -46,7 +51,8 @@ class Settings:
     `type` is the type of record, `interval` the seconds between samples (0: snapshots only; None: 0.5, more
     as the run grows), `parts` the directories
     between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
-    key for the manifest, `share` whether others may read the record, `args` the user's options, stored as they are.
+    key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
+    options, stored as they are.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
@@ -60,6 +66,7 @@ class Settings:
     report: bool = True
     sign: Path | None = None
     share: bool = False
+    label: Label = dataclasses.field(default_factory=Label)
     parts: tuple[str, ...] = ()
     placement: Placement | None = None
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -75,7 +82,15 @@ def settings_of(hosts: str | Sequence[str], **options: Unpack[RecordingOptions])
     for name in ("results_dir", "sign"):
         if own.get(name) is not None:
             own[name] = Path(own[name])
+    own["label"] = Label.of(others.pop("name", ""), as_list(others.pop("tags", ())), others.pop("note", ""))
     return Settings(hosts=hosts_of(hosts), options=transport_options(**others), **own)
+
+
+def in_group(settings: Settings, index: int, size: int) -> Settings:
+    """The settings of one of several repeats; the first one decides the id of the group."""
+    group = settings.label.group
+    name = group.id if group else f"{times.stamp(dt.datetime.now(dt.UTC))}-{secrets.token_hex(2)}"
+    return dataclasses.replace(settings, label=msgspec.structs.replace(settings.label, group=Group(name, index, size)))
 
 
 class Recording:
@@ -151,6 +166,7 @@ class Recording:
             "cwd": str(Path.cwd()),
             "args": _masked(settings.args),
             "max_samples": settings.max_samples,
+            "label": msgspec.to_builtins(settings.label),
         }
         try:
             self._recorder = await self._stack.enter_async_context(

@@ -19,19 +19,26 @@ __all__ = ["COMMANDS", "Commands", "cli", "main"]
 COMMANDS = {
     "hosts": "List the selected hosts, and check that they can be reached.",
     "snapshot": "Read the facts of every host once.",
+    "exec": "Run a command on every host and fold equal output.",
     "run": "Run a command and record every host before, during and after it.",
     "record": "Record every host without a command.",
     "watch": "Show all hosts live in the terminal, or play back a record.",
     "mark": "Start a phase, from inside a command started by `run`.",
     "check": "Apply the rules to a record or to live hosts.",
-    "diff": "Compare two records, two hosts, or the start and end of a run.",
+    "diff": "List the facts that differ between two records, two hosts, or the start and end of a run.",
+    "compare": "Compare results, metrics and facts of runs or groups of repeated runs.",
+    "list": "List the records of a results directory, newest first.",
     "report": "Write the offline HTML page of a record.",
-    "query": "Run SQL over a record.",
+    "query": "Run SQL over a record or all records.",
     "export": "Write a record as parquet, csv, json, openmetrics, timeseries or mlpstorage.",
     "describe": "Draft the MLPerf Storage system description from a record.",
     "verify": "Check manifest, hashes and signature of a record.",
     "recover": "Finish a record whose collector died.",
+    "config": "Show the configured defaults of options and their origin.",
 }
+
+MODULES = {"list": "listing"}
+"""Modules that are not named like their command: a module `list` would hide the built-in name in this package."""
 
 
 class Commands(click.Group):
@@ -47,7 +54,8 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"rollbook.cli.{cmd_name}").command
+        module = MODULES.get(cmd_name, cmd_name)
+        command: click.Command = importlib.import_module(f"rollbook.cli.{module}").command
         return command
 
     def resolve_command(
@@ -83,10 +91,10 @@ class Commands(click.Group):
 def cli() -> None:
     """Rollbook records every host of a cluster.
 
-    Exit codes: 0 success, 1 findings, 2 usage or configuration error, 3 some hosts failed, or an
-    MLPerf Storage run could not be judged, 4 no host reached, 70 internal error, 126 and 127 the
-    command of `run` cannot be executed or was not found, 130 interrupted. `run` returns the exit
-    status of its command.
+    Exit codes: 0 success, 1 findings, or a command that `exec` ran failed on a host, 2 usage or
+    configuration error, 3 some hosts failed, or an MLPerf Storage run could not be judged, 4 no host
+    reached, 70 internal error, 126 and 127 the command of `run` cannot be executed or was not found,
+    130 interrupted. `run` returns the exit status of its command.
     """
 
 

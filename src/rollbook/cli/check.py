@@ -23,6 +23,7 @@ from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
 from rollbook.mlperf import rounds
@@ -56,7 +57,7 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
 
 
 @click.command("check", cls=ReachCommand)
-@click.argument("record", required=False, type=click.Path(path_type=Path))
+@click.argument("record", required=False, type=RecordPath())
 @click.option(
     "--fail-on",
     type=click.Choice(["warn", "fail"]),
@@ -64,7 +65,7 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     show_default=True,
     help="Exit with 1 for findings of this severity or worse.",
 )
-@click.option("--baseline", type=click.Path(path_type=Path), metavar="RECORD", help="Record to compare with.")
+@click.option("--baseline", type=RecordPath(), metavar="RECORD", help="Record to compare with.")
 @click.option("--expect", type=FILE, metavar="FILE", help="Expected values of the site (TOML).")
 @click.option("--silence", type=FILE, metavar="FILE", help="Findings to silence, each with reason and end date (TOML).")
 @click.option("--description", type=FILE, metavar="FILE", help="System description to check the run against (YAML).")
@@ -132,7 +133,7 @@ def command(
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
     }
-    if record is not None and (submission := check_results(record, round_name, **options)):
+    if record is not None and (submission := check_results(record, round_name, silences, **options)):
         reach.refuse()
         _show_submission(submission, fail_on, as_json=as_json)
     interrupted, coverage = False, None
@@ -197,7 +198,7 @@ def _show(findings: Findings) -> None:
         console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
     for note in findings.notes:
         console.print(Text(clean(note), "dim"), soft_wrap=True)
-    for line in value_lines(findings):
+    for line in value_lines(findings.rules):
         console.print(Text(clean(line), "dim"), soft_wrap=True)
     if findings.verdict_text:
         click.echo(clean(findings.verdict_text))

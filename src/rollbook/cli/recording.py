@@ -25,7 +25,8 @@ from rollbook.cli.summary import show_summary
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host
 from rollbook.records.document import encode
-from rollbook.records.hosts import HostResult
+from rollbook.records.hosts import HasStatus
+from rollbook.records.labels import Label
 from rollbook.report.summary import summarise
 
 __all__ = ["RunView", "leave", "option_values", "recording_options", "share_option", "show_end"]
@@ -49,6 +50,11 @@ OPTIONS = (
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     sign_option,
     share_option,
+    option("--name", heading=RECORDING, default="", metavar="NAME",
+           help="Name of the record, accepted wherever a RECORD is expected."),
+    option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
+           help="Tag of the record, for `rollbook list`; may be repeated."),
+    option("--note", heading=RECORDING, default="", metavar="TEXT", help="Note about the run, stored in the record."),
     option("-q", "--quiet", heading=OUTPUT, is_flag=True, help="Print only what went wrong, and no summary."),
     option("--json", "as_json", heading=OUTPUT, is_flag=True,
            help="Print the summary as JSON on stdout; a command's own stdout then goes to stderr."),
@@ -68,6 +74,9 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         report: bool,
         sign: Path | None,
         share: bool,
+        name: str,
+        tags: tuple[str, ...],
+        note: str,
         **rest: Any,
     ) -> Any:
         settings = Settings(
@@ -78,6 +87,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             report=report,
             sign=sign,
             share=share,
+            label=Label.of(name, tags, note),
         )
         return command(settings=settings, **rest)
 
@@ -111,7 +121,7 @@ class RunView(ProgressView):
         super().__init__(reach.hosts if contact else [])
         self._reach, self._strict, self._message, self._contact = reach, strict, message, contact
         self._quiet = quiet
-        self._missing: list[HostResult] = []
+        self._missing: list[HasStatus] = []
 
     def __enter__(self) -> Self:
         if not self._contact:
@@ -121,7 +131,7 @@ class RunView(ProgressView):
         self._reach.explain()
         return super().__enter__()
 
-    def done(self, record: HostResult) -> None:
+    def done(self, record: HasStatus) -> None:
         """The host returned its start facts or failed."""
         super().done(record)
         if record.status != "complete":

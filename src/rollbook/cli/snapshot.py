@@ -134,6 +134,8 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None,
             "num_processes": snapshot.cluster.num_hosts,
             "parameters": {},
             "result_dir": str(directory.path),
+            "coverage": snapshot.coverage,
+            "args": {"hosts": [host.name for host in snapshot.hosts]},
         },
     )
     if key is not None:

@@ -11,6 +11,7 @@ from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean
 from rollbook.cli.options import InputFile
 from rollbook.cli.output import size, stderr
+from rollbook.cli.record_argument import RecordPath
 from rollbook.records.document import encode
 from rollbook.records.locate import locate_record
 from rollbook.records.signing import sign
@@ -19,7 +20,7 @@ __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=RecordPath())
 @click.option(
     "--allowed-signers",
     type=InputFile(),

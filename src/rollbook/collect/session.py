@@ -33,8 +33,8 @@ class Session:
     """Owns the channel to one agent. Use as `async with Session(...)`; the channel is closed on every exit.
 
     `visit` is updated as frames arrive, so that everything before a failure is kept. `listener` gets every frame with
-    its arrival time, before the frame is interpreted. `heard_at` is the time of the last frame. The session ends with
-    an `AgentFailed` when the host exceeds the budget of `meter`.
+    its arrival time, before the frame is interpreted. `heard_at` is the time of the last frame. `command_end` is how a
+    command ended, empty before. The session ends with an `AgentFailed` when the host exceeds the budget of `meter`.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Session:
         self.visit = Visit(host, plan, transport.name)
         self.decoder = Decoder()
         self.heard_at = time.monotonic()
+        self.command_end: dict[str, str] = {}
         self._listener, self._meter = listener, meter or Meter(Budget.of(plan, 0))
         self._channel: Channel | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -121,6 +122,11 @@ class Session:
         """Take an extra sample now."""
         self._meter.mark()
         await self._send(f"mark\t{name}\n".encode())
+
+    async def execute(self, order: bytes) -> None:
+        """Run a command and wait for its end; its output goes to the listener."""
+        await self._send(order)
+        await self._until(lambda: bool(self.command_end))
 
     async def wait_for_loss(self) -> None:
         """Wait until the session fails; raises the reason."""
@@ -220,12 +226,12 @@ class Session:
                 self.visit.hello = parse_fields(frame.payload)
             elif frame.kind == "E":
                 self.visit.goodbye = parse_fields(frame.payload) or {"sent": ""}
-            elif frame.kind == "P":
-                if frame.payload == self._ping and self._pong is None:
-                    self._pong = arrived, frame.wall
-            elif frame.kind == "D":
-                if frame.payload in FINISHED:
-                    self._phases.add(frame.payload)
+            elif frame.kind == "X":
+                self.command_end = parse_fields(frame.payload) or {"status": ""}
+            elif frame.kind == "P" and frame.payload == self._ping and self._pong is None:
+                self._pong = arrived, frame.wall
+            elif frame.kind == "D" and frame.payload in FINISHED:
+                self._phases.add(frame.payload)
             elif frame.kind in "RZ":
                 self._read(frame)
         except ProtocolError:

@@ -9,7 +9,7 @@ from typing import get_args
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
-from rollbook.journal.gaps import host_gaps, schedule_of
+from rollbook.journal.gaps import host_gaps, schedule_of, uses_stand_in
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
@@ -102,7 +102,15 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
     cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
     if cost and cost.cpu_seconds is not None and cpus and life > 0:
         found.cpu_share = cost.cpu_seconds * 1e9 / life / cpus.logical_cpus
-    reasons = []
+    if reasons := _reasons(survey, host, found):
+        found.status, found.reason = "partial", "; ".join(reasons)
+    return found
+
+
+def _reasons(survey: Survey, host: HostJournal, found: SeriesHost) -> list[str]:
+    """Why a series is partial."""
+    reasons, schedule = [], schedule_of(survey, host)
+    interval = schedule.at(found.first_ns or 0)
     if found.gaps:
         seconds = sum(gap.end_ns - gap.start_ns for gap in found.gaps) / 1e9
         why = ", ".join(dict.fromkeys(gap.why for gap in found.gaps))
@@ -111,14 +119,26 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         reasons.append(failure_of(survey.directory) or "the collector died; the samples end there")
     elif host.thinned:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: connection too slow")
-    elif not schedule.doubles and schedule.at(times[0]) != survey.interval_ns:
-        interval = schedule.at(times[0]) // 10**9
-        reasons.append(f"a sample every {interval} s: there is no Python, and the shell takes whole seconds")
-    if losses := describe_losses(sources):
+    elif found.is_sparse:
+        reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: the host was busy")
+    elif not schedule.doubles and interval != survey.interval_ns:
+        reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
+    if cut := _missing_end(survey, host, found):
+        reasons.append(cut)
+    if losses := describe_losses(found.sources):
         reasons.append(losses)
-    if reasons:
-        found.status, found.reason = "partial", "; ".join(reasons)
-    return found
+    return reasons
+
+
+def _missing_end(survey: Survey, host: HostJournal, found: SeriesHost) -> str:
+    """What is known about lost data after the last sample that is too short for a gap; empty if nothing is missing."""
+    if not survey.ended or (found.gaps and found.gaps[-1].start_ns == found.last_ns):
+        return ""
+    if not host.ended:
+        reasons = [str(loss.get("reason", "")) for loss in host.losses if loss["at_ns"] > (found.last_ns or 0)]
+        return f"the end is missing: {reasons[0] if reasons else 'no end frame'}"
+    # The stand-in numbers the frames of its two processes separately.
+    return "frames after the last sample are lost" if host.missing_at_end and not uses_stand_in(host) else ""
 
 
 def describe_losses(sources: Sequence[SourceLoss]) -> str:

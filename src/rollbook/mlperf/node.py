@@ -14,6 +14,7 @@ from rollbook.records.hosts import HostResult
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.dmi import Machine
 from rollbook.sources.environment import Environment
+from rollbook.sources.infiniband import Port
 from rollbook.sources.net_class import Interface
 from rollbook.sources.os_release import OsRelease
 
@@ -103,6 +104,11 @@ def _networking(host: HostResult, roles: Roles) -> list[dict[str, Entry]]:
         up = row.operstate == "up" or (row.operstate == "unknown" and row.carrier is True)
         speed = row.speed_mbps / 1000 if up and row.speed_mbps else None
         cards[kind, "up" if up else "down", speed, tuple(roles.get(row.interface_name, ()))] += 1
+    if not any(kind == "infiniband" for kind, *_ in cards):  # without an IP interface
+        for port in host.rows(Port):
+            if port.link_layer == "InfiniBand":
+                up = port.state == "ACTIVE"
+                cards["infiniband", "up" if up else "down", port.rate_gbps if up else None, ()] += 1
     return [
         {
             "unit_count": Entry(count, "measured"),

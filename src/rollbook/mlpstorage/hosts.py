@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from rollbook.records.cluster import MEMORY
+
 __all__ = [
     "CgroupInfo",
     "HostCPUInfo",
@@ -167,26 +169,14 @@ class HostMemoryInfo(_Row):
     @classmethod
     def from_psutil_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return memory from psutil's fields; those that are missing are 0."""
-        names = ("total", "available", "used", "free", "active", "inactive", "buffers", "cached", "shared")
-        sizes: dict[str, Any] = {name: int(data.get(name) or 0) for name in names}
-        return cls(**sizes)
+        return cls.from_dict({name: int(data.get(name) or 0) for name in ("total", "used", *MEMORY)})
 
     @classmethod
     def from_proc_meminfo_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return memory from /proc/meminfo's names, in kB or as `123 kB`; those that are missing are 0."""
-        size = {name: _kib(data.get(name)) * KIB for name in data}
-        total, free, buffers, cached = (size.get(name, 0) for name in ("MemTotal", "MemFree", "Buffers", "Cached"))
-        return cls(
-            total=total,
-            available=size.get("MemAvailable", 0),
-            used=total - free - buffers - cached,
-            free=free,
-            active=size.get("Active", 0),
-            inactive=size.get("Inactive", 0),
-            buffers=buffers,
-            cached=cached,
-            shared=size.get("Shmem", 0),
-        )
+        total, sizes = _bytes(data.get("MemTotal")), {field: _bytes(data.get(name)) for field, name in MEMORY.items()}
+        used = total - sizes["free"] - sizes["buffers"] - sizes["cached"]
+        return cls.from_dict({"total": total, "used": used, **sizes})
 
     @classmethod
     def from_total_mem_int(cls, total_mem_int: int) -> Self:
@@ -194,9 +184,9 @@ class HostMemoryInfo(_Row):
         return cls(total=int(total_mem_int))
 
 
-def _kib(value: Any) -> int:
-    words = str(value).split()
-    return int(words[0]) if words and words[0].isdecimal() else 0
+def _bytes(kib: Any) -> int:
+    words = str(kib).split()
+    return int(words[0]) * KIB if words and words[0].isdecimal() else 0
 
 
 @dataclasses.dataclass
@@ -234,11 +224,11 @@ class HostInfo:
     collection_timestamp: str | None = None
     mounts: list[MountInfo] | None = None
     cgroups: list[CgroupInfo] | None = None
-    chassis_model: str | None = None
-    networking: list[dict[str, Any]] | None = None
-    sysctl: list[dict[str, Any]] | None = None
-    environment: list[dict[str, Any]] | None = None
-    drives: list[dict[str, Any]] | None = None
+    chassis_model: str = ""
+    networking: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    sysctl: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    environment: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    drives: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     requested_name: str | None = None
     machine_id: str | None = None
     boot_id: str | None = None
@@ -268,31 +258,23 @@ class HostInfo:
     @classmethod
     def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
-        host = cls(hostname=str(data.get("hostname", "unknown")))
-        if data.get("meminfo"):
-            host.memory = HostMemoryInfo.from_proc_meminfo_dict(data["meminfo"])
-        if data.get("cpuinfo"):
-            host.cpu = HostCPUInfo.from_dict(_cpu_fields(summarize_cpuinfo(data["cpuinfo"])))
-        host.disks = [HostDiskInfo.from_dict(row) for row in data.get("diskstats") or []] or None
-        host.network = [HostNetworkInfo.from_dict(row) for row in data.get("netdev") or []] or None
-        host.mounts = [MountInfo.from_dict(row) for row in data.get("mounts") or []] or None
-        host.cgroups = [CgroupInfo.from_dict(row) for row in data.get("cgroups") or []] or None
-        load = data.get("loadavg") or {}
-        host.system = HostSystemInfo(
-            hostname=host.hostname,
-            kernel_version=str(data.get("version") or ""),
-            os_release=dict(data.get("os_release") or {}),
-            uptime_seconds=data.get("uptime_seconds") or data.get("uptime") or 0.0,
-            load_average_1min=load.get("load_1min", 0.0),
-            load_average_5min=load.get("load_5min", 0.0),
-            load_average_15min=load.get("load_15min", 0.0),
-            running_processes=load.get("running_processes", 0),
-            total_processes=load.get("total_processes", 0),
-        )
-        for name in OURS:
-            setattr(host, name, data.get(name) or None)
-        host.collection_timestamp = data.get("collection_timestamp")
-        return host
+        memory, cpus, load = data.get("meminfo"), data.get("cpuinfo"), data.get("loadavg") or {}
+        system = {
+            "hostname": str(data.get("hostname", "unknown")),
+            "kernel_version": str(data.get("version") or ""),
+            "os_release": dict(data.get("os_release") or {}),
+            "uptime_seconds": data.get("uptime_seconds") or data.get("uptime") or 0.0,
+            **{f"load_average_{time}": load.get(f"load_{time}", 0.0) for time in ("1min", "5min", "15min")},
+            **{name: load.get(name, 0) for name in ("running_processes", "total_processes")},
+        }
+        written = {
+            "memory": HostMemoryInfo.from_proc_meminfo_dict(memory).to_dict() if memory else None,
+            "cpu": _cpu_fields(summarize_cpuinfo(cpus)) if cpus else None,
+            "disks": data.get("diskstats"),
+            "network": data.get("netdev"),
+            "system": system,
+        }
+        return cls.from_written({**data, **written})
 
     @classmethod
     def from_written(cls, data: Mapping[str, Any]) -> Self:
@@ -302,15 +284,14 @@ class HostInfo:
             hostname=str(data.get("hostname", "unknown")),
             memory=HostMemoryInfo.from_dict(data.get("memory") or {}),
             cpu=HostCPUInfo.from_dict(cpu) if isinstance(cpu, Mapping) else None,
-            disks=[HostDiskInfo.from_dict(row) for row in data.get("disks") or []] or None,
-            network=[HostNetworkInfo.from_dict(row) for row in data.get("network") or []] or None,
             system=HostSystemInfo.from_dict(system) if isinstance(system, Mapping) else None,
             collection_timestamp=data.get("collection_timestamp"),
         )
-        host.mounts = [MountInfo.from_dict(row) for row in data.get("mounts") or []] or None
-        host.cgroups = [CgroupInfo.from_dict(row) for row in data.get("cgroups") or []] or None
+        for name, row in ROWS.items():
+            setattr(host, name, [row.from_dict(one) for one in data.get(name) or []] or None)
         for name in OURS:
-            setattr(host, name, data.get(name) or None)
+            if data.get(name):
+                setattr(host, name, data[name])
         return host
 
     def to_dict(self) -> dict[str, Any]:
@@ -323,12 +304,18 @@ class HostInfo:
         for name in ("cpu", "system"):
             if getattr(self, name):
                 found[name] = getattr(self, name).to_dict()
-        for name in ("disks", "network", "mounts", "cgroups"):
+        for name in ROWS:
             if getattr(self, name):
                 found[name] = [row.to_dict() for row in getattr(self, name)]
         return found | {name: getattr(self, name) for name in OURS if getattr(self, name)}
 
 
+ROWS: dict[str, type[_Row]] = {
+    "disks": HostDiskInfo,
+    "network": HostNetworkInfo,
+    "mounts": MountInfo,
+    "cgroups": CgroupInfo,
+}
 OURS = (
     "chassis_model",
     "networking",

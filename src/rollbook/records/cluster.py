@@ -28,6 +28,7 @@ from rollbook.sources.uptime import Uptime
 from rollbook.sources.version import Version
 
 __all__ = [
+    "MEMORY",
     "CgroupInfo",
     "ClusterInformation",
     "HostCPUInfo",
@@ -41,6 +42,16 @@ __all__ = [
 ]
 
 KIB = 1024
+# Fields of a host's memory, and their names in /proc/meminfo.
+MEMORY = {
+    "available": "MemAvailable",
+    "free": "MemFree",
+    "active": "Active",
+    "inactive": "Inactive",
+    "buffers": "Buffers",
+    "cached": "Cached",
+    "shared": "Shmem",
+}
 HostDiskInfo = Disk
 HostNetworkInfo = Interface
 MountInfo = Mount
@@ -69,21 +80,16 @@ class HostMemoryInfo(msgspec.Struct):
     def of(cls, memory: MemInfo, limits: CgroupLimits | None) -> HostMemoryInfo:
         """From /proc/meminfo; a cgroup limit above the total is ignored."""
         size = {name: kib * KIB for name, kib in memory.kib.items()}
-        parts = [size.get(name) for name in ("MemFree", "Buffers", "Cached")]
+        sizes = {field: size.get(name) for field, name in MEMORY.items()}
+        parts = [sizes[field] for field in ("free", "buffers", "cached")]
         used = size["MemTotal"] - sum(p for p in parts if p is not None) if None not in parts else None
         limit = limits.memory_bytes if limits else None
         return cls(
             total=size["MemTotal"],
-            available=size.get("MemAvailable"),
             used=used,
-            free=size.get("MemFree"),
-            active=size.get("Active"),
-            inactive=size.get("Inactive"),
-            buffers=size.get("Buffers"),
-            cached=size.get("Cached"),
-            shared=size.get("Shmem"),
             limit=limit if limit is not None and limit < size["MemTotal"] else None,
             origin="measured",
+            **sizes,
         )
 
     @property

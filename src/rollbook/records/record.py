@@ -51,6 +51,8 @@ text; `truncated`, `timed-out`, `denied` and `failed` as the host reported; `ski
 but not this one; `excess` the host sent more text or more names than a host may.
 """
 
+MISSED_SHARE, FEW_MISSED = 0.05, 2  # of the beats, and beats, that a busy host may miss
+
 
 class Phase(msgspec.Struct, frozen=True):
     """A named part of the run, in nanoseconds of the collector's clock."""
@@ -140,6 +142,11 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
     sources: list[SourceLoss] = []
     cost: Cost | None = None
     cpu_share: float | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether more beats have no sample than a busy host misses now and then."""
+        return self.missed > max(FEW_MISSED, MISSED_SHARE * (self.samples + self.missed))
 
 
 class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.run/1"):

@@ -45,7 +45,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
         "Rates are differences of counters over the host's own clock; all hosts share one time line.",
     ]
     if checked:
-        notes += value_lines(checked)
+        notes += value_lines(checked.rules)
     if unlisted:
         notes.append(f"{unlisted} more facts changed between start and end; rollbook diff lists them all.")
     return PageData(

@@ -7,6 +7,7 @@ the script only creates text nodes. The policy names script and style by their h
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import importlib.resources
 from pathlib import Path
@@ -18,7 +19,7 @@ from rollbook.files import PRIVATE, write_file
 from rollbook.records.record import Record
 from rollbook.report.build import build
 from rollbook.report.model import PageData
-from rollbook.sql.grids import open_tables
+from rollbook.sql.grids import Tables, open_tables
 
 __all__ = ["html", "write_report"]
 
@@ -44,10 +45,10 @@ PAGE = """<!doctype html>
 """
 
 
-def write_report(run: Record, path: Path, *, mode: int = PRIVATE) -> None:
-    """Write the page of a record atomically."""
-    with open_tables(run) as tables:
-        data = build(run, tables)
+def write_report(run: Record, path: Path, *, mode: int = PRIVATE, tables: Tables | None = None) -> None:
+    """Write the page of a record atomically, from its open tables or after opening them."""
+    with contextlib.nullcontext(tables) if tables else open_tables(run) as opened:
+        data = build(run, opened)
     write_file(path, html(data).encode(), mode=mode)
 
 

@@ -8,28 +8,32 @@ password the agent runs as root, because most of what support asks for is readab
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import shlex
 import weakref
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from rollbook import agent
-from rollbook.aws.api import Account
+from rollbook.aws.api import Account, AwsError
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, with_hostnames
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
-from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
+from rollbook.errors import AgentFailed, NoHostReached, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
+from rollbook.transports.collector import is_gone, this_collector
 from rollbook.transports.options import Option, Python
 from rollbook.transports.pipe import Ending
 
 __all__ = ["Ssm"]
 
 DOCUMENT = "AWS-StartInteractiveCommand"
+REASON = "rollbook "
+MOST_PAGES = 20  # of active sessions, to look for those of killed collectors
 
 
 def _positive(rate: float) -> None:
@@ -71,11 +75,19 @@ class Ssm:
 
     async def open(self, host: Host) -> Channel:
         """Start a session on the node; waits for the start rate."""
-        target = await self._target(host.name)
+        try:
+            target = await self._target(host.name)
+            return await self._start(target)
+        except (AwsError, NoHostReached) as error:
+            raise Refused(str(error)) from error
+
+    async def _start(self, target: str) -> Channel:
+        state = _State.of(self)
+        await state.end_stale(self)
         command = agent.remote_command(self.python, carrier="text")
         as_root = f"if [ $(id -u) != 0 ] && sudo -n true; then exec sudo -n sh -c {shlex.quote(command)}; fi"
         parameters = {"command": [f"stty raw -echo; {as_root}; {command}"]}
-        session = Session(self.account, target, self.document, parameters, rate=_State.of(self).rate)
+        session = Session(self.account, target, self.document, parameters, rate=state.rate, reason=_reason())
         await session.__aenter__()
         return _SessionChannel(session)
 
@@ -111,7 +123,8 @@ class _State:
 
     def __init__(self, transport: Ssm) -> None:
         self.rate = StartRate(transport.start_rate)
-        self._turn = asyncio.Lock()
+        self._turn, self._ending = asyncio.Lock(), asyncio.Lock()
+        self._ended_stale = False
         self._cluster: Cluster | None = None
         self._named = False
 
@@ -120,6 +133,14 @@ class _State:
         """The state of a transport in the running event loop."""
         states = _STATES.setdefault(asyncio.get_running_loop(), {})
         return states.setdefault(transport, cls(transport))
+
+    async def end_stale(self, transport: Ssm) -> None:
+        """End sessions of collectors of this machine that were killed; without permission they end by themselves."""
+        async with self._ending:
+            if not self._ended_stale:
+                self._ended_stale = True
+                with contextlib.suppress(AwsError, NoHostReached, TransportError):
+                    await _end_stale(transport.account)
 
     async def node(self, transport: Ssm, name: str) -> ClusterNode | None:
         """The node of any of its names; host names that the list lacks are fetched once, if a name is unknown."""
@@ -137,6 +158,24 @@ class _State:
 
 
 _STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Ssm, _State]] = weakref.WeakKeyDictionary()
+
+
+def _reason() -> str:
+    """The reason of a session, which names the collector."""
+    return f"{REASON}{this_collector()}"
+
+
+async def _end_stale(account: Account) -> None:
+    parameters: dict[str, Any] = {"State": "Active", "MaxResults": 200}
+    for _ in range(MOST_PAGES):
+        page = await account.call("ssm", "describe_sessions", **parameters)
+        for session in page.get("Sessions", ()):
+            reason = str(session.get("Reason") or "")
+            if reason.startswith(REASON) and is_gone(reason.removeprefix(REASON)):
+                await account.call("ssm", "terminate_session", SessionId=session["SessionId"])
+        parameters["NextToken"] = page.get("NextToken")
+        if not parameters["NextToken"]:
+            return
 
 
 def _find(nodes: Iterable[ClusterNode], name: str) -> ClusterNode | None:
