@@ -9,7 +9,7 @@ if (!directory) throw new Error("usage: node build.mjs DIRECTORY");
 const licence = await readFile("node_modules/uplot/LICENSE", "utf8");
 
 await build({
-  entryPoints: { page: "src/main.ts" },
+  entryPoints: { page: "src/main.ts", compare: "src/compare.ts" },
   outdir: directory,
   bundle: true,
   minify: true,

@@ -17,7 +17,6 @@ from rollbook.errors import RecordError
 from rollbook.files import PRIVATE, write_file
 from rollbook.records.record import Record
 from rollbook.report.build import build
-from rollbook.report.model import PageData
 from rollbook.sql.grids import open_tables
 
 __all__ = ["html", "write_report"]
@@ -51,9 +50,9 @@ def write_report(run: Record, path: Path, *, mode: int = PRIVATE) -> None:
     write_file(path, html(data).encode(), mode=mode)
 
 
-def html(data: PageData) -> str:
-    """The page as text."""
-    script, style = _bundled("page.js"), _bundled("page.css")
+def html(data: msgspec.Struct, bundle: str = "page") -> str:
+    """The page as text; `bundle` names the script and style that draw the document."""
+    script, style = _bundled(f"{bundle}.js"), _bundled(f"{bundle}.css")
     return PAGE.format(
         policy=(
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src 'none'; "
