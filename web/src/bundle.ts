@@ -69,7 +69,7 @@ function verdict(report: Report): HTMLElement {
   const { level, headline, reasons } = report.verdict;
   const list = h("ul", { class: "reasons" });
   for (const reason of reasons) add(list, h("li", {}, reason));
-  const sign = { good: "✓", warn: "!", bad: "✕" }[level];
+  const sign = { good: "✓", warn: "!", bad: "✕", open: "…" }[level];
   const window =
     report.since === null && report.until === null
       ? "Logs are not limited to a time window"

@@ -90,14 +90,23 @@ class BundleDirectory:
             path = output.with_name(output.name.removesuffix(suffix))
             if output.exists() or path.exists():
                 raise UsageError(f"{output if output.exists() else path} exists; it is not replaced")
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.mkdir(mode=0o700)
-            except OSError as error:
-                raise UsageError(f"cannot create {path}: {error.strerror}") from error
-            record = RecordDirectory(path, KIND, times.stamp(now))
-        else:
-            record = RecordDirectory.create(output, KIND, now)
+            return cls.create_at(path, request, hosts, now)
+        return cls._create(RecordDirectory.create(output, KIND, now), request, hosts, now)
+
+    @classmethod
+    def create_at(cls, path: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
+        """A new directory at exactly this path; raises `UsageError` if it cannot be created."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+        except OSError as error:
+            raise UsageError(f"cannot create {path}: {error.strerror}") from error
+        return cls._create(RecordDirectory(path, KIND, times.stamp(now)), request, hosts, now)
+
+    @classmethod
+    def _create(
+        cls, record: RecordDirectory, request: Request, hosts: Sequence[Host], now: dt.datetime
+    ) -> BundleDirectory:
         directory = cls(record, request, hosts, now)
         directory._write_first()
         return directory

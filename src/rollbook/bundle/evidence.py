@@ -25,6 +25,8 @@ from rollbook.sources.uptime import Uptime
 __all__ = ["BundleData", "Hit", "Text"]
 
 READ = ("complete", "truncated")
+BEFORE_A_RUN = frozenset({"background-load", "gpu-in-use"})
+"""Rules of snapshots that expect idle hosts; a report is taken while jobs run."""
 HEAD = re.compile(r"^==> (/.+) <==$", re.MULTILINE)
 
 
@@ -84,7 +86,7 @@ class BundleData(RunData):
 
     def __init__(self, bundle: Bundle, hosts: RecordHosts, rules: Sequence[Rule] = (), **options: Any) -> None:
         super().__init__(hosts, path=bundle.directory, **options)
-        self.more_rules = rules
+        self.more_rules, self.skipped_rules = rules, BEFORE_A_RUN
         self.bundle = bundle
         self.unreadable: dict[str, str] = {}
 

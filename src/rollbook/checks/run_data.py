@@ -115,6 +115,8 @@ class RunData:
         self.mlperf_round = mlperf_round
         self.more_rules: Sequence[Rule] = ()
         """Rules that read only this kind of data, such as those of issue reports."""
+        self.skipped_rules: frozenset[str] = frozenset()
+        """Rules that mean nothing for this kind of data."""
         self.runs = runs
         self._named, self._tables = named or {}, tables
         self._states: dict[str, SourceState] = {}

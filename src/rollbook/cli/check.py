@@ -231,10 +231,10 @@ def _show_finding(rule: str, finding: Finding) -> None:
     lines = [*map(difference_text, finding.differences), *map(change_text, finding.changes)] or [finding.message]
     for line in lines[:MOST_LINES]:
         click.echo(f"         {clean(line)}")
-    for evidence in finding.lines[:MOST_LINES]:
-        click.echo(f"         {clean(evidence.path)}:{evidence.line}: {clean(evidence.text)}")
     if len(lines) > MOST_LINES:
         click.echo(f"         and {len(lines) - MOST_LINES} more")
+    for evidence in finding.lines:
+        click.echo(f"         {clean(evidence.path)}:{evidence.line}: {clean(evidence.text)}")
     if finding.silenced:
         click.echo(f"         until {finding.silenced.until}: {clean(finding.silenced.reason)}")
     else:
