@@ -43,11 +43,9 @@ def _tags() -> set[str]:
     return {tag for item in catalogue() for tag in item.tags}
 
 
-@pytest.mark.parametrize("item", catalogue(), ids=lambda item: item.id)
+@pytest.mark.parametrize("item", select(catalogue()), ids=lambda item: item.id)
 def test_real_run(item: Item, tmp_path: Path) -> None:
-    """Every command starts, ends within its timeout and leaves nothing; every path is a valid pattern."""
-    if item.has_effects:
-        pytest.skip("it changes something")
+    """Commands without effects start, end within their timeout and leave nothing; paths are valid patterns."""
     for path in patterns((*item.paths, *item.exclude, *item.when.paths)):
         assert "{" not in path.replace(OUTPUT, "")
         assert not any(part for part in path.split("/") if "**" in part and part != "**")

@@ -98,7 +98,8 @@ def test_the_context_must_belong_to_the_cluster(server: tuple[KubeRecord, str], 
     items, _ = collect(tmp_path, server[1], cluster="another")
     assert items["kubernetes"].status == "failed"
     assert items["kubernetes"].reason == f"context lab is for cluster {CLUSTER}, not for another; name another context"
-    assert server[0].requests == []
+    # Debian's kubectl asks for the version before anything else.
+    assert [path for path, _ in server[0].requests if not path.startswith("/version")] == []
     items, _ = collect(tmp_path, server[1], cluster="training")
     assert "kubernetes-pods" in items
 

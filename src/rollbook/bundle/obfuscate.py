@@ -251,14 +251,15 @@ class _Work:
             return written
         if any(address in network for network in KEPT if network.version == address.version):
             return written
-        pinned = next((each.prefixlen for each in PINNED if address in each), 16 if address.version == 6 else 8)
-        width = address.max_prefixlen
-        bits, result = int(address), 0
+        width, bits, result = address.max_prefixlen, int(address), 0
+        fixed = 16 if address.version == 6 else 8  # bits that stay in all addresses
+        special = [(int(each[0]), each.prefixlen) for each in (*KEPT, *PINNED) if each.version == address.version]
         for index in range(width):
-            bit = bits >> (width - 1 - index) & 1
-            if index >= pinned:
-                prefix = f"{width}:{index}:{bits >> (width - index)}".encode()
-                bit ^= hmac.digest(self.key, prefix, hashlib.sha256)[0] & 1
+            bit, prefix = bits >> (width - 1 - index) & 1, bits >> (width - index)
+            # A bit also stays if it tells a special network from its neighbours: both must keep their places.
+            is_kept = any(index < length and network >> (width - index) == prefix for network, length in special)
+            if index >= fixed and not is_kept:
+                bit ^= hmac.digest(self.key, f"{width}:{index}:{prefix}".encode(), hashlib.sha256)[0] & 1
             result = result << 1 | bit
         replaced = str(ipaddress.ip_address(result) if width == 32 else ipaddress.IPv6Address(result))
         self.map.addresses[text] = replaced
