@@ -1,5 +1,8 @@
 # The public names, each listed once: `__init__.py` loads a name from here when it is first used.
 
+from rollbook.api.bundle import Bundle as Bundle
+from rollbook.api.bundle import take_bundle as take_bundle
+from rollbook.api.bundle import take_bundle_async as take_bundle_async
 from rollbook.api.checking import check as check
 from rollbook.api.checking import verify as verify
 from rollbook.api.comparing import compare as compare

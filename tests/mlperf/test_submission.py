@@ -17,7 +17,8 @@ from rollbook.api.checking import check_results
 from rollbook.cli import cli
 from rollbook.errors import UsageError
 from rollbook.mlperf.submission import Submission
-from tests.mlperf.trees import START, SYSTEM, checkpointing, training, vector_database, write_run
+from rollbook.mlpstorage import BenchmarkVerifier, get_runs_files
+from tests.mlperf.trees import CLUSTER, START, SYSTEM, checkpointing, training, vector_database, write_run
 
 Break = Callable[[list[Path]], object]
 
@@ -280,6 +281,31 @@ def test_describe_a_results_directory(tmp_path: Path) -> None:
     assert "quantity: 2" in text
     assert 'name: "Debian"' in text
     assert "memory_capacity: 500" in text
+
+
+GARBAGE: list[Any] = [None, [], {}, "x", -1, True, [1], [[]], {"a": 1}, 10**30, float("inf")]
+PLACES = ["hosts", "num_hosts", "total_memory_bytes", "missing_hosts", "host_consistency_issues"]
+OF_A_HOST = ["hostname", "memory", "cpu", "system", "disks", "mounts", "chassis_model", "networking"]
+
+
+@pytest.mark.parametrize("value", GARBAGE, ids=repr)
+def test_values_of_a_wrong_type(tmp_path: Path, value: Any) -> None:
+    """Whatever stands in the cluster information: it is judged, described and read, and nothing is raised."""
+    path = write_run(tmp_path, "training", "unet3d/run", START)
+    host = {"hostname": "n1", "memory": {"total": value}, "cpu": {"num_cores": value, "model": value}}
+    host["system"] = {"os_release": value, "kernel_version": value}
+    clusters = [{**CLUSTER, name: value} for name in PLACES]
+    clusters += [{**CLUSTER, "hosts": [{**CLUSTER["hosts"][0], name: value}, host]} for name in OF_A_HOST]
+    for cluster in clusters:
+        change(path, system_info=cluster)
+        assert len(judged(tmp_path).groups) == 1
+        assert "clients" in rollbook.describe(tmp_path)
+        (run,) = get_runs_files(tmp_path)
+        assert run.as_dict()["model"] == "unet3d"
+        BenchmarkVerifier(run).verify()
+    change(path, system_info=CLUSTER, model=value, command=value, run_datetime=value, accelerator=value)
+    assert len(get_runs_files(tmp_path)) == 1
+    assert str(get_runs_files(tmp_path)[0].run_id).startswith("training")
 
 
 def test_dlio_without_the_tool(tmp_path: Path) -> None:

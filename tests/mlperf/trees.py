@@ -16,7 +16,7 @@ HOST = {
     "cpu": {"num_cores": 96, "num_logical_cores": 192, "model": "EPYC", "architecture": "x86_64"},
     "system": {"os_release": {"NAME": "Debian", "VERSION_ID": "12"}, "kernel_version": "Linux version 6.1.0 x"},
 }
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "total_memory_bytes": 1000 * GIB,
     "total_cores": 192,
     "num_hosts": 2,

@@ -95,8 +95,9 @@ class FakeAws:
 
     def answer(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """One API call; raises `ApiError`."""
-        if operation in self.faults.errors:
-            raise ApiError(*self.faults.errors[operation])
+        for name in (operation, f"{operation}:{request.get('DocumentName', '')}"):
+            if name in self.faults.errors:
+                raise ApiError(*self.faults.errors[name])
         method = getattr(self, f"_{operation}", None)
         if method is None:
             raise ApiError("UnknownOperationException", operation)
@@ -152,6 +153,8 @@ class FakeAws:
         document, parameters = request.get("DocumentName", ""), request.get("Parameters", {})
         if document in self.faults.refused_documents or set(parameters) & set(self.faults.refused_parameters):
             raise ApiError("InvalidDocument", f"document {document} is not available")
+        if any(len(value) > 65535 for values in parameters.values() for value in values):
+            raise ApiError("ValidationException", "a parameter has more than 65535 characters")
         node = self._node(request["Target"])
         session = f"user-{uuid.uuid4().hex[:17]}"
         token = uuid.uuid4().hex
@@ -242,7 +245,7 @@ class _Run:
         self._pipes: list[int] = []
         self._open: set[int] = set()
         self._tail: dict[int, bytes] = {}
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         self._ended_at: float | None = None
         self._done = False
         if self.document != NON_INTERACTIVE:  # the others wait for the handshake
@@ -295,6 +298,7 @@ class _Run:
             return
         except OSError:
             data = b""
+        self._wake.set()
         if data:
             kind = Payload.STDERR if self._separate and fd != self._pipes[0] else Payload.OUTPUT
             self._say(self._whole_characters(fd, data), kind)
@@ -359,17 +363,29 @@ class _Run:
                     self._faults.dropped_sockets -= 1
                     socket.transport.abort()
                     return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.02):
-                        received = await socket.recv()
-                        if isinstance(received, bytes) and self._dice.random() >= self._faults.loss:
-                            self._node.receive(received)
+                busy = held or self._node.outstanding or (self._process is not None and not self._open)
+                received = await self._next_message(socket, 0.02 if busy else 0.5)
+                if received and self._dice.random() >= self._faults.loss:
+                    self._node.receive(received)
                 self._after_input()
                 if self._finished(now):
                     await socket.send(encode(Message(kind=messages.CLOSED, payload=b'{"Output": ""}')))
                     return
         except ConnectionClosed:
             return
+
+    async def _next_message(self, socket: ServerConnection, seconds: float) -> bytes:
+        """The client's next message; empty if none comes in time, or if there is output to send."""
+        receiving, waking = asyncio.create_task(socket.recv()), asyncio.create_task(self._wake.wait())
+        try:
+            await asyncio.wait([receiving, waking], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            self._wake.clear()
+            received = receiving.result() if receiving.done() else b""
+            return received if isinstance(received, bytes) else b""
+        finally:
+            receiving.cancel()
+            waking.cancel()
+            await asyncio.gather(receiving, waking, return_exceptions=True)
 
     async def _relay(self, data: bytes, socket: ServerConnection, held: deque[bytes]) -> None:
         if self._dice.random() < self._faults.loss:

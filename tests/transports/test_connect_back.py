@@ -334,6 +334,8 @@ def test_a_label_shows_which_process_wrote_a_line(launcher: str) -> None:
     assert conflicts_of_lines(pattern, *forged) == {"a": reason, "b": reason}
     assert conflicts_of_lines(pattern, *reversed(forged)) == {"a": reason, "b": reason}
     assert conflicts_of_lines(pattern, first + GREETINGS[FIRST], second + GREETINGS[SECOND]) == {}
+    nameless = carry(RIVAL, RIVAL, b"H", 0, b"hostname=b\n")
+    assert conflicts_of_lines(pattern, first + GREETINGS[FIRST], first + nameless).keys() == {"a", "b"}
     hidden = first + GREETINGS[FIRST], second + GREETINGS[SECOND], first + b"x" + GREETINGS[RIVAL]
     assert conflicts_of_lines(pattern, *hidden) == {}  # dropped: it could hide the label of its process
 

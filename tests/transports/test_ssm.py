@@ -191,11 +191,11 @@ def test_killed_collector() -> None:
             "does a proxy or firewall block wss to ssmmessages?",
         ),
         (
-            Faults(refused_documents=("AWS-StartInteractiveCommand",)),
+            Faults(refused_documents=("AWS-StartInteractiveCommand", "AWS-StartNonInteractiveCommand")),
             [],
             (4, "the document cannot be used"),
             4,
-            "AWS-StartInteractiveCommand is not available",
+            "AWS-StartNonInteractiveCommand is not available",
         ),
     ],
     ids=["credentials", "cluster", "region", "websocket", "document"],
@@ -213,3 +213,41 @@ def test_failures(faults: Faults, more: list[str], without: tuple[int, str], nam
             assert sentence in line
             assert "unexpected" not in done.stderr
         assert not service.sessions
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(refused_documents=("AWS-StartInteractiveCommand",)),
+        Faults(refused_documents=("AWS-StartInteractiveCommand",), refused_parameters=("separateOutputStream",)),
+        Faults(refused_documents=("AWS-StartInteractiveCommand",), loss=0.05, duplication=0.05, reordering=0.05),
+        Faults(errors={"StartSession:AWS-StartInteractiveCommand": ("AccessDeniedException", "on document/AWS-Start")}),
+    ],
+    ids=["separate", "merged", "faulty", "denied"],
+)
+def test_documents_without_input(faults: Faults) -> None:
+    """Where the interactive document is refused, agents follow the orders that they were started with."""
+    sources = ["meminfo", "cpuinfo", "os_release", "version", "mounts"]
+    with fake_aws(NODES, faults) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
+        names = [node.instance for node in NODES[:2]]
+        found = rollbook.snapshot(names, sources=sources, **options)
+        done = rollbook.execute("seq 2000; exit 3", names, **options)
+        assert not service.sessions
+    local = rollbook.snapshot(sources=sources).hosts[0]
+    for host in found.hosts:
+        assert (host.status, host.reason, host.lost_frames) == ("complete", "", 0)
+        assert host.facts["cpuinfo"] == local.facts["cpuinfo"]
+    text = "".join(f"{number}\n" for number in range(1, 2001))
+    assert [(host.status, host.exit_status, host.stdout) for host in done.hosts] == 2 * [("complete", 3, text)]
+
+
+def test_a_chosen_document_has_no_fallback() -> None:
+    """Another document than the default is used as it is, or refused."""
+    with fake_aws(NODES, Faults(refused_documents=("Custom",))) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "document": "Custom"}
+        found = rollbook.snapshot(NODES[0].instance, sources=["version"], **options)
+    assert (found.hosts[0].status, found.hosts[0].reason) == (
+        "refused",
+        "the document cannot be used: document Custom is not available",
+    )

@@ -7,6 +7,7 @@ import { facts } from "./facts.ts";
 import { findings, headlines } from "./findings.ts";
 import { count, local, moment } from "./format.ts";
 import { HostPanel } from "./host.ts";
+import { issueReport } from "./issue_report.ts";
 import { hosts } from "./hosts.ts";
 import type { Chart, Page } from "./model.ts";
 import { phases } from "./phases.ts";
@@ -34,6 +35,7 @@ function start(): void {
   const main = h("main", { id: "main" }, summary(view), headlines(view));
   add(
     main,
+    issueReport(view),
     ...charts(drawn, cards, timeline),
     phases(view),
     findings(view),

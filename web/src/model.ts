@@ -131,6 +131,11 @@ export interface Cost {
   sent_bytes: number | null;
 }
 
+export interface IssueReport {
+  page: string;
+  findings: Finding[];
+}
+
 /** One value of the benchmark; `value` is absent for a text. */
 export interface Result {
   metric: string;
@@ -198,4 +203,5 @@ export interface Page {
   changes: Change[];
   compared: string;
   notes: string[];
+  issue_report: IssueReport | null;
 }

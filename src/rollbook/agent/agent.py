@@ -20,6 +20,7 @@ and writes lines to the stdout that it shares with the other agents:
               then                  in argv: continue with the next order when every phase is done
               wait                  in argv: continue with the next order on SIGUSR1
               exec MILLISECONDS LIMIT ARGV   run a command, killed after this time (0: never); LIMIT bytes of output
+              extend TEXT           run a further part of the agent, which takes the orders that are not listed here
               stop                  send the end frame and exit
 
     frames    H hello   R reading   Z deflated reading   D phase done   S sample   G gap   P pong   B keep-alive   E end
@@ -168,6 +169,13 @@ def outlive() -> None:
     os._exit(0)
 
 
+def unpack(orders: str) -> bytes:
+    """Orders from argv, packed like the agent itself."""
+    from binascii import a2b_base64
+
+    return zlib.decompress(a2b_base64(orders))
+
+
 def launched(spec: str, orders: str) -> Agent:
     """An agent that a launcher started: `PORT/VARIABLE/VARIABLE/MILLISECONDS/BOOT/ADDRESS,…`.
 
@@ -175,8 +183,6 @@ def launched(spec: str, orders: str) -> Agent:
     connect, it writes a line to the launcher's stdout every MILLISECONDS and takes its orders from argv, packed like
     the agent itself.
     """
-    from binascii import a2b_base64
-
     port, numbered, node, pace, boot, addresses = spec.split("/")
     rank, node = os.environ.get(numbered) or "-", os.environ.get(node) or "-"
     about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
@@ -196,17 +202,22 @@ def launched(spec: str, orders: str) -> Agent:
         outlive()
     tag = "%s-%s" % (os.getpid() if rank == "-" else rank, secret)
     out = Out(line_output(), text(tag, line_code(token, tag.encode())), int(pace) / 1000)
-    agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
+    agent = Agent(out, unpack(orders), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "signalled", True))
     return agent
 
 
 def main(argv: "list[str]") -> None:
-    """Run until stopped: argv is the carrier (`binary`, `text`, `text:TAG`, `connect:…`) and first orders."""
+    """Run until stopped: argv is the carrier and first orders.
+
+    Carriers are `binary`, `text`, `text:TAG`, `connect:…` and `oneway`: lines, all orders in argv, stdin is not read.
+    """
     carrier, _, rest = (argv[0] if argv else "text").partition(":")
     orders = "".join(argv[1:2])
     if carrier == "connect":
         agent = launched(rest, orders)
+    elif carrier == "oneway":
+        agent = Agent(Out(1, text("0"), 0.001), unpack(orders), [("orders", "argv")])
     else:
         agent = Agent(Out(1, binary if carrier == "binary" else text(rest or "0")), orders.encode(), [])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

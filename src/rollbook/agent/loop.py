@@ -15,6 +15,7 @@ from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, 
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
+    from rollbook.agent.evidence import Collection
     from rollbook.agent.once import Mount
     from rollbook.agent.secure import Seal
     from rollbook.agent.wire import Clocks
@@ -69,6 +70,7 @@ class Agent:
         self.key_beats = ONE_WAY_KEY_BEATS if out.pace else KEY_BEATS
         self.gap = False
         self.ending = 0.0
+        self.extension: "Collection | None" = None
 
     def hello(self) -> None:
         uname = os.uname()
@@ -125,7 +127,7 @@ class Agent:
         else:
             self.out.frame(b"R", payload, clocks)
 
-    def obey(self, line: str) -> None:  # noqa: PLR0912 - one branch for each order
+    def obey(self, line: str) -> None:
         word, *rest = line.split("\t")
         if word == "source":
             self.sources.append(Source(*rest))
@@ -158,6 +160,13 @@ class Agent:
             self.phases.append(word)
         elif word == "stop":
             self.ending = time.monotonic() + 0.5
+        elif word == "extend":
+            from binascii import a2b_base64
+
+            exec(zlib.decompress(a2b_base64(rest[0])), globals())  # noqa: S102 - orders may run any program anyway
+            self.extension = globals()["extend"](self)
+        elif self.extension:
+            self.extension.obey(word, rest)
 
     def go(self, phase: str) -> None:
         """Read all sources once: files first, then mounts, in one child; programs a few at a time."""

@@ -13,6 +13,7 @@ tag=s
 seq=0
 plan=
 sampler=
+known=
 
 uptime() {
     read -r up _ </proc/uptime
@@ -355,11 +356,7 @@ sample() {
 
 trap '[ -z "$sampler" ] || kill "$sampler" 2>/dev/null' EXIT
 trap exit TERM HUP INT
-for _ in 1 2 3 4 5; do # later reads are compared with the first
-    known=
-    clocks
-    [ $error -gt 30000000 ] || break
-done
+clocks
 frame H "agent=1${nl}kind=sh${nl}python=${nl}pid=$$${nl}uid=$(id -u)${nl}hostname=$(uname -n)${nl}release=$(uname -r)
 machine=$(uname -m)${nl}machine_id=$(cat /etc/machine-id 2>/dev/null)
 boot_id=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)${nl}hz=$(getconf CLK_TCK 2>/dev/null || echo 100)$nl"

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rollbook.bundle.reading import is_bundle
+from rollbook.bundle.rules import rules as bundle_rules
 from rollbook.checks import engine
+from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import RunData, open_run_data
 from rollbook.checks.silence import Silence
 from rollbook.checks.verify import Verified
@@ -18,7 +21,17 @@ from rollbook.mlperf.submission import Submission, judge_tree
 from rollbook.records.findings import Findings
 from rollbook.records.locate import locate_record
 
-__all__ = ["check", "check_results", "run_data_of", "verify"]
+__all__ = ["all_rules", "check", "check_results", "find_rule", "run_data_of", "verify"]
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule: those of records, and those that only read issue reports."""
+    return (*engine.rules(), *bundle_rules())
+
+
+def find_rule(name: str) -> Rule:
+    """The rule with that id; raises `UsageError` if there is none."""
+    return next((one for one in bundle_rules() if one.id == name), None) or engine.rule(name)
 
 
 def check(record: Path | str, *, baseline: Path | str | None = None) -> Findings:
@@ -49,7 +62,7 @@ def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Ver
 
 
 def run_data_of(path: Path, **options: Any) -> RunData:
-    """A record or a snapshot file as rules see it; an unfinished record is finished as `open_record` does.
+    """A record, an issue report or a snapshot file as rules see it; an unfinished record is finished first.
 
     Of a results directory of MLPerf Storage it is the newest run with information about its hosts.
     """
@@ -61,4 +74,8 @@ def run_data_of(path: Path, **options: Any) -> RunData:
 
         open_record(path)
     options.setdefault("mlperf_round", rounds.load())
+    if is_bundle(path):
+        from rollbook.bundle.analysis import open_bundle_data  # noqa: PLC0415 - few records are issue reports
+
+        return open_bundle_data(path, **options)
     return open_run_data(path, **options)

@@ -46,6 +46,9 @@ class RunProgress(Progress, Protocol):
     def writing(self) -> None:
         """Recording is over; the record is being written."""
 
+    def bundling(self, hosts: Sequence[str]) -> None:
+        """The run failed; an issue report of these hosts is being collected."""
+
     def still_writing(self) -> None:
         """A signal asked to stop while the record is being written; the next one abandons it."""
 
@@ -130,6 +133,7 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
     The work is done in another thread: handlers run in this one, and must not interrupt a write.
     """
     if progress is not None:
+        recording.on_bundle = progress.bundling
         progress.writing()
     if threading.current_thread() is not threading.main_thread():
         recording.finish_or_explain()

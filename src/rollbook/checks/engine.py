@@ -64,7 +64,8 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
     now = dt.datetime.now(dt.UTC)
     today = today or now.date()
     with without_gc():
-        results = [evaluate(one, run, silences, today) for one in rules()]
+        chosen = [one for one in (*rules(), *run.more_rules) if one.id not in run.skipped_rules]
+        results = [evaluate(one, run, silences, today) for one in chosen]
     groups = [group.summary() for group in run.groups]
     found = Findings.of(iso_time(now), groups, results)
     found.notes = [*run.unmatched_group_hosts(), *silence.expired(silences, today)]

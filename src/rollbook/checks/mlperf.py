@@ -314,7 +314,9 @@ def is_measured(cluster: Mapping[str, Any]) -> bool:
 
 def is_size(value: Any) -> TypeGuard[int | float]:
     """Whether it is a size or a count to calculate with."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value >= 0 and (isinstance(value, int) or math.isfinite(value))
 
 
 def require_all_memory(run: RunData) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, distinct_machines, form_groups
 from rollbook.checks.mlperf_round import Round
+from rollbook.checks.rule import Rule
 from rollbook.checks.times import span
 from rollbook.checks.views import status_of
 from rollbook.errors import RecordError, RollbookError
@@ -112,6 +113,10 @@ class RunData:
         self.baseline, self.expectations, self.description = baseline, expectations, description
         self.minimum_memory_gb = minimum_memory_gb
         self.mlperf_round = mlperf_round
+        self.more_rules: Sequence[Rule] = ()
+        """Rules that read only this kind of data, such as those of issue reports."""
+        self.skipped_rules: frozenset[str] = frozenset()
+        """Rules that mean nothing for this kind of data."""
         self.runs = runs
         self._named, self._tables = named or {}, tables
         self._states: dict[str, SourceState] = {}

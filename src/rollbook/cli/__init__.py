@@ -24,6 +24,7 @@ COMMANDS = {
     "record": "Record every host without a command.",
     "watch": "Show all hosts live in the terminal, or play back a record.",
     "mark": "Start a phase, from inside a command started by `run`.",
+    "bundle": "Collect diagnostic evidence from every node: an issue report.",
     "check": "Apply the rules to a record or to live hosts.",
     "diff": "List the facts that differ between two records, two hosts, or the start and end of a run.",
     "compare": "Compare results, metrics and facts of runs or groups of repeated runs.",

@@ -229,8 +229,6 @@ OPTIONS = (
            help="Transport to retry hosts that returned no data, such as ssh."),
     option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
            metavar="N", help="Hosts contacted in parallel."),
-    option("--timeout", heading=TRANSPORT, type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
-           help="Per-host timeout."),
 )  # fmt: skip
 
 
@@ -261,8 +259,8 @@ def _options(context: click.Context, choice: dict[str, Any], values: dict[str, A
     return Options.of(**choice, **given)
 
 
-def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a `ReachCommand`, which gets them as one `reach`."""
+def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Callable[..., Any]:
+    """Add the options to a `ReachCommand`, which gets them as one `reach`; `timeout` is the default for each host."""
 
     @functools.wraps(command)
     def with_reach(
@@ -288,6 +286,8 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
         reach = Reach((hosts, hostfile, exclude), _options(context, choice, values), fanout)
         return command(reach=reach, **rest)
 
-    for add in reversed(OPTIONS):
+    per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
+                      metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
+    for add in reversed((*OPTIONS, per_host)):
         with_reach = add(with_reach)
     return with_reach

@@ -23,7 +23,7 @@ from rollbook.cli.output import ProgressView, coverage_line, failures, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_summary
 from rollbook.errors import NoHostReached
-from rollbook.hosts import Host
+from rollbook.hosts import Host, fold
 from rollbook.records.document import encode
 from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
@@ -48,6 +48,8 @@ OPTIONS = (
            help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
     option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
+    option("--bundle-on-failure", heading=RECORDING, is_flag=True,
+           help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
     sign_option,
     share_option,
     option("--name", heading=RECORDING, default="", metavar="NAME",
@@ -74,6 +76,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         report: bool,
         sign: Path | None,
         share: bool,
+        bundle_on_failure: bool,
         name: str,
         tags: tuple[str, ...],
         note: str,
@@ -87,6 +90,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             report=report,
             sign=sign,
             share=share,
+            bundle_on_failure=bundle_on_failure,
             label=Label.of(name, tags, note),
         )
         return command(settings=settings, **rest)
@@ -156,6 +160,11 @@ class RunView(ProgressView):
         with contextlib.suppress(OSError):
             stderr().print("writing the record")
 
+    def bundling(self, hosts: Sequence[str]) -> None:
+        """Print from which hosts an issue report is collected."""
+        with contextlib.suppress(OSError):
+            stderr().print(f"the run failed; collecting an issue report from {fold(hosts)}", soft_wrap=True)
+
     def still_writing(self) -> None:
         """Print how to abandon the record. Runs in a signal handler: no other console may be in use."""
         with contextlib.suppress(OSError):
@@ -196,9 +205,13 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
     if recording.signing_error:
         console.print(f"the record is not signed: {clean(recording.signing_error)}", style="red", soft_wrap=True)
         console.print(f"to sign it: rollbook verify --sign KEY {quoted}", soft_wrap=True)
+    if recording.bundle_error:
+        console.print(f"issue report: {clean(recording.bundle_error)}", style="red", soft_wrap=True)
     if as_json:
         click.echo(encode(summarise(recording.record)), nl=False)
     elif quiet:
         failures(recording.record.hosts.outcome)
     else:
         show_summary(summarise(recording.record), console)
+    if recording.bundle is not None and not quiet:
+        console.print(f"issue report: {recording.bundle / 'index.html'}", soft_wrap=True)

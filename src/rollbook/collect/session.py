@@ -26,7 +26,7 @@ Listener = Callable[[int, Frame], None]
 
 SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
 KEY_PAUSE = 1.0  # seconds between two requests for a key frame
-FINISHED = frozenset(phase.encode() for phase in PHASES)
+FINISHED = frozenset((*(phase.encode() for phase in PHASES), b"items"))
 
 
 class Session:
@@ -81,6 +81,16 @@ class Session:
         """Read every source of the plan once; the readings are added to the visit."""
         await self._send(b"go\t%s\n" % phase.encode())
         await self._until(lambda: phase.encode() in self._phases)
+
+    async def read_items(self, orders: bytes) -> None:
+        """Send the orders of an issue report and wait until its items are read; the listener gets their frames.
+
+        Raises `AgentFailed` for a host that only has the shell stand-in, which cannot read items.
+        """
+        if self.visit.hello.get("kind") == "sh":
+            raise AgentFailed("the host has no Python 3.6 or later, which reading the items of a report needs")
+        await self._send(orders)
+        await self._until(lambda: b"items" in self._phases)
 
     async def measure_clock(self, count: int) -> Clock | None:
         """The offset of the host's clock, from the shortest of `count` round trips.

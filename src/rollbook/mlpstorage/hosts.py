@@ -5,10 +5,12 @@ Rows also answer `row["field"]`. Values that are unknown are 0 or "" here, as th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from rollbook.checks.mlperf import is_size
 from rollbook.records.cluster import MEMORY
 
 __all__ = [
@@ -169,7 +171,7 @@ class HostMemoryInfo(_Row):
     @classmethod
     def from_psutil_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return memory from psutil's fields; those that are missing are 0."""
-        return cls.from_dict({name: int(data.get(name) or 0) for name in ("total", "used", *MEMORY)})
+        return cls.from_dict({name: _whole(data.get(name)) for name in ("total", "used", *MEMORY)})
 
     @classmethod
     def from_proc_meminfo_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -182,6 +184,11 @@ class HostMemoryInfo(_Row):
     def from_total_mem_int(cls, total_mem_int: int) -> Self:
         """Return memory of which only the total, in bytes, is known."""
         return cls(total=int(total_mem_int))
+
+
+def _whole(value: Any) -> int:
+    """A count or a size; 0 for anything else."""
+    return int(value) if is_size(value) else 0
 
 
 def _bytes(kib: Any) -> int:
@@ -203,11 +210,11 @@ class HostCPUInfo(_Row):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return CPUs from their dictionary; what is missing is 0 or empty."""
         return cls(
-            num_cores=int(data.get("num_cores") or 0),
-            num_logical_cores=int(data.get("num_logical_cores") or 0),
+            num_cores=_whole(data.get("num_cores")),
+            num_logical_cores=_whole(data.get("num_logical_cores")),
             model=str(data.get("model") or ""),
             architecture=str(data.get("architecture") or ""),
-            num_sockets=int(data.get("num_sockets") or 0),
+            num_sockets=_whole(data.get("num_sockets")),
         )
 
 
@@ -243,7 +250,8 @@ class HostInfo:
     @property
     def identity(self) -> tuple[str, str, str] | None:
         """What is equal only for one machine under two names; None where it is unknown."""
-        return (self.hostname, self.machine_id, self.boot_id) if self.machine_id and self.boot_id else None
+        known = self.machine_id and self.boot_id
+        return (self.hostname, str(self.machine_id), str(self.boot_id)) if known else None
 
     @classmethod
     def from_dict(cls, hostname: str, data: Mapping[str, Any]) -> Self:
@@ -258,11 +266,12 @@ class HostInfo:
     @classmethod
     def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
-        memory, cpus, load = data.get("meminfo"), data.get("cpuinfo"), data.get("loadavg") or {}
+        memory, load, listed = _table(data.get("meminfo")), _table(data.get("loadavg")), data.get("cpuinfo")
+        cpus = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
         system = {
             "hostname": str(data.get("hostname", "unknown")),
             "kernel_version": str(data.get("version") or ""),
-            "os_release": dict(data.get("os_release") or {}),
+            "os_release": _table(data.get("os_release")),
             "uptime_seconds": data.get("uptime_seconds") or data.get("uptime") or 0.0,
             **{f"load_average_{time}": load.get(f"load_{time}", 0.0) for time in ("1min", "5min", "15min")},
             **{name: load.get(name, 0) for name in ("running_processes", "total_processes")},
@@ -278,20 +287,25 @@ class HostInfo:
 
     @classmethod
     def from_written(cls, data: Mapping[str, Any]) -> Self:
-        """Return a host from what `to_dict` wrote, here or in the tool."""
-        cpu, system = data.get("cpu"), data.get("system")
+        """Return a host from what `to_dict` wrote, here or in the tool; values of a wrong type are left out."""
+        name, memory = str(data.get("hostname", "unknown")), _table(data.get("memory"))
+        cpu, system = data.get("cpu"), _table(data.get("system"))
         host = cls(
-            hostname=str(data.get("hostname", "unknown")),
-            memory=HostMemoryInfo.from_dict(data.get("memory") or {}),
+            hostname=name,
+            memory=HostMemoryInfo.from_dict(
+                {key: one for key, one in memory.items() if key == "origin" or is_size(one)}
+            ),
             cpu=HostCPUInfo.from_dict(cpu) if isinstance(cpu, Mapping) else None,
-            system=HostSystemInfo.from_dict(system) if isinstance(system, Mapping) else None,
             collection_timestamp=data.get("collection_timestamp"),
         )
-        for name, row in ROWS.items():
-            setattr(host, name, [row.from_dict(one) for one in data.get(name) or []] or None)
-        for name in OURS:
-            if data.get(name):
-                setattr(host, name, data[name])
+        if system:
+            texts = {"hostname": name, "kernel_version": str(system.get("kernel_version") or "")}
+            host.system = HostSystemInfo.from_dict({**system, **texts, "os_release": _table(system.get("os_release"))})
+        for key, row in ROWS.items():
+            setattr(host, key, _rows(row, data.get(key)) or None)
+        for key in OURS:
+            if data.get(key):
+                setattr(host, key, data[key])
         return host
 
     def to_dict(self) -> dict[str, Any]:
@@ -330,13 +344,25 @@ OURS = (
 )
 
 
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _rows(row: type[_Row], values: Any) -> list[_Row]:
+    found = []
+    for one in values if isinstance(values, list) else []:
+        with contextlib.suppress(TypeError):  # a row without its name
+            found.append(row.from_dict(_table(one)))
+    return found
+
+
 def summarize_cpuinfo(cpu_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return counts, model and architecture from the blocks of /proc/cpuinfo; zeros and empty texts without any."""
     if not cpu_list:
         return {"num_logical_cores": 0, "num_physical_cores": 0, "model": "", "architecture": ""}
     first = cpu_list[0]
-    cores = {(cpu.get("physical id"), cpu["core id"]) for cpu in cpu_list if "core id" in cpu}
-    sockets = {cpu["physical id"] for cpu in cpu_list if "physical id" in cpu}
+    cores = {(str(cpu.get("physical id")), str(cpu["core id"])) for cpu in cpu_list if "core id" in cpu}
+    sockets = {str(cpu["physical id"]) for cpu in cpu_list if "physical id" in cpu}
     model, flags = str(first.get("model name") or ""), str(first.get("flags") or "").split()
     found: dict[str, Any] = {
         "num_logical_cores": len(cpu_list),

@@ -53,7 +53,7 @@ class RunID:
     run_datetime: str
 
     def __str__(self) -> str:
-        return "_".join(part for part in (self.program, self.command, self.model, self.run_datetime) if part)
+        return "_".join(str(part) for part in (self.program, self.command, self.model, self.run_datetime) if part)
 
 
 @dataclasses.dataclass

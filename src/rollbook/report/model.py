@@ -23,6 +23,7 @@ __all__ = [
     "FactShown",
     "FindingShown",
     "HostShown",
+    "IssueReport",
     "Level",
     "Mark",
     "PageData",
@@ -204,6 +205,13 @@ class CostShown(msgspec.Struct, frozen=True):
     sent_bytes: float | None
 
 
+class IssueReport(msgspec.Struct, frozen=True):
+    """The issue report inside the record: the address of its page, and what was found in logs during the run."""
+
+    page: str
+    findings: list[FindingShown]
+
+
 class PageData(msgspec.Struct, kw_only=True):
     """Everything on the page; `no_findings` is the text in place of the findings if there are none.
 
@@ -236,3 +244,4 @@ class PageData(msgspec.Struct, kw_only=True):
     changes: list[ChangeShown]
     compared: str
     notes: list[str]
+    issue_report: IssueReport | None = None

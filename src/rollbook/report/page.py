@@ -21,7 +21,7 @@ from rollbook.report.build import build
 from rollbook.report.model import PageData
 from rollbook.sql.grids import Tables, open_tables
 
-__all__ = ["html", "write_report"]
+__all__ = ["embed", "html", "write_report"]
 
 BUILT = "built"
 
@@ -36,7 +36,7 @@ PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<div id="page"><noscript>This page needs JavaScript; the same data is in the record as JSON and Parquet.
+<div id="page"><noscript>This page needs JavaScript; the same data is in the files next to it.
 </noscript></div>
 <script id="data" type="application/json">{data}</script>
 <script>{script}</script>
@@ -53,8 +53,13 @@ def write_report(run: Record, path: Path, *, mode: int = PRIVATE, tables: Tables
 
 
 def html(data: PageData) -> str:
-    """The page as text."""
-    script, style = _bundled("page.js"), _bundled("page.css")
+    """The page of a record as text."""
+    return embed("page", data)
+
+
+def embed(name: str, data: msgspec.Struct) -> str:
+    """A page as text: the script and style of that name, and the document that they draw."""
+    script, style = _bundled(f"{name}.js"), _bundled(f"{name}.css")
     return PAGE.format(
         policy=(
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src 'none'; "

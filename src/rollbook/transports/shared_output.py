@@ -131,5 +131,6 @@ class SharedOutput:
         number, _, secret = origin.tag.partition(b"-")
         if rank is not None and str(rank).encode() != number:
             return None
+        rank = origin.rank if rank is None else rank  # one that is not stated is the launcher's
         instance = instance_of(self._token, secret).decode()
         return Claim(rank, node.strip("-"), fields.get("hostname", ""), "", instance, origin.rank)

@@ -1,8 +1,10 @@
 """The agent through AWS Session Manager: SageMaker HyperPod nodes and plain instances, without ssh or a plug-in.
 
 The agent runs under `AWS-StartInteractiveCommand`, the document whose command can be sent input. Its terminal is set to
-raw mode, and frames travel as lines with checksums, so banners and lost bytes are detected. Where `sudo` needs no
-password the agent runs as root, because most of what support asks for is readable by root only.
+raw mode, and frames travel as lines with checksums, so banners and lost bytes are detected. Where that document is
+refused, the agent runs under `AWS-StartNonInteractiveCommand`, with all its orders in the command line, and with
+separate output streams if they are allowed. Where `sudo` needs no password the agent runs as root, because most of what
+support asks for is readable by root only.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import contextlib
 import dataclasses
 import shlex
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -32,6 +34,7 @@ from rollbook.transports.pipe import Ending
 __all__ = ["Ssm"]
 
 DOCUMENT = "AWS-StartInteractiveCommand"
+ONE_WAY_DOCUMENT = "AWS-StartNonInteractiveCommand"
 REASON = "rollbook "
 MOST_PAGES = 20  # of active sessions, to look for those of killed collectors
 
@@ -84,12 +87,35 @@ class Ssm:
     async def _start(self, target: str) -> Channel:
         state = _State.of(self)
         await state.end_stale(self)
-        command = agent.remote_command(self.python, carrier="text")
-        as_root = f"if [ $(id -u) != 0 ] && sudo -n true; then exec sudo -n sh -c {shlex.quote(command)}; fi"
-        parameters = {"command": [f"stty raw -echo; {as_root}; {command}"]}
-        session = Session(self.account, target, self.document, parameters, rate=state.rate, reason=_reason())
-        await session.__aenter__()
-        return _SessionChannel(session)
+        while True:
+            document, more = state.documents[0]
+            one_way = document == ONE_WAY_DOCUMENT
+            parameters = {"command": [self.command(state.script if one_way else b"")], **more}
+            session = Session(self.account, target, document, parameters, rate=state.rate, reason=_reason())
+            try:
+                await session.__aenter__()
+            except (Refused, AwsError) as error:
+                if (document, more) == state.documents[-1] or not _is_about_document(error):
+                    raise
+                if (document, more) in state.documents:  # unless another node was refused first
+                    state.documents.remove((document, more))
+                continue
+            return _SessionChannel(session, one_way=one_way)
+
+    def command(self, script: bytes) -> str:
+        """The command that starts the agent, as root if possible; with a script it takes no input.
+
+        It is sent once and without byte code, because AWS limits its length.
+        """
+        sudo = 's=; if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then s="sudo -n"; fi'
+        start = agent.remote_command(self.python, "oneway" if script else "text", compiled=False, script=script)
+        start = f"{sudo}; exec $s {start.removeprefix('exec ')}"
+        return f"sh -c {shlex.quote(start)}" if script else f"stty raw -echo; {start}"
+
+    def expect(self, hosts: Sequence[Host], script: bytes) -> None:
+        """Keep the orders for agents that cannot be sent any."""
+        del hosts
+        _State.of(self).script = script
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """The reason that the session or the node gave."""
@@ -125,6 +151,10 @@ class _State:
         self.rate = StartRate(transport.start_rate)
         self._turn, self._ending = asyncio.Lock(), asyncio.Lock()
         self._ended_stale = False
+        self.script = b"stop\n"
+        self.documents: list[tuple[str, dict[str, list[str]]]] = [(transport.document, {})]
+        if transport.document == DOCUMENT:
+            self.documents += [(ONE_WAY_DOCUMENT, {"separateOutputStream": ["true"]}), (ONE_WAY_DOCUMENT, {})]
         self._cluster: Cluster | None = None
         self._named = False
 
@@ -160,6 +190,11 @@ class _State:
 _STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Ssm, _State]] = weakref.WeakKeyDictionary()
 
 
+def _is_about_document(error: Exception) -> bool:
+    """Whether another document may be accepted."""
+    return isinstance(error, Refused) or "document/" in str(error)
+
+
 def _reason() -> str:
     """The reason of a session, which names the collector."""
     return f"{REASON}{this_collector()}"
@@ -185,16 +220,17 @@ def _find(nodes: Iterable[ClusterNode], name: str) -> ClusterNode | None:
 class _SessionChannel:
     """A session as the channel to an agent."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, *, one_way: bool) -> None:
+        self._session, self._one_way = session, one_way
 
     async def read(self) -> bytes:
         """The next bytes; empty when the session has ended."""
         return await self._session.read()
 
     async def write(self, data: bytes) -> None:
-        """Send orders."""
-        await self._session.write(data)
+        """Send orders; an agent that takes no input has those that it was started with."""
+        if not self._one_way:
+            await self._session.write(data)
 
     async def close(self, grace: float = 0.0) -> Ending:
         """Give the agent `grace` seconds to exit, then end the session on the node and at the service."""
