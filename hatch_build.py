@@ -14,7 +14,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BUILT = Path("src/rollbook/report/built")
-FILES = ("page.js", "page.css")
+FILES = ("page.js", "page.css", "bundle.js", "bundle.css")
 
 
 class PageBuildHook(BuildHookInterface[Any]):

@@ -5,7 +5,10 @@
     with record(...) as recording:   record all hosts while the block runs, also `async with`; recording.mark("phase")
     run(argv, ...)                   run a command and record all hosts around it
     mark(name)                       start a phase, from inside a command that `run` runs
+    take_bundle(...)                 collect an issue report from every node; take_bundle_async in an event loop
     open_record(path)                open a record for reading
+    list_records(results_dir)        the records of a results directory, newest first
+    find_record(text)                the record that a name, a time or `latest` means
     query(record, sql)               run SQL over it
     export(record, output, format)   write it in another format
     write_report(record)             write its page

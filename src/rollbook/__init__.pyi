@@ -1,13 +1,19 @@
 # The public names, each listed once: `__init__.py` loads a name from here when it is first used.
 
+from rollbook.api.bundle import Bundle as Bundle
+from rollbook.api.bundle import take_bundle as take_bundle
+from rollbook.api.bundle import take_bundle_async as take_bundle_async
 from rollbook.api.checking import check as check
 from rollbook.api.checking import verify as verify
+from rollbook.api.comparing import compare as compare
 from rollbook.api.diff import Diff as Diff
 from rollbook.api.diff import diff as diff
 from rollbook.api.execute import execute as execute
 from rollbook.api.execute import execute_async as execute_async
 from rollbook.api.finish import open_record as open_record
 from rollbook.api.finish import recover as recover
+from rollbook.api.listing import find_record as find_record
+from rollbook.api.listing import list_records as list_records
 from rollbook.api.marks import mark as mark
 from rollbook.api.outputs import describe as describe
 from rollbook.api.outputs import export as export
@@ -20,6 +26,7 @@ from rollbook.api.snapshot import snapshot as snapshot
 from rollbook.api.snapshot import snapshot_async as snapshot_async
 from rollbook.checks.verify import Problem as Problem
 from rollbook.checks.verify import Verified as Verified
+from rollbook.comparison.model import Comparison as Comparison
 from rollbook.errors import AgentFailed as AgentFailed
 from rollbook.errors import Busy as Busy
 from rollbook.errors import CannotTell as CannotTell
@@ -43,4 +50,6 @@ from rollbook.records.findings import Findings as Findings
 from rollbook.records.hosts import Coverage as Coverage
 from rollbook.records.hosts import HostResult as HostResult
 from rollbook.records.record import Record as Record
+from rollbook.records.summary import RecordList as RecordList
+from rollbook.records.summary import RecordSummary as RecordSummary
 from rollbook.version import __version__ as __version__

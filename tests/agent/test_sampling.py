@@ -28,6 +28,7 @@ from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop
 from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, Out, binary, slurp
 from rollbook.hosts import Host
+from rollbook.journal.clocks import STEP
 from rollbook.journal.history import series_of
 from rollbook.journal.survey import survey
 from rollbook.protocol.frames import Decoder, Frame
@@ -55,10 +56,17 @@ def hand() -> Iterator[HandAgent]:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+def out(tmp_path: Path) -> Iterator[int]:
+    """A file that an agent in this process writes to."""
+    with (tmp_path / "out").open("wb", buffering=0) as file:
+        yield file.fileno()
+
+
+@pytest.fixture
+def own(out: int, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """An agent in this process that writes to a file; its loop does not run."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    return Agent(Out(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), binary), b"", [])
+    return Agent(Out(out, binary), b"", [])
 
 
 def samples(hand: HandAgent) -> list[dict[int, Pages]]:
@@ -246,10 +254,10 @@ def test_a_key_frame_on_request(hand: HandAgent) -> None:
         (7, 0.002, [0, *range(3, 130, 5)]),
     ],
 )
-def test_key_frames(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pid: int, pace: float, keys: list[int]) -> None:
+def test_key_frames(monkeypatch: pytest.MonkeyPatch, out: int, pid: int, pace: float, keys: list[int]) -> None:
     """The first sample, then one in sixty, at different beats on different hosts; more often without orders."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    own = Agent(Out(os.open(tmp_path / "paced", os.O_WRONLY | os.O_CREAT), binary, pace), b"", [])
+    own = Agent(Out(out, binary, pace), b"", [])
     monkeypatch.setattr(os, "getpid", lambda: pid)
     own.obey("source\t0\t1\t4096\t300")
     own.obey("read\t/proc/loadavg")
@@ -493,10 +501,13 @@ def test_children_are_not_timed_out_while_the_queue_is_full(own: Agent, monkeypa
 
 def test_a_connection_may_break_in_any_way(own: Agent) -> None:
     """Every error means that the collector is gone."""
-    os.close(own.out.fd)
+    own.out.fd = os.open("/dev/full", os.O_WRONLY)
     own.hello()
-    with pytest.raises(ConnectionError):
-        own.out.flush()
+    try:
+        with pytest.raises(ConnectionError):
+            own.out.flush()
+    finally:
+        os.close(own.out.fd)
 
 
 def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
@@ -539,6 +550,41 @@ def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
         for _ in range(20):
             hand.order("mark here")
             assert hand.kind("R").payload.startswith(b"0 sample ")
+
+
+@pytest.mark.parametrize("form", ["+%s%N", "+%s"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_is_delayed_between_its_clocks(shell: str, form: str, tmp_path: Path) -> None:
+    """A pause between the reads, or a date without nanoseconds, is not a clock that was set."""
+    real, calls = shutil.which("date"), tmp_path / "calls"
+    pause = f"echo >>{calls}; [ $(($(wc -l <{calls}) % 2)) = 0 ] || sleep 0.2"
+    (tmp_path / "date").write_text(f"#!/bin/sh\n{pause}\nexec {real} {form}\n")
+    (tmp_path / "date").chmod(0o755)
+    with stand_in(shell, tmp_path) as hand:
+        for _ in range(6):
+            hand.order("ping x")
+            hand.kind("P")
+        differences = [frame.wall - frame.mono for frame in hand.frames if frame.kind == "P"]
+    assert max(differences) - min(differences) < STEP
+    assert len(calls.read_text()) >= 6
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_notices_a_clock_that_was_set(shell: str, tmp_path: Path) -> None:
+    """Also while its reads are delayed."""
+    ahead = tmp_path / "ahead"
+    ahead.write_text("0")
+    (tmp_path / "date").write_text(
+        f"#!/bin/sh\nsleep 0.1\necho $(($({shutil.which('date')} +%s%N) + $(cat {ahead})))\n"
+    )
+    (tmp_path / "date").chmod(0o755)
+    with stand_in(shell, tmp_path) as hand:
+        for step in (0, 5 * 10**9):
+            ahead.write_text(str(step))
+            hand.order("ping x")
+            hand.kind("P")
+        first, second = (frame.wall - frame.mono for frame in hand.frames if frame.kind == "P")
+    assert 4 * 10**9 < second - first < 6 * 10**9
 
 
 @pytest.mark.parametrize("printed", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])

@@ -17,11 +17,11 @@ from rollbook.api.recording import Settings
 
 PUBLIC = {
     "rollbook": """
-        AgentFailed Busy CannotTell CommandResult Coverage Diff Execution Finding Findings HostListError HostResult
-        NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError Recording Refused
-        RollbookError Snapshot TimedOut TransportError Unreachable UsageError Verified __version__ check describe diff
-        execute execute_async export mark open_record query record recover run snapshot snapshot_async verify
-        write_report
+        AgentFailed Busy CannotTell CommandResult Coverage Diff Execution Finding Findings HostListError
+        HostResult NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError RecordList
+        RecordSummary Recording Refused RollbookError Snapshot TimedOut TransportError Unreachable UsageError
+        Verified __version__ check describe diff execute execute_async export find_record list_records mark
+        open_record query record recover run snapshot snapshot_async verify write_report
     """,
     "rollbook.errors": """
         EXIT_CODES AgentFailed Busy CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError
@@ -49,8 +49,8 @@ def test_every_error_is_public() -> None:
 
 def test_keywords_are_those_of_the_settings() -> None:
     """A keyword that is typed is a setting or an option of the transports, and every setting has its type."""
-    internal = {"hosts", "options", "parts", "placement", "args"}
-    settings = {field.name for field in dataclasses.fields(Settings)} - internal
+    internal = {"hosts", "options", "parts", "placement", "args", "label"}
+    settings = {field.name for field in dataclasses.fields(Settings)} - internal | {"name", "tags", "note"}
     assert settings == RecordingOptions.__annotations__.keys() - TransportOptions.__annotations__.keys()
 
 

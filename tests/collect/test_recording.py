@@ -305,10 +305,11 @@ def test_a_cancelled_end_closes_the_journal(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def few_files() -> Iterator[int]:
-    """A low limit on open files during the test."""
+    """A low limit on open files during the test: 50 more than are open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
-    yield 64
+    limit = 50 + len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    yield limit
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
     file_limit._before.clear()
 

@@ -84,6 +84,7 @@ def test_the_same_facts_as_over_ssh(job: SlurmLab, lab: Lab) -> None:
         assert (through[name].status, through[name].method) == ("complete", "slurm"), through[name].reason
         assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
         assert lasting(through[name].facts) == lasting(over[name].facts)
+        assert through[name].facts["addresses"] == over[name].facts["addresses"]
     nothing_left(lab.hosts)
 
 
@@ -210,12 +211,13 @@ def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:
     assert not outside.ask("squeue", "-h")
 
 
-def test_heterogeneous_job(outside: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All groups of a heterogeneous job are reached by one srun."""
+@pytest.mark.parametrize("back", [[], ["--connect-back", "none"]], ids=["connections", "lines"])
+def test_heterogeneous_job(outside: SlurmLab, monkeypatch: pytest.MonkeyPatch, back: list[str]) -> None:
+    """All groups of a heterogeneous job are reached by one srun, which labels lines with ranks of the whole job."""
     argv = ["salloc", "--immediate=20", "-N1", "-w", "node01", ":", "-N2", "-w", "node[02-03]", *ROLLBOOK]
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     done = subprocess.run(
-        [*argv, "hosts", "--check", "--json"],
+        [*argv, "hosts", "--check", "--json", *back],
         env=outside.environ, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     answer = json.loads(done.stdout)

@@ -21,7 +21,6 @@ STRICT = "StrictHostKeyChecking yes\n"
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the files that ssh reads by default, below `.ssh` and `etc`."""
-    ssh_config.configuration.cache_clear()
     for directory in (".ssh", "etc"):
         (tmp_path / directory).mkdir()
     monkeypatch.setattr(ssh_config, "_home", lambda: tmp_path)
@@ -107,19 +106,24 @@ def test_files_that_are_not_there_or_not_usable(files: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*: No such file"):
         Ssh(ssh_config=str(files / "nosuch")).argv(Host("node1"))
     write(files / ".ssh/config", STRICT, 0o666)
-    argv = Ssh(timeout=59.0).argv(Host("node1"))
+    transport = Ssh(timeout=59.0)
+    argv = transport.argv(Host("node1"))
     done = subprocess.run([*argv[:-3], "-G", "node1"], capture_output=True, text=True, check=False)
     assert done.returncode == 255
     assert "Bad owner or permissions" in done.stderr
 
 
 def test_what_is_left(files: Path) -> None:
-    """The configuration is readable by its user alone, on no disk, and gone with the process."""
+    """The configuration is readable by its user alone, on no disk, and gone with the transport or the process."""
     write(files / ".ssh/config", "Port 1\n")
-    path = Path(ssh_config.configuration(None, 9))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    transport = Ssh()
+    path = Path(transport.argv(Host("node1"))[2])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert str(path.readlink()).startswith("/memfd:")
-    code = "from rollbook.transports.ssh_config import configuration; print(configuration(None, 9))"
+    del transport
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    code = "from rollbook.transports.ssh_config import Configuration; c = Configuration(None, 9); print(c.path)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not Path(done.stdout.strip()).exists()
 

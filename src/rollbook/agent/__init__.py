@@ -15,6 +15,7 @@ __all__ = [
     "BOOTSTRAP",
     "NEED_SHELL",
     "TOKEN",
+    "extension",
     "launched_argv",
     "packed",
     "payload",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
+EXTENSION = ("redactor", "outgoing", "matching", "dated", "evidence")  # sent only for issue reports
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
 COMMENTS = r"^ *# .*|  # .*$"
 REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
@@ -51,7 +53,17 @@ def packed(data: bytes) -> str:
 @functools.cache
 def text() -> str:
     """The agent as it is sent: its modules joined, without their imports from each other."""
-    return "\n".join(_standalone(resources.files(__package__).joinpath(f"{name}.py").read_text()) for name in MODULES)
+    return _joined(MODULES)
+
+
+@functools.cache
+def extension() -> str:
+    """The part of the agent that reads the items of an issue report, as the argument of the order `extend`."""
+    return packed(_joined(EXTENSION).encode())
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return "\n".join(_standalone(resources.files(__package__).joinpath(f"{name}.py").read_text()) for name in names)
 
 
 def _standalone(module: str) -> str:

@@ -11,7 +11,8 @@ and writes lines to the stdout that it shares with the other agents:
                 read PATH | link PATH | run ARGV | each PATH ARGV | space | env PREFIX... | loop ARGV
                 (fields are separated by tabs)
               go PHASE              read every source of the plan once
-              sample NANOSECONDS    read the sources with EVERY > 0 on wall-clock multiples of the interval
+              sample NANOSECONDS [TIME ...]    read the sources with EVERY > 0 on wall-clock multiples of the interval;
+                                    at each TIME on the collector's clock, the interval doubles
               clock NANOSECONDS     what to add to this host's clock to get the collector's
               mark NAME             take an extra sample now, of all sources with EVERY > 0
               key                   the same as a key frame, which needs no frame before it
@@ -19,6 +20,7 @@ and writes lines to the stdout that it shares with the other agents:
               then                  in argv: continue with the next order when every phase is done
               wait                  in argv: continue with the next order on SIGUSR1
               exec MILLISECONDS LIMIT ARGV   run a command, killed after this time (0: never); LIMIT bytes of output
+              extend TEXT           run a further part of the agent, which takes the orders that are not listed here
               stop                  send the end frame and exit
 
     frames    H hello   R reading   Z deflated reading   D phase done   S sample   G gap   P pong   B keep-alive   E end
@@ -36,7 +38,7 @@ import time
 import zlib
 
 from rollbook.agent.loop import Agent
-from rollbook.agent.secure import Seal, derive, line_code, same
+from rollbook.agent.secure import Seal, derive, instance_of, line_code, same
 from rollbook.agent.wire import Out, binary, slurp, text
 
 TYPE_CHECKING = False
@@ -183,9 +185,11 @@ def launched(spec: str, orders: str) -> Agent:
     """
     port, numbered, node, pace, boot, addresses = spec.split("/")
     rank, node = os.environ.get(numbered) or "-", os.environ.get(node) or "-"
-    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode()
     about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
     token = os.environ.pop("ROLLBOOK_TOKEN", "").encode()
+    secret = os.urandom(8).hex()  # in every line, and in no connection: other hosts do not see the launcher's output
+    instance = instance_of(token, secret.encode())
+    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode() + b" " + instance
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     near = boot == slurp("/proc/sys/kernel/random/boot_id")
     seals = connect(int(port), [address for address in addresses.split(",") if address], token, claim, near)
@@ -196,7 +200,7 @@ def launched(spec: str, orders: str) -> Agent:
         return agent
     if numbered == "PMI_RANK":
         outlive()
-    tag = str(os.getpid()) if rank == "-" else rank
+    tag = "%s-%s" % (os.getpid() if rank == "-" else rank, secret)
     out = Out(line_output(), text(tag, line_code(token, tag.encode())), int(pace) / 1000)
     agent = Agent(out, unpack(orders), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "signalled", True))

@@ -22,7 +22,8 @@ class Signals:
     """Passes signals to the current `receiver`; without one, keeps those that ask to stop for the next receiver.
 
     A signal that was ignored when the process started, as under nohup, stays ignored. Outside the main thread Python
-    delivers no signals, and nothing happens. Can be entered again inside its own block.
+    delivers no signals, and nothing happens. Can be entered again inside its own block. `stopped` is whether a signal
+    asked to stop so far.
     """
 
     def __init__(self, *, command: bool = False) -> None:
@@ -31,6 +32,7 @@ class Signals:
         self._receiver: Callable[[int], None] | None = None
         self._waiting: list[int] = []
         self._depth = 0
+        self.stopped = False
 
     def __enter__(self) -> Self:
         self._depth += 1
@@ -60,6 +62,7 @@ class Signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
+        self.stopped |= number in STOPS
         if self._receiver is not None:
             self._receiver(number)
         elif number in STOPS:

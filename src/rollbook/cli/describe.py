@@ -10,6 +10,7 @@ import click
 from rollbook.api.checking import run_data_of
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
+from rollbook.cli.record_argument import RecordPath
 from rollbook.files import BY_UMASK, write_file
 from rollbook.mlperf.describe import completed, draft, text_of, to_do
 from rollbook.records.yaml import read_yaml
@@ -18,7 +19,7 @@ __all__ = ["command"]
 
 
 @click.command("describe")
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=RecordPath())
 @click.option(
     "-o",
     "--output",
@@ -28,7 +29,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--product",
-    type=click.Path(path_type=Path),
+    type=RecordPath(),
     metavar="RECORD",
     help="Record or snapshot of the storage nodes.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -10,6 +11,7 @@ from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
 from rollbook.clean import clean
 from rollbook.cli.output import stderr
+from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
 from rollbook.records.document import encode
 
@@ -26,12 +28,20 @@ def command(record: str, other: str | None, *, volatile: bool, as_json: bool) ->
 
     Both are records, snapshot files, or one host in either. Exits with 1 if anything differs.
     """
-    found = diff(record, other, volatile=volatile)
+    found = diff(_named(record), None if other is None else _named(other), volatile=volatile)
     if as_json:
         click.echo(encode(found), nl=False)
     else:
         _show(found)
     sys.exit(1 if found.differs else 0)
+
+
+def _named(text: str) -> str:
+    """The path of a record, or of a record and a host; the name of a directory may contain a colon."""
+    record, colon, host = text.rpartition(":")
+    if not colon or os.path.lexists(text):
+        return str(find(text))
+    return f"{find(record)}:{host}"
 
 
 def _show(found: Diff) -> None:

@@ -8,13 +8,14 @@ import click
 
 from rollbook.api.outputs import EXPORT_FORMATS, export
 from rollbook.cli.output import stderr
+from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
 
 __all__ = ["command"]
 
 
 @click.command("export")
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=RecordPath())
 @click.option(
     "--format",
     "output_format",

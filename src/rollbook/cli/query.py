@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import duckdb
 import msgspec
 from rich.console import Console
 
 from rollbook.api.finish import open_record
+from rollbook.api.listing import summaries
 from rollbook.clean import clean
+from rollbook.cli.configuration import results_directory
 from rollbook.cli.output import sheet, stderr, width_of
+from rollbook.cli.record_argument import find
+from rollbook.errors import UsageError
 from rollbook.exports.files import safe
 from rollbook.sql import connection as store
+from rollbook.sql.all_runs import connect_all
 from rollbook.sql.damage import changed_tables
 
 __all__ = ["command"]
@@ -26,8 +32,13 @@ SHOWN = 1000  # rows printed with --format table
 
 
 @click.command("query")
-@click.argument("record", type=click.Path(path_type=Path))
-@click.argument("sql")
+@click.argument("words", nargs=-1, required=True, metavar="[RECORD] SQL")
+@click.option(
+    "--all",
+    "all_records",
+    is_flag=True,
+    help="Query all records of a results directory, RECORD or the configured one.",
+)
 @click.option(
     "--format",
     "output_format",
@@ -36,18 +47,21 @@ SHOWN = 1000  # rows printed with --format table
     show_default=True,
     help="A table, CSV, or one JSON object per line.",
 )
-def command(record: Path, sql: str, output_format: str) -> None:
-    """Run one SELECT over RECORD and print the result.
+def command(words: tuple[str, ...], output_format: str, *, all_records: bool) -> None:
+    """Run one SELECT over RECORD and print the result; with --all, over all records of a results directory.
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
     second; samples and rates with one row per host and beat; metrics per device in disks, interfaces, ports, gpus,
     nfs_mounts and others; hosts, facts, phases, gaps, losses, findings, phase_stats. `SHOW TABLES` lists them,
     `DESCRIBE rates` the columns of one.
+
+    With --all: runs with one row per record; results, phase_stats and findings of all of them, and one table per
+    sampled source, each with a column `run`.
     """
-    run = open_record(record)
-    with store.connect(run, facts=store.wants_facts(sql)) as connection:
-        for name in changed_tables(connection, run, sql):
-            stderr().print(f"warning: the table {clean(name)} does not match the manifest; see rollbook verify")
+    if len(words) > 2 or (len(words) < 2 and not all_records):
+        raise UsageError("write a RECORD and one SQL statement in quotes; the record can be omitted with --all")
+    sql = words[-1]
+    with _connect_all(words[:-1], sql) if all_records else _connect(words[0], sql) as connection:
         found = store.query(connection, sql)
         names = [column[0] for column in found.description or []]
         if output_format == "json":
@@ -62,13 +76,26 @@ def command(record: Path, sql: str, output_format: str) -> None:
             _table(names, store.rows(found))
 
 
+def _connect(record: str, sql: str) -> duckdb.DuckDBPyConnection:
+    run = open_record(find(record))
+    connection = store.connect(run, facts=store.wants_facts(sql))
+    for name in changed_tables(connection, run, sql):
+        stderr().print(f"warning: the table {clean(name)} does not match the manifest; see rollbook verify")
+    return connection
+
+
+def _connect_all(directory: tuple[str, ...], sql: str) -> duckdb.DuckDBPyConnection:
+    results = Path(directory[0]) if directory else results_directory()
+    return connect_all(results, summaries(results), sql)
+
+
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     """Print the first rows as a table or, if that is wider than the terminal, each row as lines of name and value."""
     cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, SHOWN)]
     more = sum(1 for _ in rows)
     shown, console = sheet(names, cells), Console(highlight=False)
     width = width_of(shown, console)
-    if console.is_terminal and width > console.width:
+    if sys.stdout.isatty() and width > console.width:
         _lines([clean(name) for name in names], cells)
     else:
         console.width = max(width, 1)  # a file or a pipe has no width to wrap at
@@ -90,4 +117,7 @@ def _lines(names: list[str], rows: list[list[str]]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else clean(value)
+    if not isinstance(value, float):
+        return clean(value)
+    # No exponents where a person has to count digits.
+    return f"{value:.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:.6g}"

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from rollbook.api.options import MAX_FANOUT
-from rollbook.cli.options import HOSTS, TRANSPORT, Command, Number, Option, option, refuse_given
+from rollbook.cli.configuration import Setting, configured
+from rollbook.cli.options import HOSTS, RECORDING, TRANSPORT, Command, Number, Option, complete, option, refuse_given
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
-from rollbook.transports.routing import Options, Route, explain_auto, fallback_route, known_hosts, route
+from rollbook.transports.routing import Options, Route, explain_auto, fallback_route, known_hosts, route, usable_options
 
 if TYPE_CHECKING:
     from rollbook.records.hosts import HostResult
 
-__all__ = ["Reach", "ReachCommand", "reach_options"]
+__all__ = ["Reach", "ReachCommand", "is_typed", "reach_options"]
 
+NAMED = ("hosts", "hostfile", "exclude")
 CHOICE = ("via", "fallback", "timeout")  # what `Options` holds beside options of transports
 
 
@@ -72,18 +73,34 @@ def transport_options(transports: tuple[str, ...]) -> tuple[TransportOption, ...
 
 
 HOSTS_FLAGS = ("-w", "--hosts")
+CONFIGURED = (HOSTS, TRANSPORT, RECORDING)
+"""The headings of options whose defaults can be configured."""
+SETTINGS = f"{__name__}.settings"
 
 
 class ReachCommand(Command):
     """A command with `reach_options`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Add the options of the plug-in that `--via` names, if any, then parse."""
-        for at, word in enumerate(args):
-            name = args[at + 1] if word == "--via" and at + 1 < len(args) else word.partition("--via=")[2]
-            if name and name != AUTO and name not in BUILT_IN and name in plug_ins():
+        """Take defaults from the configuration, add the options of the plug-in that `--via` names, then parse."""
+        settings = ctx.meta[SETTINGS] = _settings(args)
+        typed = [
+            args[at + 1] if word == "--via" and at + 1 < len(args) else word.partition("--via=")[2]
+            for at, word in enumerate(args)
+        ]
+        for name in filter(None, [*typed, str(settings["via"].value) if "via" in settings else ""]):
+            if name != AUTO and name not in BUILT_IN and name in plug_ins():
                 ctx.meta[__name__] = (*BUILT_IN, name)
-        return super().parse_args(ctx, _repeat_hosts(args, self))
+        own = {param.name for param in self.get_params(ctx) if getattr(param, "heading", "") in CONFIGURED}
+        ctx.default_map = {key: one.value for key, one in settings.items() if key in own}
+        try:
+            return super().parse_args(ctx, _repeat_hosts(args, self))
+        except click.BadParameter as error:
+            name = (error.param.name if error.param else None) or ""
+            if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+                message = f"{error.message} (from {settings[name].origin})"
+                raise click.BadParameter(message, ctx, error.param) from error
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters of the command, with the options of the transports that may be used."""
@@ -107,6 +124,16 @@ class ReachCommand(Command):
                 usable.append(name)
         ctx.meta[__name__] = (*BUILT_IN, *usable)
         super().format_options(ctx, formatter)
+
+
+def _settings(args: list[str]) -> dict[str, Setting]:
+    """The configuration; a mistake in it does not keep the user from reading the help."""
+    try:
+        return configured()
+    except UsageError:
+        if args[:1] in (["-h"], ["--help"]):
+            return {}
+        raise
 
 
 def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
@@ -153,11 +180,11 @@ class Reach:
 
     def refuse(self) -> None:
         """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
-        if any(self.named):
+        context = click.get_current_context()
+        if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in NAMED):
             raise UsageError(
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )
-        context = click.get_current_context()
         names = {param.name for param in context.command.get_params(context) if isinstance(param, TransportOption)}
         refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, no host is reached")
 
@@ -185,9 +212,7 @@ class Reach:
         return fallback_route(self.options)
 
 
-def _complete_via(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    del ctx, param
-    return [CompletionItem(name) for name in (AUTO, *BUILT_IN, *plug_ins()) if name.startswith(incomplete)]
+_complete_via = complete(lambda: (AUTO, *BUILT_IN, *plug_ins()))
 
 
 OPTIONS = (
@@ -200,17 +225,42 @@ OPTIONS = (
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
            help=f"Transport: {', '.join(BUILT_IN)}, one of a plug-in, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
-    option("--fallback", heading=TRANSPORT, metavar="NAME",
+    option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),
     option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
            metavar="N", help="Hosts contacted in parallel."),
-    option("--timeout", heading=TRANSPORT, type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
-           help="Per-host timeout."),
 )  # fmt: skip
 
 
-def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a `ReachCommand`, which gets them as one `reach`."""
+def is_typed(name: str) -> bool:
+    """Whether a parameter of the current command was given on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _options(context: click.Context, choice: dict[str, Any], values: dict[str, Any]) -> Options:
+    """The transport and its options. Configured options of other transports than the chosen one are left out.
+
+    An error about a configured value names its origin.
+    """
+    settings: dict[str, Setting] = context.meta.get(SETTINGS, {})
+    given = {name: value for name, value in values.items() if is_typed(name)}
+    try:
+        usable = usable_options(choice["via"], choice["fallback"])
+    except UsageError as error:
+        origins = [settings[name].origin for name in ("via", "fallback") if name in settings and not is_typed(name)]
+        raise UsageError(f"{error} (from {', '.join(origins)})" if origins else str(error)) from error
+    for name, value in values.items():
+        if name in given or name not in usable:
+            continue
+        try:
+            given[name] = usable[name].validate(value)
+        except UsageError as error:
+            raise UsageError(f"{error} (from {settings[name].origin})") from error
+    return Options.of(**choice, **given)
+
+
+def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Callable[..., Any]:
+    """Add the options to a `ReachCommand`, which gets them as one `reach`; `timeout` is the default for each host."""
 
     @functools.wraps(command)
     def with_reach(
@@ -222,14 +272,22 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **rest: Any,
     ) -> Any:
         context = click.get_current_context()
-        values = {name: rest.pop(name) for name in CHOICE}
+        choice = {name: rest.pop(name) for name in CHOICE}
+        values = {}
         for param in context.command.get_params(context):
             if isinstance(param, TransportOption) and param.name is not None:
                 value = rest.pop(param.name)
                 if context.get_parameter_source(param.name) is not ParameterSource.DEFAULT:
                     values[param.name] = value
-        return command(reach=Reach((hosts, hostfile, exclude), Options.of(**values), fanout), **rest)
+        if not is_typed("hosts") and is_typed("hostfile"):
+            hosts = ()
+        if not is_typed("hostfile") and is_typed("hosts"):
+            hostfile = ()
+        reach = Reach((hosts, hostfile, exclude), _options(context, choice, values), fanout)
+        return command(reach=reach, **rest)
 
-    for add in reversed(OPTIONS):
+    per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
+                      metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
+    for add in reversed((*OPTIONS, per_host)):
         with_reach = add(with_reach)
     return with_reach

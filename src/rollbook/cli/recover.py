@@ -9,12 +9,13 @@ import click
 from rollbook.api.finish import recover
 from rollbook.cli.options import sign_option
 from rollbook.cli.output import coverage_line, stderr
+from rollbook.cli.record_argument import RecordPath
 
 __all__ = ["command"]
 
 
 @click.command("recover")
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=RecordPath())
 @sign_option
 def command(record: Path, sign: Path | None) -> None:
     """Write everything in RECORD that follows from its journal: tables, hosts, metadata, page, manifest.

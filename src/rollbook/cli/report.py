@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from rollbook.cli.output import size, stderr
+from rollbook.cli.record_argument import RecordPath
 
 __all__ = ["command"]
 
 
 @click.command("report")
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=RecordPath())
 @click.option(
     "-o",
     "--output",

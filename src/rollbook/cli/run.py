@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from rollbook.adapters import load
-from rollbook.api.recording import Settings
+from rollbook.adapters import load, names
+from rollbook.api.recording import Recording, Settings, in_group
 from rollbook.api.running import run_command
 from rollbook.api.signals import Signals
-from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
-from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, option
+from rollbook.cli.reach import Reach, ReachCommand, is_typed, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
-from rollbook.errors import UsageError
+from rollbook.errors import CannotRun, UsageError
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
 
@@ -35,6 +35,7 @@ __all__ = ["command"]
     default="generic",
     show_default=True,
     metavar="NAME",
+    shell_complete=complete(names),
     help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
 )
 @option(
@@ -51,6 +52,16 @@ __all__ = ["command"]
     is_flag=True,
     help="If the command succeeded, exit with 3 or 4 for missing hosts, 2 for an incomplete record, 1 for an INVALID "
     "MLPerf Storage run, 3 for one that could not be judged. If no host is reached, do not start the command.",
+)
+@option(
+    "--repeat",
+    heading=RECORDING,
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Run the command N times, one record each; together they are a group for `rollbook compare`. Stops after the "
+    "first run that fails, with its exit code.",
 )
 @option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Take snapshots only, no series.")
 @option(
@@ -92,9 +103,12 @@ def command(
     layout: str,
     benchmark: str,
     strict: bool,
+    repeat: int,
     skip_timeseries: bool,
     collect: bool,
     cluster_collection_timeout: float | None,
+    quiet: bool,
+    as_json: bool,
     **_declared: Any,
 ) -> None:
     """Run COMMAND and record all hosts: snapshot, samples while the command runs, snapshot, tables, page.
@@ -105,9 +119,9 @@ def command(
     """
     if argv[0].startswith("-"):
         raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
-    if reach.named[0] and shutil.which(argv[0]) is None:
+    if is_typed("hosts") and shutil.which(argv[0]) is None:
         hint = "if it is a host, write --hosts a,b or put -- before the command"
-        raise UsageError(f"cannot run {argv[0]}: no such program; {hint}")
+        raise CannotRun(f"cannot run {argv[0]}: no such program; {hint}", found=False)
     load(benchmark)
     timeout = cluster_collection_timeout or reach.options.timeout
     settings = dataclasses.replace(
@@ -120,21 +134,43 @@ def command(
         args=option_values(reach.hosts),
     )
     if layout == "mlpstorage":
+        if repeat > 1:
+            raise UsageError("--repeat cannot be combined with --layout mlpstorage, which places one record")
         placement = Placement(settings.results_dir, benchmark, argv, os.environ)
         settings = dataclasses.replace(settings, placement=placement, results_dir=placement.staging)
         if placement.problem:
-            click.echo(f"{placement.problem}; unless the command does, no result directory is created", err=True)
-    progress = RunView(reach, strict=strict, contact=collect)
+            click.echo(f"{placement.problem}: only the command itself can create a result directory", err=True)
     with Signals(command=True) as signals:
-        recording = run_command(settings, argv, progress, signals)
-        show_end(recording)
-        if settings.placement is not None and settings.placement.message:
-            click.echo(settings.placement.message, err=True)
-        code = recording.exit_code or 0
-        if strict and code == 0:
-            unfinished = recording.finish_error or recording.signing_error
-            code = 2 if unfinished else _strict_code(recording.record)
+        for index in range(1, repeat + 1):
+            if repeat > 1:
+                settings = in_group(settings, index, repeat)
+                click.echo(f"run {index} of {repeat}", err=True)
+            progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
+            recording = run_command(settings, argv, progress, signals, stdout=2 if as_json else 1)
+            show_end(recording, quiet=quiet, as_json=as_json)
+            code = _exit_code(recording, strict=strict)
+            if code or signals.stopped or recording.finish_error:
+                break
+        _show_place(settings, failed=code != 0)
         leave(code, recording, signals)
+
+
+def _exit_code(recording: Recording, *, strict: bool) -> int:
+    """That of the command; with --strict, one for an incomplete record if the command succeeded."""
+    code = recording.exit_code or 0
+    if strict and code == 0:
+        unfinished = recording.finish_error or recording.signing_error
+        code = 2 if unfinished else _strict_code(recording.record)
+    return code
+
+
+def _show_place(settings: Settings, *, failed: bool) -> None:
+    """Print where the record was placed, or how many repeats there are and how to compare them."""
+    if settings.placement is not None and settings.placement.message:
+        click.echo(settings.placement.message, err=True)
+    if (group := settings.label.group) is not None:
+        ended = f"{group.index} of {group.size} runs" + ("; the last one failed" if failed else "")
+        click.echo(f"group {group.id}: {ended}; rollbook compare {group.id} OTHER", err=True)
 
 
 def _strict_code(record: Record) -> int:

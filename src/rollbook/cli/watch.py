@@ -13,6 +13,7 @@ from rollbook.api.recording import LONGEST, SHORTEST
 from rollbook.cli.options import Number, refuse_given
 from rollbook.cli.output import failures, stderr, table
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.watch.board import Board, HostView
@@ -24,7 +25,7 @@ __all__ = ["command"]
 
 
 @click.command("watch", cls=ReachCommand)
-@click.argument("record", required=False, type=click.Path(path_type=Path))
+@click.argument("record", required=False, type=RecordPath())
 @click.option(
     "--interval",
     type=Number(SHORTEST, LONGEST),

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from rollbook.collect.backoff import growing_pauses
 from rollbook.collect.file_limit import raise_limit
@@ -21,7 +21,10 @@ from rollbook.times import iso_time
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 
-__all__ = ["Outcome", "Progress", "ProgressOf", "Result", "Visitor", "fan_out", "gather", "read_host", "timeout_reason"]
+__all__ = [
+    "PINGS", "Conclusion", "Outcome", "Progress", "ProgressOf", "Result", "Visitor", "conclude", "fan_out", "gather",
+    "read_host", "timeout_reason",
+]  # fmt: skip
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 PINGS = 3  # each wakes six processes; only series need a more exact clock
@@ -190,8 +193,6 @@ async def read_host(
     """Read the plan once on one host. Returns its result, and whether the host was busy and a retry makes sense."""
     began, at = time.monotonic(), dt.datetime.now(dt.UTC)
     session = Session(host, transport, plan)
-    status: HostStatus = "complete"
-    reason, busy = "", False
 
     async def visit() -> None:
         async with session:
@@ -205,30 +206,49 @@ async def read_host(
                 clock.cancel()
             await session.stop()
 
-    work = asyncio.create_task(visit())
+    ended = await conclude(session, visit(), timeout, stop)
+    session.visit.lost = session.decoder.lost
+    result = session.visit.result("now", ended.status, ended.reason)
+    result.seconds = round(time.monotonic() - began, 4)
+    result.collected_at = iso_time(at)
+    return result, ended.busy
+
+
+class Conclusion(NamedTuple):
+    """How a session ended; `busy` says that the host refused because of its load and a retry makes sense."""
+
+    status: HostStatus
+    reason: str = ""
+    busy: bool = False
+
+
+async def conclude(
+    session: Session, visit: Coroutine[None, None, None], timeout: float, stop: asyncio.Event
+) -> Conclusion:
+    """Run what a session has to do until it is done, fails, or must end; no error is raised."""
+    work = asyncio.create_task(visit)
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([work, stopped], timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            status = "failed" if stop.is_set() else "timed-out"
-            reason = "interrupted" if stop.is_set() else timeout_reason(session, timeout)
+            interrupted = stop.is_set()
             work.cancel()
             await asyncio.wait([work])
-        else:
-            work.result()
+            return (
+                Conclusion("failed", "interrupted")
+                if interrupted
+                else Conclusion("timed-out", timeout_reason(session, timeout))
+            )
+        work.result()
     except TransportError as error:
-        status, reason, busy = error.status, str(error), isinstance(error, Busy)
+        return Conclusion(error.status, str(error), isinstance(error, Busy))
     except Exception as error:  # noqa: BLE001 - any error affects only this host
-        status, reason = "failed", f"unexpected: {error!r}"
+        return Conclusion("failed", f"unexpected: {error!r}")
     finally:
         stopped.cancel()
         work.cancel()
         await asyncio.wait([work])
-    session.visit.lost = session.decoder.lost
-    result = session.visit.result("now", status, reason)
-    result.seconds = round(time.monotonic() - began, 4)
-    result.collected_at = iso_time(at)
-    return result, busy
+    return Conclusion("complete")
 
 
 def timeout_reason(session: Session, timeout: float) -> str:

@@ -11,6 +11,7 @@ from rollbook import agent
 from rollbook.collect.budget import Budget, Meter
 from rollbook.errors import AgentFailed, ProtocolError, RollbookError
 from rollbook.hosts import Host
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_frame
@@ -25,7 +26,7 @@ Listener = Callable[[int, Frame], None]
 
 SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
 KEY_PAUSE = 1.0  # seconds between two requests for a key frame
-FINISHED = frozenset(phase.encode() for phase in PHASES)
+FINISHED = frozenset((*(phase.encode() for phase in PHASES), b"items"))
 
 
 class Session:
@@ -81,6 +82,16 @@ class Session:
         await self._send(b"go\t%s\n" % phase.encode())
         await self._until(lambda: phase.encode() in self._phases)
 
+    async def read_items(self, orders: bytes) -> None:
+        """Send the orders of an issue report and wait until its items are read; the listener gets their frames.
+
+        Raises `AgentFailed` for a host that only has the shell stand-in, which cannot read items.
+        """
+        if self.visit.hello.get("kind") == "sh":
+            raise AgentFailed("the host has no Python 3.6 or later, which reading the items of a report needs")
+        await self._send(orders)
+        await self._until(lambda: b"items" in self._phases)
+
     async def measure_clock(self, count: int) -> Clock | None:
         """The offset of the host's clock, from the shortest of `count` round trips.
 
@@ -106,11 +117,11 @@ class Session:
         assert self._pong is not None
         return self._pong
 
-    async def sample(self, interval_ns: int) -> None:
+    async def sample(self, schedule: Schedule) -> None:
         """Start sampling on every beat of our clock, as far as the host's offset is known."""
         if self.visit.clock is not None:
             await self._send(b"clock\t%d\n" % self.visit.clock.offset_ns)
-        await self._send(b"sample\t%d\n" % interval_ns)
+        await self._send(schedule.order)
         self._sampling, self._lost = True, self.decoder.lost
 
     async def correct(self, clock: Clock) -> None:

@@ -15,6 +15,7 @@ import abc
 import asyncio
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -84,6 +85,10 @@ class Launcher(abc.ABC):
     @abc.abstractmethod
     def variables(self) -> tuple[str, str]:
         """The environment variables with an agent's rank and, if the launcher sets one, the name of its node."""
+
+    def label(self) -> re.Pattern[bytes] | None:
+        """What the launcher puts before each line of a process, with the rank as its group; None if nothing."""
+        return None
 
     async def addresses(self, hosts: Sequence[Host]) -> dict[str, str]:
         """Addresses by host name, for launchers whose messages name hosts by address; looked up after a failure."""
@@ -203,7 +208,7 @@ class Launcher(abc.ABC):
             return self._launch
 
     async def _start(self, hosts: Sequence[Host]) -> Launch:
-        launch = Launch(self.program, hosts, self._script)
+        launch = Launch(self.program, hosts, self._script, self.label())
         if not hosts:
             return launch
         pace = max(2, 1000 * len(hosts) // LINES_PER_SECOND)

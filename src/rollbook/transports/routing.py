@@ -14,10 +14,11 @@ from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import Launcher
+from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, load, options_of
 from rollbook.transports.slurm import Slurm, allocation
 
-__all__ = ["Options", "Route", "explain_auto", "fallback_route", "known_hosts", "route"]
+__all__ = ["Options", "Route", "explain_auto", "fallback_route", "known_hosts", "route", "usable_options"]
 
 Route = Callable[[Host], Transport]
 """The transport for each host."""
@@ -47,7 +48,7 @@ class Options:
         if fallback is not None and (fallback == AUTO or issubclass(load(fallback), Launcher)):
             raise UsageError(f"the fallback must reach single hosts: {fallback} does not")
         used = _usable(via, fallback)
-        usable = {name: declared for transport in used for name, declared in options_of(transport).items()}
+        usable = usable_options(via, fallback)
         values = {}
         for name, value in given.items():
             owners = [other for other in dict.fromkeys((*BUILT_IN, *used)) if name in options_of(other)]
@@ -61,6 +62,11 @@ class Options:
                 raise UsageError(f"{declared.flag} has no effect: it is an option of {' and '.join(owners)}, and {why}")
             values[name] = checked
         return cls(via, fallback, timeout, values)
+
+
+def usable_options(via: str, fallback: str | None = None) -> dict[str, Declared]:
+    """The options of the transports that may be used, by name; raises `UsageError` if one does not exist."""
+    return {name: one for transport in _usable(via, fallback) for name, one in options_of(transport).items()}
 
 
 def _usable(via: str, fallback: str | None) -> list[str]:

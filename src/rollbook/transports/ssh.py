@@ -7,6 +7,7 @@ because it is the user's `ssh` that runs; algorithms are never overridden.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from rollbook.hosts import Host
 from rollbook.transports.base import PipeTransport, last_line
 from rollbook.transports.options import Option, Python, is_file
 from rollbook.transports.pipe import Ending
-from rollbook.transports.ssh_config import configuration
+from rollbook.transports.ssh_config import Configuration
 
 __all__ = ["Ssh"]
 
@@ -87,13 +88,17 @@ class Ssh(PipeTransport):
         """The timeout of ssh in seconds: below that of the host, so that ssh gives the reason."""
         return max(1, min(10, int(self.timeout * 2 / 3)))
 
+    @functools.cached_property
+    def _configuration(self) -> Configuration:
+        return Configuration(self.ssh_config, self.connect_timeout)
+
     def argv(self, host: Host) -> list[str]:
         """No terminal, no prompt, no forwarding, which the agent needs; a host name cannot become an option."""
         user = host.user or self.ssh_user
         needed = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "PermitLocalCommand=no")
         return [
             "ssh",
-            "-F", configuration(self.ssh_config, self.connect_timeout),
+            "-F", self._configuration.path,
             *(argument for option in (*self.ssh_options, *needed) for argument in ("-o", option)),
             "-T", "-x", "-a",
             *(["-l", user] if user else []),

@@ -7,19 +7,19 @@ jump host, read it through /proc. Nothing has to be removed from a disk, even if
 
 from __future__ import annotations
 
-import functools
 import os
 import pwd
 import re
 import shutil
 import stat
 import subprocess
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from rollbook.errors import UsageError
 
-__all__ = ["configuration"]
+__all__ = ["Configuration"]
 
 # The system-wide file of distributions; openSUSE keeps its own below /usr/etc.
 SYSTEM = (Path("/etc/ssh/ssh_config"), Path("/usr/etc/ssh/ssh_config"))
@@ -29,18 +29,20 @@ INCLUDE = re.compile(r"^\s*include[\s=]+(.*)", re.IGNORECASE)
 SECOND_PASS = re.compile(r"^\s*(?:match\b.*\b(?:final|canonical)\b|canonicalizehostname\b(?!\W+no\b))", re.IGNORECASE)
 
 
-@functools.cache
-def configuration(user_file: str | None, connect_timeout: int) -> str:
-    """The path of the configuration for `ssh -F`; this user can read it for as long as this process lives.
+class Configuration:
+    """The configuration for `ssh -F`; this user can read it at `path` for as long as the object lives.
 
     `user_file` replaces the files that ssh reads by default, as `ssh -F` does. Raises `UsageError` if it is unreadable.
     """
-    memory = os.memfd_create("rollbook-ssh-config")
-    os.fchmod(memory, 0o600)
-    text = _compose(user_file, connect_timeout)
-    while text:
-        text = text[os.write(memory, text) :]
-    return f"/proc/{os.getpid()}/fd/{memory}"
+
+    def __init__(self, user_file: str | None, connect_timeout: int) -> None:
+        memory = os.memfd_create("rollbook-ssh-config")
+        weakref.finalize(self, os.close, memory)
+        os.fchmod(memory, 0o600)
+        text = _compose(user_file, connect_timeout)
+        while text:
+            text = text[os.write(memory, text) :]
+        self.path = f"/proc/{os.getpid()}/fd/{memory}"
 
 
 def _compose(user_file: str | None, connect_timeout: int) -> bytes:

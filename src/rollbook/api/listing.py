@@ -1,0 +1,181 @@
+"""Finds records: all records of a results directory, newest first, and the one that a name or time means."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import itertools
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import RecordError, UsageError
+from rollbook.journal.entries import segment_files
+from rollbook.journal.reader import Reader
+from rollbook.journal.state import is_recording, is_unfinished
+from rollbook.records.locate import INSIDE, RUN_DOCUMENT
+from rollbook.records.summary import RecordList, RecordSummary, bare_summary, read_summary, start_of
+
+__all__ = ["Filter", "find_group", "find_record", "list_records", "summaries"]
+
+LATEST = "latest"
+CANDIDATES = 8  # records that the error for an ambiguous name lists
+PARTS = ("hosts.json", "manifest.json", RUN_DOCUMENT)
+"""A directory with one of these, or with a journal, is a record, however damaged."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filter:
+    """What a record must have to be listed; empty fields accept all. A record must have every tag."""
+
+    type: str = ""
+    host: str = ""
+    verdict: str = ""
+    name: str = ""
+    tags: Sequence[str] = ()
+
+    def accepts(self, one: RecordSummary) -> bool:
+        """Whether the record is to be listed."""
+        return (
+            (not self.type or one.type == self.type)
+            and (not self.host or self.host in one.host_names)
+            and (not self.verdict or self.verdict in (one.verdict, one.state, one.verification))
+            and (not self.name or one.name == self.name)
+            and all(tag in one.tags for tag in self.tags)
+        )
+
+
+def list_records(results_dir: Path | str = "results", *, limit: int = 0, **wanted: Any) -> RecordList:
+    """The records of a results directory, newest first; broken and unfinished ones with their state and reason.
+
+    `limit` is the most records to read (0: all). The other keywords are the fields of `Filter`. Raises `RecordError`
+    if the directory cannot be read.
+    """
+    results, chosen = Path(results_dir), Filter(**wanted)
+    found = (one for one in summaries(results) if chosen.accepts(one))
+    if not limit:
+        return RecordList(results_dir=str(results), records=list(found))
+    records = list(itertools.islice(found, limit))
+    # Without a filter the records that are left out need not be read to be counted.
+    rest = len(_record_paths(results)) - len(records) if chosen == Filter() else sum(1 for _ in found)
+    return RecordList(results_dir=str(results), records=records, omitted=rest)
+
+
+def summaries(results: Path) -> Iterator[RecordSummary]:
+    """The records of a results directory, newest first, each read when it is needed."""
+    return map(_summary, _record_paths(results))
+
+
+def find_record(text: str, results_dir: Path | str = "results") -> Path:
+    """The record that a text means: an existing path, `latest`, or the start of a name, time or `type/time`.
+
+    `latest` is the newest record that is not being recorded and not broken. A name that is written completely takes
+    precedence over longer names. Raises `UsageError` if several records match, with the candidates, or none does.
+    """
+    if os.path.lexists(text):
+        return Path(text)
+    results = Path(results_dir)
+    if text == LATEST:
+        newest = next((one for one in summaries(results) if one.state in ("complete", "unfinished")), None)
+        if newest is None:
+            raise UsageError(f"there is no record in {results}")
+        return Path(newest.path)
+    found = _matching(text, results)
+    if len(found) > 1:
+        raise UsageError(f"{text} is ambiguous; it could be\n{_candidates(found)}")
+    if not found:
+        raise UsageError(f"{text} does not exist, and no record in {results} has a name or time that starts with it")
+    return Path(found[0].path)
+
+
+def find_group(text: str, results_dir: Path | str = "results") -> list[Path]:
+    """The records of the group of repeats with this id or name, in their order; empty if there is none.
+
+    Of several groups with the same name, it is the newest.
+    """
+    found = [one for one in summaries(Path(results_dir)) if one.group and text in (one.group.id, one.name)]
+    newest = found[0].group.id if found and found[0].group else ""
+    members = [one for one in found if one.group and one.group.id == newest and one.state != "recording"]
+    return [Path(one.path) for one in sorted(members, key=lambda one: one.group.index if one.group else 0)]
+
+
+def _matching(text: str, results: Path) -> list[RecordSummary]:
+    text = text.rstrip("/")
+    found, exact = [], []
+    for one in summaries(results):
+        path = Path(one.path)
+        stamp = path.parent.name if path.name == INSIDE else path.name
+        names = (one.name, stamp, f"{one.type}/{stamp}", one.group.id if one.group else "")
+        if text in names:
+            exact.append(one)
+        elif any(name.startswith(text) for name in names):
+            found.append(one)
+    return exact or found
+
+
+def _candidates(found: list[RecordSummary]) -> str:
+    lines = [f"  {one.path}" + (f"  {one.name}" if one.name else "") for one in found[:CANDIDATES]]
+    more = len(found) - CANDIDATES
+    return "\n".join([*lines, *([f"  and {more} more"] if more > 0 else [])])
+
+
+def _record_paths(results: Path) -> list[Path]:
+    """All records below a directory, newest first by the times in their names; others come last."""
+    found: list[str] = []
+    waiting = [str(results)]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            with os.scandir(directory) as entries:
+                below, is_record = [], False
+                for entry in entries:
+                    if entry.name in PARTS or (entry.name == "raw" and segment_files(Path(entry.path))):
+                        is_record = True
+                    elif entry.is_dir(follow_symlinks=False):
+                        below.append(entry)
+        except OSError as error:
+            if directory == str(results):
+                raise RecordError(f"{results}: {error.strerror}") from error
+            found.append(directory)  # listed as broken: one that cannot be read may be a record
+            continue
+        if is_record:
+            found.append(directory)
+        else:
+            waiting.extend(entry.path for entry in below)
+    paths = map(Path, found)
+    return sorted(paths, key=lambda path: (start_of(path), str(path)), reverse=True)
+
+
+def _summary(path: Path) -> RecordSummary:
+    """The summary of a record in any state; never raises because of its content."""
+    try:
+        if not os.access(path, os.R_OK | os.X_OK):
+            return bare_summary(path, "broken", os.strerror(errno.EACCES))
+        if is_unfinished(path):
+            return _unfinished(path)
+        return read_summary(path)
+    except (RecordError, OSError) as error:
+        reason = str(error.strerror if isinstance(error, OSError) else error)
+        return bare_summary(path, "broken", reason.removeprefix(f"{path}/").removeprefix(f"{path}: "))
+
+
+def _unfinished(path: Path) -> RecordSummary:
+    """The summary of a record without an end: its journal starts with what is known about the run."""
+    recording = is_recording(path / "raw")
+    begin = next((entry.event for entry in Reader(path / "raw")), None) or {}
+    found = bare_summary(
+        path,
+        "recording" if recording else "unfinished",
+        "being recorded" if recording else f"its collector died: rollbook recover {shlex.quote(str(path))}",
+        begin.get("label"),
+    )
+    hosts, argv = begin.get("hosts"), begin.get("argv")
+    if isinstance(hosts, list):
+        found.hosts, found.host_names = len(hosts), [str(name) for name in hosts]
+    if isinstance(argv, list):
+        found.command = shlex.join(map(str, argv))
+    return msgspec.structs.replace(found, type=str(begin.get("type") or found.type))

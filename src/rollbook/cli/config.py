@@ -1,0 +1,107 @@
+"""`rollbook config`: the effective defaults of options, and where each comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
+from rollbook.cli.output import sheet, stderr, width_of
+from rollbook.cli.reach import OPTIONS as REACH_OPTIONS
+from rollbook.cli.recording import OPTIONS as RECORDING_OPTIONS
+from rollbook.records.document import current_version, encode
+
+__all__ = ["Config", "command"]
+
+
+class Value(msgspec.Struct, frozen=True):
+    """The effective value of a key; `origin` is `default`, the name of a variable, or the path of a file."""
+
+    value: Any
+    origin: str
+
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A configuration file that was found; `ignored` is why it is not used."""
+
+    path: str
+    scope: str
+    ignored: str = ""
+
+
+class Config(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.config/1"):
+    """The document of `rollbook config --json`."""
+
+    rollbook: str = msgspec.field(default_factory=current_version)
+    files: list[File]
+    values: dict[str, Value]
+    unknown_variables: list[str] = []
+
+
+@click.command("config")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(*, as_json: bool) -> None:
+    """Show the default of every option that can be configured, and where it comes from.
+
+    The first that has a value counts: the command line, the variable ROLLBOOK_KEY, the project's rollbook.toml (in the
+    working directory or above, or the file in ROLLBOOK_CONFIG), the user's rollbook/rollbook.toml in $XDG_CONFIG_HOME
+    or ~/.config, the built-in default.
+    """
+    found = _config()
+    if as_json:
+        click.echo(encode(found), nl=False)
+        return
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
+    rows = [(key, _text(one.value), one.origin) for key, one in found.values.items()]
+    shown, console = sheet(("KEY", "VALUE", "ORIGIN"), rows), Console(highlight=False)
+    if not console.is_terminal:
+        console.width = width_of(shown, console)
+    console.print(shown)
+    for file in found.files:
+        if file.ignored:
+            stderr().print(f"{file.path} is not used: {file.ignored}", soft_wrap=True)
+    for name, close in unknown_variables():
+        hint = f"; did you mean {close}?" if close else ""
+        stderr().print(f"warning: {name} is not a variable of Rollbook{hint}", soft_wrap=True)
+
+
+def _config() -> Config:
+    files = [File(str(file.path), file.scope, file.ignored) for file in config_files()]
+    defaults = {key: Value(None, "default") for key in (*OWN, *transport_keys(all_plug_ins=True))}
+    defaults |= {key: Value(declared.default, "default") for key, declared in transport_keys(all_plug_ins=True).items()}
+    defaults |= {name: Value(default, "default") for name, default in _own_defaults()}
+    given = {key: Value(one.value, one.origin) for key, one in configured(quiet=True).items()}
+    names = [name for name, _ in unknown_variables()]
+    return Config(files=files, values={**defaults, **given}, unknown_variables=names)
+
+
+def _own_defaults() -> list[tuple[str, Any]]:
+    """The defaults of the options that are not of a transport, from their declarations."""
+
+    def nothing() -> None:
+        """Carries the options."""
+
+    for add in (*RECORDING_OPTIONS, *REACH_OPTIONS):
+        add(nothing)
+    params: list[click.Parameter] = getattr(nothing, "__click_params__", [])
+    context = click.get_current_context()
+    found: list[tuple[str, Any]] = []
+    for param in params:
+        if param.name in OWN:
+            value = param.get_default(context)
+            # click has an object of its own for "no default".
+            plain = str(value) if isinstance(value, Path) else value if isinstance(value, str | int | float) else None
+            found.append((param.name, [] if OWN[param.name] is list else plain))
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None or not (value or isinstance(value, bool | int | float)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

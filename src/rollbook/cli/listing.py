@@ -1,0 +1,121 @@
+"""`rollbook list`: the records of a results directory, newest first."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from rollbook.api.listing import list_records
+from rollbook.cli.configuration import results_directory
+from rollbook.cli.output import sheet, stderr, width_of
+from rollbook.records.document import encode
+from rollbook.records.summary import RecordSummary
+
+__all__ = ["command"]
+
+HEADINGS = ("STARTED", "TYPE", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS", "COMMAND OR REASON", "RECORD")
+LONGEST = 40  # characters of a command or note
+
+
+@click.command("list")
+@click.argument("directory", required=False, metavar="[DIR]", type=click.Path(path_type=Path))
+@click.option("--type", "kind", default="", metavar="NAME", help="Only records of this type, such as fio.")
+@click.option("--host", default="", metavar="HOST", help="Only records with this host.")
+@click.option(
+    "--verdict",
+    default="",
+    metavar="VERDICT",
+    help="Only records with this verdict or state: ok, warn, fail, command-failed, unchecked; recording, unfinished, "
+    "broken; MLPerf Storage's CLOSED, OPEN or INVALID.",
+)
+@click.option("--name", default="", metavar="NAME", help="Only records with this name.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only records with this tag; may be repeated.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(0),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Most records to list; 0: all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(
+    directory: Path | None,
+    *,
+    kind: str,
+    host: str,
+    verdict: str,
+    name: str,
+    tags: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List the records in DIR, newest first [default: the configured results directory].
+
+    Records that are being recorded, unfinished or broken are listed with their state and the reason. Times are in UTC.
+    """
+    results = directory or results_directory()
+    found = list_records(results, limit=limit, type=kind, host=host, verdict=verdict, name=name, tags=tags)
+    if as_json:
+        click.echo(encode(found), nl=False)
+        return
+    if found.records:
+        _table([_cells(one, results) for one in found.records])
+    else:
+        stderr().print(f"no records in {results}" + (" match" if any((kind, host, verdict, name, tags)) else ""))
+    if found.omitted:
+        stderr().print(f"{found.omitted} more; --limit 0 lists all")
+
+
+def _cells(one: RecordSummary, results: Path) -> tuple[str, ...]:
+    hosts = "" if one.hosts is None else str(one.hosts)
+    if one.hosts_complete is not None and one.hosts_complete != one.hosts:
+        hosts = f"{one.hosts_complete} of {one.hosts}"
+    name = one.name
+    if one.group is not None:
+        name = f"{name} {one.group.index}/{one.group.size}".strip()
+    verdict: str = one.verdict if one.state == "complete" else one.state
+    if one.verdict == "command-failed":
+        verdict = f"exit {one.exit_code}"
+    if one.verification:
+        verdict = f"{verdict}, {one.verification}"
+    path = Path(one.path)
+    return (
+        one.started.replace("T", " ").rstrip("Z"),
+        one.type,
+        name,
+        "" if one.seconds is None else duration(one.seconds),
+        hosts,
+        verdict,
+        " ".join(one.tags),
+        _short(one.reason or one.note or one.command),
+        str(path.relative_to(results) if path.is_relative_to(results) else path),
+    )
+
+
+def duration(seconds: float) -> str:
+    """`0.42 s`, `12.3 s`, `4m05s`, `3h07m`."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    whole = dt.timedelta(seconds=round(seconds))
+    minutes, rest = divmod(whole.days * 86400 + whole.seconds, 60)
+    return f"{minutes}m{rest:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    """Print the rows; columns that are empty in all of them are left out."""
+    used = [at for at in range(len(HEADINGS)) if any(row[at] for row in rows)]
+    shown = sheet([HEADINGS[at] for at in used], [[row[at] for at in used] for row in rows])
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
+    console.print(shown)

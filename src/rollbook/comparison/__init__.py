@@ -1,0 +1,1 @@
+"""Comparison of runs: what differs, by how much, whether repeats prove it, and which facts changed."""

@@ -1,0 +1,85 @@
+"""The document of a comparison."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from rollbook.comparison.statistics import Change
+from rollbook.records.benchmark_results import Better
+from rollbook.records.document import current_version
+
+__all__ = ["ChangedFact", "Comparison", "FactChanges", "Kind", "Row", "SideSummary"]
+
+Kind = Literal["result", "phase", "metric", "host"]
+"""A result that the benchmark reported, the length of a phase, the mean of a metric, or its value on the worst host."""
+
+
+class SideSummary(msgspec.Struct, kw_only=True):
+    """One side: its label as given, and the paths of its runs."""
+
+    label: str
+    records: list[str]
+    hosts: list[str]
+    command: str
+
+
+class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One value on all sides: one number per run of each side, and the change of each further side against the first.
+
+    Runs without the value are left out. `hosts` names the worst host of each side, where all its runs agree.
+    """
+
+    kind: Kind
+    name: str
+    title: str
+    unit: str = ""
+    better: Better = ""
+    values: list[list[float]]
+    changes: list[Change]
+    hosts: list[str] = []
+
+
+class ChangedFact(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A fact that differs between two sides, with the hosts on which it does.
+
+    `score` ranks facts by how likely they explain a difference; `reasons` name what raised or lowered it. A fact that
+    also differs between repeats of one side has `varies`.
+    """
+
+    field: str
+    row: str = ""
+    before: Any
+    after: Any
+    unit: str = ""
+    hosts: list[str] = []
+    score: float
+    reasons: list[str] = []
+    varies: bool = False
+
+
+class FactChanges(msgspec.Struct, kw_only=True):
+    """The facts of one side that differ from the first, most likely explanation first.
+
+    `ignored` counts changed identities and times; `unchanged` names usual causes that did not change.
+    """
+
+    side: str
+    facts: list[ChangedFact]
+    ignored: int = 0
+    unchanged: list[str] = []
+
+
+class Comparison(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.comparison/1"):
+    """Several sides, each one run or a group of repeats; all are compared with the first.
+
+    `phase` is the phase that metrics were compared in.
+    """
+
+    rollbook: str = msgspec.field(default_factory=current_version)
+    sides: list[SideSummary]
+    phase: str
+    rows: list[Row]
+    facts: list[FactChanges]
+    notes: list[str]

@@ -1,0 +1,183 @@
+"""Compares sides: each a run or a group of repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rollbook.comparison.facts import changed_facts
+from rollbook.comparison.model import Comparison, Row, SideSummary
+from rollbook.comparison.statistics import FLOOR, Change, change_of
+from rollbook.comparison.values import Key, RunValues, phase_names, run_values
+from rollbook.errors import UsageError
+from rollbook.metrics import catalogue
+from rollbook.records.record import Record
+
+__all__ = ["Side", "compare_sides", "too_slow"]
+
+QUALITY = 0.05  # false discoveries among the metrics that are called different
+UNTESTED = 0.10  # a difference of runs that are too few to test must exceed this to fail a limit
+WHOLE = ("command", "run")  # phases that hold the whole work, the first that all runs have
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One side of a comparison: its label and its runs, in the order of their start."""
+
+    label: str
+    runs: Sequence[Record]
+
+
+def compare_sides(
+    sides: Sequence[Side], *, phase: str = "", floor: float = FLOOR, history: Mapping[str, float] | None = None
+) -> Comparison:
+    """Compare every further side with the first.
+
+    Metrics are those of `phase`, by default of the command. `floor` is the share below which differences of results do
+    not matter; `history` has the usual spread of results by name. Raises `UsageError` if there are fewer than two
+    sides, a side has no runs, or a run does not have the phase.
+    """
+    if len(sides) < 2 or not all(side.runs for side in sides):
+        raise UsageError("compare at least two runs, or two groups of runs")
+    chosen = phase or _common_phase(sides)
+    values = [[run_values(run, chosen) for run in side.runs] for side in sides]
+    rows = [
+        row for key in _keys(values) if (row := _row(key, values, floor, (history or {}).get(key.name))) is not None
+    ]
+    for at in range(len(sides) - 1):
+        _control_discoveries([row for row in rows if row.kind in ("metric", "host")], at)
+    facts = [changed_facts(side.label, sides[0].runs, side.runs, rows, at) for at, side in enumerate(sides[1:])]
+    return Comparison(
+        sides=[_summary(side) for side in sides], phase=chosen, rows=rows, facts=facts, notes=_notes(sides, rows)
+    )
+
+
+def too_slow(found: Comparison, limit: float) -> list[str]:
+    """A line for each result that is worse than the first side's by more than `limit`, a share.
+
+    Tested results count if their verdict is worse. Runs that are too few to test count if they are worse by more than
+    10 %, too: a limit that single runs can never break would protect nothing.
+    """
+    lines = []
+    for row in found.rows:
+        for side, change in zip(found.sides[1:], row.changes, strict=True):
+            if row.kind != "result" or not row.better or change.change is None:
+                continue
+            worse = -change.change if row.better == "high" else change.change
+            untested = change.verdict == "cannot tell" and change.confidence is None
+            if worse > limit and (change.verdict == "worse" or (untested and worse > UNTESTED)):
+                doubt = "; too few runs to test it" if untested else ""
+                lines.append(f"{side.label}: {row.title} is {100 * worse:.1f} % worse, limit {100 * limit:g} %{doubt}")
+    return lines
+
+
+def _common_phase(sides: Sequence[Side]) -> str:
+    names = [phase_names(run) for side in sides for run in side.runs]
+    for phase in (*WHOLE, *names[0]):
+        if all(phase in one for one in names):
+            return phase
+    raise UsageError(f"the runs have no phase in common; the first has {', '.join(names[0])}")
+
+
+def _keys(values: Sequence[Sequence[RunValues]]) -> list[Key]:
+    """The keys that every side has in at least one run, results first."""
+    sides = [dict.fromkeys(key for run in side for key in run.numbers) for side in values]
+    return [key for key in sides[0] if all(key in side for side in sides)]
+
+
+def _row(key: Key, values: Sequence[Sequence[RunValues]], floor: float, history: float | None) -> Row | None:
+    """The values of all runs; None for a metric that is negligible on all sides."""
+    numbers = [[run.numbers[key] for run in side if key in run.numbers] for side in values]
+    worst: list[str] = []
+    if key.kind in ("metric", "host"):
+        metric = catalogue.load()[key.name]
+        if max(max(side) for side in numbers) < metric.negligible:
+            return None
+        named = [{run.worst.get(key, "") for run in side} for side in values]
+        worst = [names.pop() if len(names) == 1 else "" for names in named] if key.kind == "host" else []
+        low, high = min(map(min, numbers)), max(map(max, numbers))
+        if high - low < metric.negligible:
+            changes = [_negligible(numbers[0], side, metric.negligible, key.unit) for side in numbers[1:]]
+            return Row(**_about(key), values=numbers, changes=changes, hosts=worst)
+        floor = FLOOR
+    changes = [change_of(numbers[0], side, key.better, floor=floor, history=history) for side in numbers[1:]]
+    return Row(**_about(key), values=numbers, changes=changes, hosts=worst)
+
+
+def _about(key: Key) -> dict[str, object]:
+    return dataclasses.asdict(key)
+
+
+def _negligible(before: Sequence[float], after: Sequence[float], limit: float, unit: str) -> Change:
+    found = change_of(before, after)
+    return msgspec.structs.replace(
+        found, verdict="within noise", reason=f"differs by less than {limit:g} {unit}", needed=None
+    )
+
+
+def _control_discoveries(rows: Sequence[Row], at: int) -> None:
+    """Among many metrics some differ by chance: keep those that pass the procedure of Benjamini and Hochberg."""
+    called = ("better", "worse", "differs")
+    tested = sorted((change.p, number) for number, row in enumerate(rows) if (change := row.changes[at]).p is not None)
+    passed = max((rank for rank, (p, _) in enumerate(tested, 1) if p <= QUALITY * rank / len(tested)), default=0)
+    for _, number in tested[passed:]:
+        change = rows[number].changes[at]
+        if change.verdict in called and change.reason != "likely":
+            change.verdict, change.reason = "cannot tell", f"could be chance among {len(tested)} metrics"
+
+
+def _summary(side: Side) -> SideSummary:
+    first = side.runs[0]
+    return SideSummary(
+        label=side.label,
+        records=[str(run.path) for run in side.runs],
+        hosts=[host.name for host in first.hosts.start],
+        command=str(first.metadata.get("executed_command") or ""),
+    )
+
+
+def _notes(sides: Sequence[Side], rows: Sequence[Row]) -> list[str]:
+    """What a reader has to know before trusting the verdicts."""
+    notes = []
+    base = sides[0]
+    for side in sides[1:]:
+        if len(base.runs) > 1 and len(side.runs) > 1 and not _interleaved(base, side):
+            notes.append(
+                f"all runs of one side precede those of the other ({base.label}, {side.label}): a drift of the machine "
+                "would look like a difference; alternate the runs"
+            )
+        if {host.name for host in base.runs[0].hosts.start} != {host.name for host in side.runs[0].hosts.start}:
+            notes.append(f"{side.label} ran on other hosts than {base.label}")
+    for side in sides:
+        if failed := [run for run in side.runs if run.metadata.get("exit_code")]:
+            notes.append(f"{len(failed)} of {len(side.runs)} runs of {side.label} failed: {_names(failed)}")
+        if partial := [run for run in side.runs if not run.coverage.complete]:
+            notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
+    results = [row for row in rows if row.kind == "result"]
+    if not results:
+        notes.append("the runs have no results in common")
+    notes += [f"{row.title}: the first repeat is odd, probably a warm-up" for row in results if _odd_first(row)]
+    return notes
+
+
+def _names(runs: Sequence[Record]) -> str:
+    return ", ".join(Path(run.path).name for run in runs[:3]) + (", …" if len(runs) > 3 else "")
+
+
+def _interleaved(one: Side, two: Side) -> bool:
+    starts = [[run.hosts.started_ns for run in side.runs] for side in (one, two)]
+    return not (max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0]))
+
+
+def _odd_first(row: Row) -> bool:
+    """Whether the first of several repeats lies far outside the range of the others, on all sides."""
+
+    def odd(values: Sequence[float]) -> bool:
+        low, high = min(values[1:]), max(values[1:])
+        reach = max(2 * (high - low), 0.02 * abs(high))
+        return not low - reach <= values[0] <= high + reach
+
+    return all(len(side) >= 4 and odd(side) for side in row.values)

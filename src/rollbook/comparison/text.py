@@ -1,0 +1,104 @@
+"""A comparison as text: the same lines for the terminal, notebooks and the page."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rollbook.checks.text import change_text
+from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
+from rollbook.comparison.statistics import Change
+from rollbook.metrics.formatting import amount, number
+from rollbook.records import findings
+
+__all__ = ["change_cell", "fact_lines", "fact_text", "folded_rows", "interval_text", "value_cell", "verdict_cell"]
+
+FACTS = 10  # changed facts listed; the document has all
+CALLED = ("better", "worse", "differs")
+
+
+def value_cell(values: Sequence[float], unit: str) -> str:
+    """The median of the runs with its unit: `1.5 GiB/s`."""
+    middle = statistics.median(values)
+    if unit == "ns":
+        return amount(middle / 1e6, "ms")
+    if unit == "1/s":
+        return f"{number(middle)} /s"
+    return amount(middle, unit)
+
+
+def change_cell(change: Change) -> str:
+    """`+8.1 %`; empty if there is no ratio."""
+    return "" if change.change is None else _percent(change.change)
+
+
+def interval_text(change: Change) -> str:
+    """`+5.0 .. +11 %`; empty if there is no interval."""
+    if change.low is None or change.high is None:
+        return ""
+    return f"{_signed(change.low)} .. {_percent(change.high)}"
+
+
+def verdict_cell(change: Change) -> str:
+    """The verdict with what the reader has to know about it."""
+    if change.verdict == "cannot tell" and change.needed and change.confidence is not None:
+        needed = "more than 100" if change.needed > 100 else f"about {change.needed}"
+        return f"cannot tell; {needed} runs each would"
+    if change.reason == "likely":
+        return f"likely {change.verdict} (90 %)"
+    return f"{change.verdict} ({change.reason})" if change.reason else change.verdict
+
+
+def folded_rows(found: Comparison, *, everything: bool) -> tuple[list[Row], str]:
+    """The rows to print, and one line about the others: metrics that differ, and all results and phases."""
+    shown = [
+        row
+        for row in found.rows
+        if everything or row.kind in ("result", "phase") or any(change.verdict in CALLED for change in row.changes)
+    ]
+    rest = [row for row in found.rows if row not in shown]
+    counts = Counter(row.changes[0].verdict for row in rest)
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return shown, f"{len(rest)} more metrics: {text}" if rest else ""
+
+
+def fact_text(one: ChangedFact) -> str:
+    """`block.scheduler nvme0n1: none -> mq-deadline`, with hosts and reasons."""
+    if one.field == "command":
+        text = f"command: {one.before or '(nothing)'} -> {one.after or '(nothing)'}"
+    else:
+        text = change_text(findings.Change(one.field, _short(one.before), _short(one.after), one.row, one.unit))
+    return f"{text} ({'; '.join(one.reasons)})" if one.reasons else text
+
+
+def fact_lines(changed: FactChanges) -> Iterator[str]:
+    """The changed facts, the most likely first, and what a reader may conclude from them."""
+    likely = [one for one in changed.facts if not one.varies]
+    for one in changed.facts[:FACTS]:
+        yield fact_text(one)
+    if len(changed.facts) > FACTS:
+        yield f"and {len(changed.facts) - FACTS} more; --json lists all"
+    if len(likely) > 1:
+        yield f"{len(likely)} facts changed together and cannot be told apart; change one at a time to find the cause"
+    if not changed.facts:
+        yield "no fact changed"
+    if changed.ignored:
+        yield f"{changed.ignored} identities and counters also differ"
+    if changed.unchanged:
+        yield f"unchanged: {', '.join(changed.unchanged)}"
+
+
+def _short(value: Any) -> Any:
+    return f"{value[:3]} and {len(value) - 3} more" if isinstance(value, list) and len(value) > 4 else value
+
+
+def _signed(share: float) -> str:
+    percent = 100 * share
+    digits = 0 if abs(percent) >= 99.5 else 1
+    return f"{percent:+.{digits}f}"
+
+
+def _percent(share: float) -> str:
+    return f"{_signed(share)} %"

@@ -1,0 +1,117 @@
+"""The numbers of one run that can be compared: results, lengths of phases, metrics of hosts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rollbook.metrics import catalogue
+from rollbook.records.benchmark_results import Better, results_of
+from rollbook.records.record import Record
+
+__all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """What a number is: its kind as in `Row`, its name, title, unit, and the direction that is better."""
+
+    kind: str
+    name: str
+    title: str
+    unit: str
+    better: Better
+
+
+@dataclasses.dataclass
+class RunValues:
+    """The numbers of one run by key, and the host with the worst value of each metric."""
+
+    numbers: dict[Key, float]
+    worst: dict[Key, str]
+
+
+def run_values(run: Record, phase: str) -> RunValues:
+    """All numbers of a run; metrics are those of this phase, weighted by samples if there are several of the name."""
+    found = RunValues({}, {})
+    for result in results_of(run.metadata.get("metrics"), _runtime(run)):
+        title = f"{result.job}: {result.metric}" if result.job else result.metric
+        name = f"{result.job}.{result.metric}" if result.job else result.metric
+        found.numbers[Key("result", name, title, result.unit, result.better)] = result.value
+    for name, seconds in _lengths(run).items():
+        found.numbers[Key("phase", name, f"phase {name}", "s", "low")] = seconds
+    for key, value, host in _metrics(run, phase):
+        if math.isfinite(value):
+            found.numbers[key] = value
+            if host:
+                found.worst[key] = host
+    return found
+
+
+def phase_names(run: Record) -> list[str]:
+    """The names of the phases of a run, in their order; a run without phases is one phase called `run`."""
+    return list(dict.fromkeys(phase.name for phase in run.hosts.phases)) or ["run"]
+
+
+def metric_direction(name: str) -> Better:
+    """The direction of a metric that is better for a benchmark; empty where that depends on the workload.
+
+    Less CPU time for the same work is not worse, although a host that does less than its peers is.
+    """
+    metric = catalogue.load().get(name)
+    if metric is None or not metric.bad or (metric.unit == "%" and metric.bad == "low"):
+        return ""
+    return "high" if metric.bad == "low" else "low"
+
+
+def _runtime(run: Record) -> float | None:
+    """The length of the command; a recording without a command has none."""
+    seconds = run.metadata.get("runtime")
+    return float(seconds) if run.metadata.get("executed_command") and isinstance(seconds, int | float) else None
+
+
+def _lengths(run: Record) -> dict[str, float]:
+    """The length of each phase besides the whole command and what follows it."""
+    found: dict[str, float] = {}
+    for phase in run.hosts.phases:
+        if phase.name not in ("command", "after"):
+            found[phase.name] = found.get(phase.name, 0.0) + (phase.end_ns - phase.start_ns) / 1e9
+    return found
+
+
+def _metrics(run: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
+    """Mean over time and hosts of each metric in the phase, and with several hosts the value of the worst one."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in _statistics(run):
+        if row.get("phase") == phase and row.get("mean") is not None:
+            rows.setdefault(str(row["metric"]), []).append(row)
+    for name, metric in catalogue.load().items():
+        if not (metric.chart and metric.compared) or not (found := rows.get(name)):
+            continue
+        better = metric_direction(name)
+        yield Key("metric", name, metric.title, metric.unit, better), _mean(found, "mean"), ""
+        if metric.bad and max(row.get("hosts") or 0 for row in found) > 1:
+            side = "hosts_min" if metric.bad == "low" else "hosts_max"
+            title = f"{metric.title}, {'lowest' if metric.bad == 'low' else 'highest'} host"
+            yield Key("host", name, title, metric.unit, better), _mean(found, side), found[0].get("slowest_host") or ""
+
+
+def _mean(rows: Sequence[dict[str, Any]], name: str) -> float:
+    weights = [max(1, row.get("samples") or 1) for row in rows]
+    values = [row.get(name) for row in rows]
+    if any(not isinstance(value, int | float) for value in values):
+        return math.nan
+    return sum(w * float(v) for w, v in zip(weights, values, strict=True) if v is not None) / sum(weights)
+
+
+def _statistics(run: Record) -> list[dict[str, Any]]:
+    """The statistics per phase that the record stores; a record without phases has none and they are computed."""
+    stored = run.metadata.get("phase_statistics")
+    if stored or not run.series_files():
+        return [row for row in stored or [] if isinstance(row, dict)]
+    from rollbook.sql.connection import connect, dicts  # noqa: PLC0415 - needs DuckDB
+
+    with connect(run, whole=True) as connection:
+        return list(dicts(connection.execute("SELECT * FROM phase_stats")))

@@ -1,0 +1,56 @@
+"""The labels that users give to a run: a name, tags, a note, and the group of repeats it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rollbook.errors import UsageError
+
+__all__ = ["Group", "Label", "label_of"]
+
+LONGEST = {"name": 100, "tag": 100, "note": 2000}
+RESERVED = "latest"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The place of a run in a group of repeats: `index` counts from 1 to `size`."""
+
+    id: str
+    index: int
+    size: int
+
+
+class Label(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Name, tags, note and group of a run, each empty unless the user gave it."""
+
+    name: str = ""
+    tags: list[str] = []
+    note: str = ""
+    group: Group | None = None
+
+    @classmethod
+    def of(cls, name: str = "", tags: Sequence[str] = (), note: str = "", group: Group | None = None) -> Label:
+        """A checked label; raises `UsageError` for a text that could not be typed or shown later."""
+        for kind, text in (("name", name), *(("tag", tag) for tag in tags), ("note", note)):
+            if len(text) > LONGEST[kind]:
+                raise UsageError(f"a {kind} has at most {LONGEST[kind]} characters, not {len(text)}")
+            if not text.replace("\n", "" if kind == "note" else "\n").isprintable():
+                raise UsageError(f"the {kind} {text!a} has control characters")
+            if kind != "note" and text != text.strip():
+                raise UsageError(f"the {kind} {text!r} starts or ends with a space")
+        if "" in tags:
+            raise UsageError("a tag is empty")
+        if name == RESERVED or any(character in name for character in "/,:"):
+            raise UsageError(f"{name!r} cannot be a name: `latest`, '/', ',' and ':' have a meaning of their own")
+        return cls(name, list(dict.fromkeys(tags)), note, group)
+
+
+def label_of(stored: Any) -> Label:
+    """The label in a journal or in metadata; an empty one if there is none or it is not valid."""
+    try:
+        return msgspec.convert(stored, Label)
+    except msgspec.ValidationError:
+        return Label()

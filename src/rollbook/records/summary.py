@@ -1,0 +1,166 @@
+"""What a list of records shows about each: a few fields of its metadata and the counts of its findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from rollbook.errors import RecordError
+from rollbook.records.document import current_version
+from rollbook.records.labels import Group, label_of
+from rollbook.records.locate import INSIDE, metadata_files
+from rollbook.records.reading import read_regular
+
+__all__ = ["RecordList", "RecordSummary", "State", "Verdict", "bare_summary", "read_summary", "start_of"]
+
+State = Literal["complete", "recording", "unfinished", "broken"]
+Verdict = Literal["ok", "warn", "fail", "command-failed", "unchecked", "unknown"]
+
+
+class RecordSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One record in a list. What is not known about a record that is not complete is omitted.
+
+    `state` is complete, recording, unfinished (its collector died: `rollbook recover`) or broken, with the reason.
+    `verdict` is the worst of: the command failed, findings of severity fail, of severity warn; else ok, or unchecked
+    without findings. `verification` is MLPerf Storage's verdict.
+    """
+
+    path: str
+    state: State
+    reason: str = ""
+    type: str = ""
+    started: str = ""
+    seconds: float | None = None
+    name: str = ""
+    tags: list[str] = []
+    note: str = ""
+    group: Group | None = None
+    command: str = ""
+    exit_code: int | None = None
+    hosts: int | None = None
+    hosts_complete: int | None = None
+    host_names: list[str] = []
+    findings: dict[str, int] | None = None
+    verdict: Verdict
+    verification: str | None = None
+
+
+class RecordList(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.records/1"):
+    """The document of `rollbook list --json`, newest first; `omitted` records matched beyond the limit."""
+
+    rollbook: str = msgspec.field(default_factory=current_version)
+    results_dir: str
+    records: list[RecordSummary]
+    omitted: int | None = 0
+
+
+class _Coverage(msgspec.Struct):
+    requested: int = 0
+    by_status: dict[str, int] = {}
+
+
+class _Args(msgspec.Struct):
+    hosts: Any = None
+
+
+class _Metadata(msgspec.Struct):
+    """The keys of metadata that a list needs; the others, which may be large, are skipped without decoding them."""
+
+    benchmark_type: str = ""
+    invocation_start_time: str = ""
+    runtime: float | None = None
+    executed_command: str = ""
+    exit_code: int | None = None
+    coverage: _Coverage | None = None
+    args: _Args = msgspec.field(default_factory=_Args)
+    rollbook_args: _Args = msgspec.field(default_factory=_Args)
+    verification: str | None = None
+    label: Any = None
+
+
+class _Findings(msgspec.Struct):
+    counts: dict[str, int] = {}
+
+
+METADATA = msgspec.json.Decoder(_Metadata)
+FINDINGS = msgspec.json.Decoder(_Findings)
+
+
+def read_summary(path: Path) -> RecordSummary:
+    """The summary of a finished record; raises `RecordError` with the reason if it cannot be read."""
+    found = metadata_files(path)
+    if len(found) != 1:
+        raise RecordError(f"{len(found)} files named *_metadata.json, not one")
+    try:
+        metadata = METADATA.decode(read_regular(found[0]))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise RecordError(f"{found[0].name}: {error}") from error
+    if not (path / "hosts.json").exists():
+        raise RecordError("hosts.json is missing")
+    label, counts = label_of(metadata.label or {}), _counts(path)
+    names = metadata.args.hosts or metadata.rollbook_args.hosts
+    coverage = metadata.coverage
+    return RecordSummary(
+        path=str(path),
+        state="complete",
+        type=metadata.benchmark_type,
+        started=metadata.invocation_start_time or start_of(path),
+        seconds=metadata.runtime,
+        name=label.name,
+        tags=label.tags,
+        note=label.note,
+        group=label.group,
+        command=metadata.executed_command,
+        exit_code=metadata.exit_code,
+        hosts=coverage.requested if coverage else None,
+        hosts_complete=coverage.by_status.get("complete", 0) if coverage else None,
+        host_names=[str(name) for name in names] if isinstance(names, list) else [],
+        findings=counts,
+        verdict=_verdict(metadata.exit_code, counts),
+        verification=metadata.verification,
+    )
+
+
+def bare_summary(path: Path, state: State, reason: str = "", label: Any = None) -> RecordSummary:
+    """The summary of a record that cannot be read, or not yet: what its place and its journal say."""
+    kind = path.parent.parent.name if path.name == INSIDE else path.parent.name
+    found = label_of(label or {})
+    return RecordSummary(
+        path=str(path),
+        state=state,
+        reason=reason,
+        type=kind,
+        started=start_of(path),
+        name=found.name,
+        tags=found.tags,
+        note=found.note,
+        group=found.group,
+        verdict="unknown",
+    )
+
+
+def start_of(path: Path) -> str:
+    """When a record was started, by the name of its directory: `2026-11-16T02:22:27Z`; empty for any other name."""
+    stamp = path.parent.name if path.name == INSIDE else path.name
+    day, _, clock = stamp.partition("_")
+    if len(day) != 8 or len(clock) != 6 or not (day + clock).isdecimal():
+        return ""
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}Z"
+
+
+def _counts(path: Path) -> dict[str, int] | None:
+    """The findings by severity; None for a record that was not checked."""
+    try:
+        return FINDINGS.decode(read_regular(path / "findings.json")).counts
+    except (RecordError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _verdict(code: int | None, counts: dict[str, int] | None) -> Verdict:
+    if code:
+        return "command-failed"
+    if counts is None:
+        return "unchecked"
+    return "fail" if counts.get("fail") else "warn" if counts.get("warn") else "ok"

@@ -1,0 +1,151 @@
+"""SQL over many records at once: a table of runs, their results, phases and findings, and the sampled tables.
+
+`connect_all` opens a DuckDB connection that can read the tables of these records and no other file, with
+
+    runs          one row per record, also for unfinished and broken ones
+    results       the benchmarks' own results: run, job, metric, value, unit
+    phase_stats   the statistics of every metric in every phase, as they are stored in each record
+    findings      the findings of every record
+    <source>      the table of each sampled source
+
+Each has a column `run`, the path of the record relative to the results directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+
+from rollbook.errors import RecordError
+from rollbook.records.benchmark_results import results_of
+from rollbook.records.findings import Findings
+from rollbook.records.locate import metadata_files
+from rollbook.records.reading import read_regular, require_directory, require_regular
+from rollbook.records.summary import RecordSummary
+from rollbook.tables.quoting import literal, quoted, text
+
+__all__ = ["connect_all"]
+
+RUNS = """CREATE TABLE runs (run VARCHAR, state VARCHAR, reason VARCHAR, type VARCHAR, started TIMESTAMP,
+    seconds DOUBLE, name VARCHAR, tags VARCHAR[], note VARCHAR, "group" VARCHAR, repeat BIGINT, command VARCHAR,
+    exit_code BIGINT, hosts BIGINT, hosts_complete BIGINT, host_names VARCHAR[], fail BIGINT, warn BIGINT,
+    verdict VARCHAR, verification VARCHAR)"""
+RESULTS = "CREATE TABLE results (run VARCHAR, job VARCHAR, metric VARCHAR, value DOUBLE, unit VARCHAR)"
+FINDINGS = """CREATE TABLE findings (run VARCHAR, rule VARCHAR, severity VARCHAR, hosts VARCHAR[], message VARCHAR,
+    advice VARCHAR, silenced VARCHAR)"""
+STATISTICS = ("mean", "p50", "p95", "max", "hosts_p50", "hosts_p95", "hosts_min", "hosts_max")
+PHASES = f"""CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR, metric VARCHAR, samples BIGINT,
+    hosts BIGINT, {", ".join(f"{name} DOUBLE" for name in STATISTICS)}, slowest_host VARCHAR)"""
+OWN = ("runs", "results", "phase_stats", "findings")
+CHUNK = 1000
+
+
+class _Metadata(msgspec.Struct):
+    metrics: Any = None
+    runtime: float | None = None
+    phase_statistics: list[dict[str, Any]] = []
+
+
+def connect_all(results: Path, records: Iterable[RecordSummary], sql: str) -> duckdb.DuckDBPyConnection:
+    """Open records for SQL. Only what the query mentions is read, besides the table `runs`."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
+    try:
+        connection.execute("SET enable_progress_bar = false")
+        listed = list(records)
+        names = {one.path: _name(Path(one.path), results) for one in listed}
+        _insert(connection, RUNS, [_run(names[one.path], one) for one in listed])
+        complete = [(names[one.path], Path(one.path)) for one in listed if one.state == "complete"]
+        lower = sql.lower()
+        wanted = any(word in lower for word in ("results", "phase_stats", "show", "describe"))
+        stored = [(run, _metadata(path)) for run, path in complete] if wanted else []
+        found = [(run, row) for run, one in stored for row in results_of(one.metrics, one.runtime)]
+        _insert(connection, RESULTS, [(run, row.job, row.metric, row.value, row.unit) for run, row in found])
+        _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
+        _insert(connection, FINDINGS, _findings(complete) if "findings" in lower else [])
+        files = _tables(connection, complete)
+        paths = ", ".join(text(name) for path in files for name in (path, literal(path)))
+        connection.execute(f"SET allowed_paths = [{paths}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except duckdb.Error as error:
+        connection.close()
+        raise RecordError(f"{results}: the records cannot be opened for SQL: {error}") from error
+    return connection
+
+
+def _name(path: Path, results: Path) -> str:
+    return str(path.relative_to(results) if path.is_relative_to(results) else path)
+
+
+def _run(run: str, one: RecordSummary) -> tuple[Any, ...]:
+    counts, group = one.findings or {}, one.group
+    return (
+        run, one.state, one.reason or None, one.type, one.started.rstrip("Z") or None, one.seconds, one.name or None,
+        one.tags, one.note or None, group.id if group else None, group.index if group else None, one.command or None,
+        one.exit_code, one.hosts, one.hosts_complete, one.host_names, counts.get("fail"), counts.get("warn"),
+        one.verdict, one.verification,
+    )  # fmt: skip
+
+
+def _metadata(path: Path) -> _Metadata:
+    try:
+        return msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
+    except (RecordError, msgspec.MsgspecError, RecursionError, IndexError):
+        return _Metadata()
+
+
+def _phase(run: str, row: dict[str, Any]) -> tuple[Any, ...]:
+    names = ("number", "phase", "metric", "samples", "hosts", *STATISTICS, "slowest_host")
+    return (run, *(row.get(name) for name in names))
+
+
+def _findings(records: Sequence[tuple[str, Path]]) -> list[tuple[Any, ...]]:
+    rows = []
+    for run, path in records:
+        try:
+            checked = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
+        except (RecordError, msgspec.MsgspecError, RecursionError):
+            continue
+        rows += [
+            (run, rule.id, one.severity, one.hosts, one.message, one.advice, one.silenced and one.silenced.reason)
+            for rule in checked.rules
+            for one in rule.findings
+        ]
+    return rows
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Create a table and fill it, many rows with each statement."""
+    connection.execute(table)
+    name = table.split()[2]
+    for at in range(0, len(rows), CHUNK):
+        some = rows[at : at + CHUNK]
+        marks = ", ".join(["(" + ", ".join(["?"] * len(some[0])) + ")"] * len(some))
+        connection.execute(f"INSERT INTO {name} VALUES {marks}", [cell for row in some for cell in row])  # noqa: S608 - our own names
+
+
+def _tables(connection: duckdb.DuckDBPyConnection, records: Sequence[tuple[str, Path]]) -> list[Path]:
+    """Create a view of each sampled source over all records that have it; returns the files."""
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for run, path in records:
+        try:
+            require_directory(path / "series")
+            for file in sorted((path / "series").glob("*.parquet")):
+                require_regular(file)
+                found.setdefault(file.stem, []).append((run, file.resolve()))
+        except RecordError:
+            continue  # a link or a device in place of a table is not read; `runs` still has the record
+    for table, files in found.items():
+        if table in OWN:
+            continue
+        cases = "MAP {" + ", ".join(f"{text(file)}: {text(run)}" for run, file in files) + "}"
+        listed = ", ".join(text(literal(file)) for _, file in files)
+        body = f"read_parquet([{listed}], filename = true, union_by_name = true, hive_partitioning = false)"
+        connection.execute(
+            f"CREATE VIEW {quoted(table)} AS SELECT {cases}[filename] AS run, * EXCLUDE (filename) FROM {body}"  # noqa: S608 - quoted
+        )
+    return [file for files in found.values() for _, file in files]
