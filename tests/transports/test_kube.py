@@ -184,15 +184,15 @@ def test_killed_collector(tmp_path: Path) -> None:
 def test_calls_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No kubectl, a wrong context and a server that does not answer: one sentence each, and the exit code."""
     with fake_kube(tmp_path) as (_, config):
-        with pytest.raises(UsageError, match=r"kubectl get: .*context.*; set --context"):
-            Kube(kubeconfig=str(config), context="nosuch").hosts()
+        with pytest.raises(UsageError, match=r"kubectl get: .*context.*; set --kube-context"):
+            Kube(kubeconfig=str(config), kube_context="nosuch").hosts()
         monkeypatch.setenv("PATH", "/nowhere")
         with pytest.raises(UsageError, match="cannot run kubectl: No such file or directory; --via kube needs kubectl"):
             Kube(kubeconfig=str(config)).hosts()
         monkeypatch.undo()
-    with pytest.raises(NoHostReached, match=r"refused.*check --context"):
+    with pytest.raises(NoHostReached, match=r"refused.*check --kube-context"):
         Kube(kubeconfig=str(config)).hosts()
     done = subprocess.run(command(config, "snapshot", "-w", NODES[0]), capture_output=True, text=True, check=False)
     assert done.returncode == 4
-    assert "check --context, --kubeconfig and the network" in done.stderr
+    assert "check --kube-context, --kubeconfig and the network" in done.stderr
     assert "Traceback" not in done.stderr

@@ -190,9 +190,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         request,
         requested,
         Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
-        cluster=ClusterOptions(
-            options.get("once", True), Kubectl(context=options.get("kube_context") or options.get("context") or "")
-        ),
+        cluster=ClusterOptions(options.get("once", True), Kubectl(context=options.get("kube_context", ""))),
         names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,

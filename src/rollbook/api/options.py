@@ -50,7 +50,7 @@ class TransportOptions(TypedDict, total=False):
     endpoint_url: str | None
     start_rate: float
     document: str
-    context: str | None
+    kube_context: str | None
     kubeconfig: str | None
     kube_selector: str | None
     kube_namespace: str

@@ -196,7 +196,7 @@ class View(ProgressView):
     heading=RECORDING,
     default="",
     metavar="NAME",
-    help="Context of kubectl to read [default: that of --context, else the current one, if one of the nodes is in it].",
+    help="Context of kubectl to read [default: the current one, if one of the nodes is in it].",
 )
 @option(
     "--once/--no-once",
@@ -244,7 +244,7 @@ def command(
     if list_items:
         _list([*catalogue(), *(item for file in item_files for item in load(file))])
         return
-    kubectl = Kubectl(context=kube_context or reach.options.given.get("context", ""))
+    kubectl = Kubectl(context=kube_context)
     wanted = Wanted(output if archive_suffix(output) else None, obfuscate, sign, ClusterOptions(once, kubectl), as_json)
     if resume is not None:
         refuse_given(SELECTION, "a bundle is resumed with the items that it was started with")

@@ -44,13 +44,13 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # What kubectl prints, the kind of failure, and what to do. The first match counts.
 FAILURES: tuple[tuple[str, type[Exception], str], ...] = (
-    (r"context .* does not exist|context was not found", UsageError, "set --context or --kubeconfig"),
+    (r"context .* does not exist|context was not found", UsageError, "set --kube-context or --kubeconfig"),
     (r"(?i)forbidden", UsageError, "the account needs to list nodes, and to create, list, exec into and delete pods"),
     (r"(?i)unauthorized|must be logged in|credentials|exec: executable .* not found", UsageError, "log in again"),
     (
         r"connection to the server .* refused|Unable to connect|no such host|i/o timeout|TLS handshake timeout",
         NoHostReached,
-        "check --context, --kubeconfig and the network",
+        "check --kube-context, --kubeconfig and the network",
     ),
 )
 
@@ -70,7 +70,7 @@ def _is_positive(seconds: int) -> None:
 class Kube:
     """Create a pod on every node, run the agent in it below the node's root, and delete the pod."""
 
-    context: Annotated[str | None, Option("Context of the kubeconfig.", metavar="NAME")] = None
+    kube_context: Annotated[str | None, Option("Context of the kubeconfig.", metavar="NAME")] = None
     kubeconfig: Annotated[str | None, Option("Kubeconfig file.", metavar="FILE", check=is_file)] = None
     kube_selector: Annotated[
         str | None, Option("Labels of the nodes; without -w, all that match.", metavar="SELECTOR")
@@ -110,7 +110,7 @@ class Kube:
 
     def kubectl(self, *words: str) -> list[str]:
         """A command line of kubectl."""
-        context = ["--context", self.context] if self.context else []
+        context = ["--context", self.kube_context] if self.kube_context else []
         config = ["--kubeconfig", self.kubeconfig] if self.kubeconfig else []
         return ["kubectl", *config, *context, *words]
 
