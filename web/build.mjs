@@ -20,7 +20,7 @@ const options = {
 
 await build({
   ...options,
-  entryPoints: { page: "src/main.ts" },
+  entryPoints: { page: "src/main.ts", compare: "src/compare.ts" },
   banner: { js: `/* This page holds uPlot (github.com/leeoniya/uPlot).\n\n${licence.trim()}\n*/` },
 });
 await build({ ...options, entryPoints: { bundle: "src/bundle.ts" } });

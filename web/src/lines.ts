@@ -1,4 +1,4 @@
-// Lines over time, drawn by uPlot. Only this file uses uPlot.
+// Lines over time, drawn by uPlot. Only this file and overlay.ts use uPlot.
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";

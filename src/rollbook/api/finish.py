@@ -122,6 +122,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
         outcome=outcome,
         command=found.command,
     )
+    document["host_names"] = [host.name for host in hosts.start]
     document["label"] = label_of(_storable(begin.get("label", {})))
     memory = args.get("client_host_memory_in_gb")
     each = int(float(memory) * 1024**3) if memory else None

@@ -135,7 +135,7 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None,
             "parameters": {},
             "result_dir": str(directory.path),
             "coverage": snapshot.coverage,
-            "args": {"hosts": [host.name for host in snapshot.hosts]},
+            "host_names": [host.name for host in snapshot.hosts],
         },
     )
     if key is not None:

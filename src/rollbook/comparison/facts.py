@@ -34,6 +34,7 @@ SUBSYSTEMS: Mapping[str, tuple[float, str]] = {
 }
 """By source: how likely its facts matter at all, and the first part of the names of metrics that they would move."""
 OTHER_PRIOR = 0.3
+SHORT = 60  # characters of a command line up to which it is shown completely
 MORE_IS_BETTER = ("cores", "threads", "cpus", "count", "kib", "speed", "width", "mhz", "khz", "bytes", "rate", "mtu")
 """Parts of names of numeric fields of which more is faster."""
 SUSPECTS = {
@@ -185,7 +186,9 @@ def _run_fact(run: Record, field: str) -> Any:
 
 
 def _differing_words(before: str, after: str) -> tuple[str, str]:
-    """The words of two command lines that are in one of them only; both lines if only the order differs."""
+    """Of two long command lines, the words that are in one of them only; both lines if only the order differs."""
+    if max(len(before), len(after)) <= SHORT:
+        return before, after
     try:
         ones, twos = shlex.split(before), shlex.split(after)
     except ValueError:

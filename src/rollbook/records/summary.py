@@ -61,10 +61,6 @@ class _Coverage(msgspec.Struct):
     by_status: dict[str, int] = {}
 
 
-class _Args(msgspec.Struct):
-    hosts: Any = None
-
-
 class _Metadata(msgspec.Struct):
     """The keys of metadata that a list needs; the others, which may be large, are skipped without decoding them."""
 
@@ -74,8 +70,7 @@ class _Metadata(msgspec.Struct):
     executed_command: str = ""
     exit_code: int | None = None
     coverage: _Coverage | None = None
-    args: _Args = msgspec.field(default_factory=_Args)
-    rollbook_args: _Args = msgspec.field(default_factory=_Args)
+    host_names: list[str] = []
     verification: str | None = None
     label: Any = None
 
@@ -100,7 +95,6 @@ def read_summary(path: Path) -> RecordSummary:
     if not (path / "hosts.json").exists():
         raise RecordError("hosts.json is missing")
     label, counts = label_of(metadata.label or {}), _counts(path)
-    names = metadata.args.hosts or metadata.rollbook_args.hosts
     coverage = metadata.coverage
     return RecordSummary(
         path=str(path),
@@ -116,7 +110,7 @@ def read_summary(path: Path) -> RecordSummary:
         exit_code=metadata.exit_code,
         hosts=coverage.requested if coverage else None,
         hosts_complete=coverage.by_status.get("complete", 0) if coverage else None,
-        host_names=[str(name) for name in names] if isinstance(names, list) else [],
+        host_names=metadata.host_names,
         findings=counts,
         verdict=_verdict(metadata.exit_code, counts),
         verification=metadata.verification,

@@ -1,0 +1,155 @@
+"""The page of a comparison: tables, changed facts, and charts of all runs, aligned at their start or at a phase."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rollbook.comparison.model import Comparison, Row
+from rollbook.comparison.sides import Side
+from rollbook.comparison.text import change_cell, fact_lines, interval_text, value_cell, verdict_cell
+from rollbook.comparison.values import phase_names
+from rollbook.files import BY_UMASK, write_file
+from rollbook.metrics import catalogue
+from rollbook.records.record import Record
+from rollbook.report.page import embed
+from rollbook.sql.connection import connect
+
+__all__ = ["ComparisonPage", "build", "write_page"]
+
+BUCKETS = 200  # points of a line
+CHARTS = 16
+START = "start of the run"
+
+
+class RunShown(msgspec.Struct):
+    """One run: the place of its side, its name, and by name of a phase the seconds from its start to that phase."""
+
+    side: int
+    label: str
+    phases: dict[str, float]
+
+
+class LinesShown(msgspec.Struct):
+    """One chart: for each run its values by bucket, in the order of the runs; null where there is no sample."""
+
+    id: str
+    title: str
+    unit: str
+    lines: list[list[float | None]]
+
+
+class RowShown(msgspec.Struct):
+    """One row of the table: the cells of the first side and of a further one."""
+
+    kind: str
+    title: str
+    cells: list[str]
+    verdict: str
+
+
+class TableShown(msgspec.Struct):
+    """A further side against the first."""
+
+    side: int
+    rows: list[RowShown]
+    facts: list[str]
+
+
+class ComparisonPage(msgspec.Struct):
+    """The document inside the page. `bucket` is in seconds; `alignments` names the start and the common phases."""
+
+    title: str
+    created: float
+    sides: list[str]
+    runs: list[RunShown]
+    bucket: float
+    alignments: list[str]
+    tables: list[TableShown]
+    charts: list[LinesShown]
+    notes: list[str]
+
+
+def write_page(found: Comparison, sides: Sequence[Side], path: Path) -> None:
+    """Write the page as one HTML file, atomically."""
+    write_file(path, embed("compare", build(found, sides)).encode(), mode=BY_UMASK)
+
+
+def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
+    """The document of the page; the tables of the series are read for the charts."""
+    runs = [(at, run) for at, side in enumerate(sides) for run in side.runs]
+    longest = max((run.hosts.ended_ns - run.hosts.started_ns) / 1e9 for _, run in runs)
+    interval = max(run.hosts.interval_seconds or 1.0 for _, run in runs)
+    width = max(interval, longest / BUCKETS)
+    names = [row.name for row in sorted((r for r in found.rows if r.kind == "metric"), key=_interest)][:CHARTS]
+    lines = [_lines(run, names, width) for _, run in runs]
+    common = [name for name in phase_names(runs[0][1]) if all(name in phase_names(run) for _, run in runs)]
+    metrics = catalogue.load()
+    return ComparisonPage(
+        title=" and ".join(side.label for side in found.sides),
+        created=time.time() * 1000,
+        sides=[
+            f"{chr(65 + at)}: {side.label}, {len(side.records)} run{'s' * (len(side.records) != 1)}"
+            for at, side in enumerate(found.sides)
+        ],
+        runs=[RunShown(at, run.path.name, _offsets(run)) for at, run in runs],
+        bucket=width,
+        alignments=[START, *(name for name in common if name != "run")],
+        tables=[_table(found, at) for at in range(1, len(found.sides))],
+        charts=[
+            LinesShown(name, metrics[name].title, metrics[name].unit, [line[at] for line in lines])
+            for at, name in enumerate(names)
+        ],
+        notes=found.notes,
+    )
+
+
+def _interest(row: Row) -> tuple[int, float]:
+    """Metrics that differ first, then by the size of the change."""
+    change = row.changes[0]
+    called = change.verdict in ("better", "worse", "differs")
+    return (0 if called else 1, -abs(change.change or 0.0))
+
+
+def _offsets(run: Record) -> dict[str, float]:
+    found: dict[str, float] = {START: 0.0}
+    for phase in run.hosts.phases:
+        found.setdefault(phase.name, (phase.start_ns - run.hosts.started_ns) / 1e9)
+    return found
+
+
+def _table(found: Comparison, number: int) -> TableShown:
+    rows = []
+    for row in found.rows:
+        change = row.changes[number - 1]
+        host = row.hosts[number] if len(row.hosts) > number else ""
+        cells = [
+            value_cell(row.values[0], row.unit),
+            value_cell(row.values[number], row.unit),
+            change_cell(change),
+            interval_text(change),
+            verdict_cell(change),
+        ]
+        rows.append(RowShown(row.kind, f"{row.title} ({host})" if host else row.title, cells, change.verdict))
+    return TableShown(number, rows, list(fact_lines(found.facts[number - 1])))
+
+
+def _lines(run: Record, names: Sequence[str], width: float) -> list[list[float | None]]:
+    """The mean over hosts of each metric in each bucket since the start of the run."""
+    if not names or not run.series_files():
+        return [[] for _ in names]
+    buckets = math.ceil((run.hosts.ended_ns - run.hosts.started_ns) / 1e9 / width) + 1
+    lines: list[list[float | None]] = [[None] * buckets for _ in names]
+    means = ", ".join(f"avg({name})" for name in names)
+    start, step = run.hosts.started_ns, round(width * 1e9)
+    with connect(run, whole=True) as connection:
+        query = f"SELECT (epoch_ns(ts) - {start}) // {step} AS bucket, {means} FROM rates GROUP BY bucket"  # noqa: S608 - names of metrics
+        for bucket, *values in connection.execute(query).fetchall():
+            if 0 <= bucket < buckets:
+                for line, value in zip(lines, values, strict=True):
+                    line[bucket] = None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+    return lines

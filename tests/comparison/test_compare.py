@@ -1,0 +1,173 @@
+"""Comparisons of records: groups, verdicts, changed facts, limits and the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rollbook
+from rollbook.comparison.text import fact_text
+from rollbook.errors import UsageError
+from tests.support.browser import browser
+from tests.support.schemas import validate
+
+Make = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record of a short run."""
+    results = tmp_path_factory.mktemp("real")
+    return rollbook.run(["sleep", "0.6"], results_dir=results, interval=0.2, report=False).path
+
+
+@pytest.fixture
+def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Write groups of copies of that record, each with its own wall time and, if given, another fact or command."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    second = 0
+
+    def group(name: str, seconds: Sequence[float], facts: dict[str, Any] | None = None, command: str = "") -> None:
+        nonlocal second
+        for index, value in enumerate(seconds, 1):
+            second += 1
+            path = tmp_path / "results" / "generic" / f"20260101_0000{second:02}"
+            shutil.copytree(real, path, ignore=shutil.ignore_patterns("raw"))
+            (old,) = path.glob("*_metadata.json")
+            metadata = json.loads(old.read_text())
+            old.unlink()
+            metadata["metrics"]["wall_seconds"] = value
+            metadata["label"] = {"name": name, "group": {"id": f"g-{name}", "index": index, "size": len(seconds)}}
+            metadata["executed_command"] = command or metadata["executed_command"]
+            (path / f"generic_{path.name}_metadata.json").write_text(json.dumps(metadata))
+            hosts = json.loads((path / "hosts.json").read_text())
+            hosts["started_ns"] += second
+            for host in hosts["start"]:
+                for source, fact in (facts or {}).items():
+                    host["facts"][source] |= fact
+            (path / "hosts.json").write_text(json.dumps(hosts))
+
+    return group
+
+
+def compare(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as users do."""
+    command = [sys.executable, "-m", "rollbook", "compare", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_groups_with_a_known_difference(make: Make) -> None:
+    """The difference is found, its interval contains it, and the changed fact that explains it is listed first."""
+    make("old", [1.00, 1.01, 1.02, 1.00, 1.01], {"thp": {"enabled": "always"}})
+    make("new", [1.20, 1.21, 1.19, 1.22, 1.20], {"thp": {"enabled": "never"}})
+    ran = compare("old", "new", "--json", "--fail-on", "slower:5%")
+    found = json.loads(ran.stdout)
+    validate(found)
+    (row,) = [row for row in found["rows"] if row["name"] == "wall_seconds"]
+    (change,) = row["changes"]
+    assert change["verdict"] == "worse"
+    assert change["low"] < 0.195 < change["high"]
+    assert found["facts"][0]["facts"][0]["field"] == "thp.enabled"
+    assert ran.returncode == 1
+    assert "wall_seconds is 19" in ran.stderr
+    assert compare("new", "old", "--fail-on", "slower:5%").returncode == 0, "faster is not slower"
+    text = compare("old", "new")
+    assert "worse" in text.stdout
+    assert "always -> never" in text.stdout
+    assert "alternate the runs" in text.stderr
+
+
+def test_no_change_is_noise(make: Make) -> None:
+    """Groups of equal runs are within noise, and no fact changed."""
+    make("one", [1.00, 1.01, 1.02, 1.00, 1.01])
+    make("two", [1.01, 1.00, 1.01, 1.02, 1.00])
+    found = rollbook.compare("one", "two")
+    (row,) = [row for row in found.rows if row.name == "wall_seconds"]
+    assert row.changes[0].verdict == "within noise"
+    assert not found.facts[0].facts
+    assert "kernel" in found.facts[0].unchanged
+
+
+def test_single_runs_are_not_tested_without_history(make: Make) -> None:
+    """One run each cannot tell noise; earlier runs of the same command can. A limit still catches large differences."""
+    make("a", [1.0])
+    make("b", [1.3])
+    alone = rollbook.compare("a", "b")
+    assert alone.rows[0].changes[0].verdict == "cannot tell"
+    assert "noise unknown" in alone.rows[0].changes[0].reason
+    limited = compare("a", "b", "--fail-on", "slower:5%")
+    assert limited.returncode == 1
+    assert "too few runs to test it" in limited.stderr
+    make("earlier", [1.00, 1.01, 1.02, 1.00, 1.01])
+    assert rollbook.compare("a", "b").rows[0].changes[0].verdict == "worse"
+
+
+def test_sides_can_be_given_in_every_form(make: Make, tmp_path: Path) -> None:
+    """Commas, a group's id or name, a directory, paths, and lists of records mean the same runs."""
+    make("one", [1.0, 1.1, 1.2])
+    make("two", [2.0, 2.1, 2.2])
+    paths = [str(path) for path in sorted((tmp_path / "results" / "generic").iterdir())]
+    wanted = [side.records for side in rollbook.compare("one", "two").sides]
+    assert [len(records) for records in wanted] == [3, 3]
+    shutil.copytree(tmp_path / "results" / "generic", tmp_path / "elsewhere")
+    for sides in (("g-one", "g-two"), (",".join(paths[:3]), paths[3:])):
+        found = [[Path(path).name for path in side.records] for side in rollbook.compare(*sides).sides]
+        assert found == [[Path(path).name for path in records] for records in wanted]
+    assert len(rollbook.compare("elsewhere", "two").sides[0].records) == 6
+    with pytest.raises(UsageError, match="on two sides"):
+        rollbook.compare("one", paths[0])
+    assert compare("one").returncode == 2
+
+
+def test_another_command_is_the_first_explanation(make: Make) -> None:
+    """How a run was started ranks above facts; a fact that varies among repeats ranks low."""
+    make("old", [1.00, 1.01, 1.02])
+    make("new", [1.20, 1.21, 1.19], {"thp": {"enabled": "never"}}, command="sleep 0.7")
+    facts = rollbook.compare("old", "new").facts[0].facts
+    assert fact_text(facts[0]).startswith("command: sleep 0.6 -> sleep 0.7")
+    assert len(facts) >= 2
+
+
+def test_page_aligns_runs(make: Make, tmp_path: Path) -> None:
+    """The page shows the verdict, draws every run in each chart, and aligns them at a phase; it loads nothing."""
+    make("old", [1.00, 1.01, 1.02])
+    make("new", [1.20, 1.21, 1.19])
+    page = tmp_path / "page.html"
+    assert compare("old", "new", "-o", str(page)).returncode == 0
+    with browser() as one:
+        one.open(page)
+        assert one.wait("document.documentElement.dataset.drawn").startswith("start of the run")
+        assert "likely worse" in one.script("return document.querySelector('.judged.worse').textContent")
+        assert one.script("return document.querySelectorAll('.overlays canvas').length") > 3
+        one.script(
+            "const s = document.getElementById('align'); s.value = 'command'; s.dispatchEvent(new Event('change'))"
+        )
+        assert one.wait("document.documentElement.dataset.drawn").startswith("command")
+        assert one.script("return location.hash") == "#align=command"
+        assert not one.console()
+        one.resize(390, 900)
+        assert one.script("return document.documentElement.scrollWidth") <= 390
+
+
+def test_repeats_are_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each repeat is a record of the group; the first that fails ends it, with its exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    script = 'n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) >count; [ "$n" -lt 2 ] || exit 7'
+    options = ["--repeat", "5", "--name", "again", "--no-report", "--interval", "0.2"]
+    command = [sys.executable, "-m", "rollbook", "run", *options, "--", "sh", "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 7
+    assert "3 of 5 runs; the last one failed" in ran.stderr
+    listed = rollbook.list_records("results").records
+    assert [one.group.index for one in listed if one.group] == [3, 2, 1]
+    assert len({one.group.id for one in listed if one.group}) == 1
+    assert [one.exit_code for one in listed] == [7, 0, 0]

@@ -1,0 +1,146 @@
+// Builds the page of a comparison from the document inside it.
+
+import { isDark, setDark } from "./colour.ts";
+import { add, byId, h, table } from "./dom.ts";
+import { moment } from "./format.ts";
+import { Overlay, shifted, type Values } from "./overlay.ts";
+import "./style/theme.css";
+import "./style/base.css";
+import "./style/summary.css";
+import "./style/charts.css";
+import "./style/lists.css";
+import "./style/media.css";
+import "./style/compare.css";
+
+interface Run {
+  side: number;
+  label: string;
+  phases: Record<string, number>;
+}
+
+interface Row {
+  kind: string;
+  title: string;
+  cells: string[];
+  verdict: string;
+}
+
+interface Page {
+  title: string;
+  created: number;
+  sides: string[];
+  runs: Run[];
+  bucket: number;
+  alignments: string[];
+  tables: { side: number; rows: Row[]; facts: string[] }[];
+  charts: { id: string; title: string; unit: string; lines: Values[] }[];
+  notes: string[];
+}
+
+// Distinct in light and dark, and for readers who do not see red and green.
+const COLOURS = ["#2f6fde", "#d9730d", "#0f9d77", "#9a5bd2", "#b8860b", "#c2437c"];
+
+function start(): void {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  setDark(system.matches);
+  const page = JSON.parse(byId("data").textContent ?? "") as Page;
+  document.title = `${page.title} · Rollbook`;
+  const main = h("main", { id: "main" }, h("h1", {}, `Comparison of ${page.title}`), legend(page));
+  for (const note of page.notes) add(main, h("p", { class: "note" }, note));
+  for (const one of page.tables) add(main, ...sideBySide(page, one));
+  const draw = charts(page, main);
+  add(main, h("p", { class: "note" }, `Written ${moment(page.created)}.`));
+  byId("page").replaceChildren(main);
+  draw();
+  system.addEventListener("change", () => {
+    setDark(system.matches);
+    draw();
+  });
+}
+
+function colourOf(side: number): string {
+  return COLOURS[side % COLOURS.length]!;
+}
+
+function legend(page: Page): HTMLElement {
+  const list = h("ul", { class: "sides" });
+  page.sides.forEach((side, at) => {
+    const mark = h("span", { class: "mark", "aria-hidden": "true" });
+    mark.style.background = colourOf(at);
+    add(list, h("li", {}, mark, side));
+  });
+  return list;
+}
+
+function sideBySide(page: Page, one: Page["tables"][number]): HTMLElement[] {
+  const [first, other] = ["A", String.fromCharCode(65 + one.side)];
+  const headings = ["Value", first, other, `${other} to ${first}`, "Interval", "Verdict"];
+  const rows = (kinds: string[]): HTMLElement => {
+    const chosen = one.rows.filter((row) => kinds.includes(row.kind));
+    const cells = chosen.map((row) => [
+      row.title,
+      ...row.cells.slice(0, -1),
+      h("span", { class: `judged ${row.verdict.replace(" ", "-")}` }, row.cells.at(-1)),
+    ]);
+    return h("div", { class: "scroll" }, table(`${other} against ${first}`, headings, cells));
+  };
+  const facts = h("ul", { class: "facts" });
+  for (const fact of one.facts) add(facts, h("li", {}, fact));
+  return [
+    h("h2", {}, `${page.sides[one.side]} against ${page.sides[0]}`),
+    rows(["result", "phase"]),
+    h("h3", {}, "Changed facts, most likely explanation first"),
+    facts,
+    h("details", {}, h("summary", {}, "All metrics"), rows(["metric", "host"])),
+  ];
+}
+
+/** Add the charts; returns the function that draws them. */
+function charts(page: Page, main: HTMLElement): () => void {
+  if (!page.charts.length) {
+    add(main, h("p", {}, "The runs have no metrics in common, so there are no charts."));
+    return () => undefined;
+  }
+  const choice = h("select", { id: "align" });
+  for (const name of page.alignments) add(choice, h("option", { value: name }, name));
+  const stored = new URLSearchParams(location.hash.slice(1)).get("align");
+  if (stored && page.alignments.includes(stored)) choice.value = stored;
+  const colours = (): string[] => page.runs.map((run) => colourOf(run.side));
+  const drawn = page.charts.map((chart) => new Overlay(`${chart.title}, all runs`, chart.unit, colours));
+  const grid = h("section", { class: "overlays", "aria-label": "Charts" });
+  page.charts.forEach((chart, at) =>
+    add(
+      grid,
+      h("article", { class: "card", id: `chart-${chart.id}` }, h("h3", {}, chart.title), drawn[at]!.element),
+    ),
+  );
+  add(
+    main,
+    h("h2", {}, "Runs over time"),
+    h("p", {}, h("label", { for: "align" }, "Aligned at the "), choice),
+    grid,
+  );
+  const draw = (): void => {
+    const offsets = page.runs.map((run) => Math.round((run.phases[choice.value] ?? 0) / page.bucket));
+    const zero = Math.max(...offsets);
+    const length = Math.max(
+      ...page.charts[0]!.lines.map((line, at) => line.length + zero - (offsets[at] ?? 0)),
+      2,
+    );
+    const seconds = Array.from({ length }, (_, at) => (at - zero) * page.bucket);
+    page.charts.forEach((chart, at) =>
+      drawn[at]!.show(
+        seconds,
+        chart.lines.map((line, run) => shifted(line, zero - (offsets[run] ?? 0), length)),
+      ),
+    );
+    document.documentElement.dataset["drawn"] = `${choice.value} ${isDark() ? "dark" : "light"}`;
+  };
+  choice.addEventListener("change", () => {
+    history.replaceState(null, "", `#align=${encodeURIComponent(choice.value)}`);
+    draw();
+  });
+  return draw;
+}
+
+start();

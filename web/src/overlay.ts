@@ -1,0 +1,72 @@
+// The same metric of several runs, on one axis of seconds since the start of each run or of one of its phases.
+
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { theme } from "./colour.ts";
+import { h } from "./dom.ts";
+import { amount, number } from "./format.ts";
+
+export type Values = (number | null)[];
+
+const HEIGHT = 190;
+const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+/** Values moved by whole buckets, so that the bucket `zero` of all runs is the same one. */
+export function shifted(values: Values, by: number, length: number): Values {
+  return Array.from({ length }, (_, at) => values[at - by] ?? null);
+}
+
+export class Overlay {
+  readonly element: HTMLElement;
+  private readonly unit: string;
+  private readonly colours: () => string[];
+  private plot: uPlot | null = null;
+
+  /** `colours` gives the colour of each line, in the current theme. */
+  constructor(label: string, unit: string, colours: () => string[]) {
+    [this.unit, this.colours] = [unit, colours];
+    this.element = h("div", { class: "plot lines", role: "img", "aria-label": label });
+    this.element.style.height = `${HEIGHT}px`;
+    new ResizeObserver(() => this.plot?.setSize({ width: this.element.clientWidth, height: HEIGHT })).observe(
+      this.element,
+    );
+  }
+
+  show(seconds: number[], lines: Values[]): void {
+    this.plot?.destroy();
+    this.plot = new uPlot(this.options(), [seconds, ...lines], this.element);
+  }
+
+  private options(): uPlot.Options {
+    const grid = { stroke: theme("grid"), width: 1 };
+    const shared = { stroke: theme("muted"), font: `11px ${theme("font")}`, grid, ticks: { show: false } };
+    const colours = this.colours();
+    return {
+      width: Math.max(this.element.clientWidth, 200),
+      height: HEIGHT,
+      padding: [6, 12, 0, 0],
+      legend: { show: false },
+      cursor: { show: false },
+      scales: {
+        x: { time: false },
+        y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high! * 1.05 : 1] },
+      },
+      axes: [
+        { ...shared, size: 22, gap: 4, values: (_, times) => times.map((time) => `${number(time)} s`) },
+        {
+          ...shared,
+          size: 76,
+          gap: 6,
+          space: 26,
+          ...(this.unit.startsWith("B") ? { incrs: BINARY } : {}),
+          values: (_, values) => values.map((value) => amount(value, this.unit)),
+        },
+      ],
+      // A short run may have a single sample: without a point it would be invisible.
+      series: [
+        {},
+        ...colours.map((stroke) => ({ stroke, width: 1.25, points: { show: true, size: 3, fill: stroke } })),
+      ],
+    };
+  }
+}
