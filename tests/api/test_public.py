@@ -19,9 +19,9 @@ PUBLIC = {
     "rollbook": """
         AgentFailed Busy CannotTell Comparison Coverage Diff Finding Findings HostListError HostResult NoHostReached
         NotApplicable ParseError Problem ProtocolError Record RecordError RecordList RecordSummary Recording Refused
-        RollbookError Snapshot TimedOut TransportError Unreachable UsageError Verified __version__ check compare describe
-        diff export find_record list_records mark open_record query record recover run snapshot snapshot_async verify
-        write_report
+        RollbookError Snapshot TimedOut TransportError Unreachable UsageError Verified __version__ check compare
+        describe diff export find_record list_records mark open_record query record recover run snapshot snapshot_async
+        verify write_report
     """,
     "rollbook.errors": """
         EXIT_CODES AgentFailed Busy CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError

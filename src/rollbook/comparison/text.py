@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any
 
 from rollbook.checks.text import change_text
@@ -13,7 +14,16 @@ from rollbook.comparison.statistics import Change
 from rollbook.metrics.formatting import amount, number
 from rollbook.records import findings
 
-__all__ = ["change_cell", "fact_lines", "fact_text", "folded_rows", "interval_text", "value_cell", "verdict_cell"]
+__all__ = [
+    "change_cell",
+    "fact_lines",
+    "fact_text",
+    "folded_rows",
+    "html_text",
+    "interval_text",
+    "value_cell",
+    "verdict_cell",
+]
 
 FACTS = 10  # changed facts listed; the document has all
 CALLED = ("better", "worse", "differs")
@@ -88,6 +98,26 @@ def fact_lines(changed: FactChanges) -> Iterator[str]:
         yield f"{changed.ignored} identities and counters also differ"
     if changed.unchanged:
         yield f"unchanged: {', '.join(changed.unchanged)}"
+
+
+def html_text(found: Comparison) -> str:
+    """The comparison as HTML tables without script or style."""
+    parts = []
+    for at, (side, facts) in enumerate(zip(found.sides[1:], found.facts, strict=True)):
+        parts.append(f"<h4>{escape(side.label)} against {escape(found.sides[0].label)}</h4>")
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row_cells(row, at)) + "</tr>" for row in found.rows
+        )
+        parts.append(f"<table>{cells}</table>")
+        parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in fact_lines(facts)) + "</ul>")
+    parts += [f"<p>{escape(note)}</p>" for note in found.notes]
+    return "".join(parts)
+
+
+def _row_cells(row: Row, at: int) -> tuple[str, ...]:
+    change = row.changes[at]
+    values = (value_cell(row.values[0], row.unit), value_cell(row.values[at + 1], row.unit))
+    return (row.title, *values, change_cell(change), interval_text(change), verdict_cell(change))
 
 
 def _short(value: Any) -> Any:
