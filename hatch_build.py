@@ -14,7 +14,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BUILT = Path("src/rollbook/report/built")
-FILES = ("page.js", "page.css", "compare.js", "compare.css")
+FILES = tuple(f"{name}.{kind}" for name in ("page", "bundle", "compare") for kind in ("js", "css"))
 
 
 class PageBuildHook(BuildHookInterface[Any]):

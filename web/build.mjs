@@ -1,4 +1,4 @@
-// Bundles the script and style of the page into the given directory, to be embedded in an HTML file.
+// Bundles the scripts and styles of the pages into the given directory, to be embedded in HTML files.
 import { readFile } from "node:fs/promises";
 import { build } from "esbuild";
 
@@ -8,8 +8,7 @@ if (!directory) throw new Error("usage: node build.mjs DIRECTORY");
 // The page contains uPlot, so it also contains its licence.
 const licence = await readFile("node_modules/uplot/LICENSE", "utf8");
 
-await build({
-  entryPoints: { page: "src/main.ts", compare: "src/compare.ts" },
+const options = {
   outdir: directory,
   bundle: true,
   minify: true,
@@ -17,5 +16,11 @@ await build({
   format: "iife",
   charset: "ascii",
   target: ["chrome115", "firefox115", "safari16.4"],
+};
+
+await build({
+  ...options,
+  entryPoints: { page: "src/main.ts", compare: "src/compare.ts" },
   banner: { js: `/* This page holds uPlot (github.com/leeoniya/uPlot).\n\n${licence.trim()}\n*/` },
 });
+await build({ ...options, entryPoints: { bundle: "src/bundle.ts" } });

@@ -1,9 +1,11 @@
 """Rollbook: the record of every host in a cluster.
 
     snapshot(...)                    read the facts of every host; snapshot_async in an event loop
+    execute(command, ...)            run a command on every host; execute_async in an event loop
     with record(...) as recording:   record all hosts while the block runs, also `async with`; recording.mark("phase")
     run(argv, ...)                   run a command and record all hosts around it
     mark(name)                       start a phase, from inside a command that `run` runs
+    take_bundle(...)                 collect an issue report from every node; take_bundle_async in an event loop
     open_record(path)                open a record for reading
     list_records(results_dir)        the records of a results directory, newest first
     find_record(text)                the record that a name, a time or `latest` means

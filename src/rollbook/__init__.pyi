@@ -1,10 +1,15 @@
 # The public names, each listed once: `__init__.py` loads a name from here when it is first used.
 
+from rollbook.api.bundle import Bundle as Bundle
+from rollbook.api.bundle import take_bundle as take_bundle
+from rollbook.api.bundle import take_bundle_async as take_bundle_async
 from rollbook.api.checking import check as check
 from rollbook.api.checking import verify as verify
 from rollbook.api.comparing import compare as compare
 from rollbook.api.diff import Diff as Diff
 from rollbook.api.diff import diff as diff
+from rollbook.api.execute import execute as execute
+from rollbook.api.execute import execute_async as execute_async
 from rollbook.api.finish import open_record as open_record
 from rollbook.api.finish import recover as recover
 from rollbook.api.listing import find_record as find_record
@@ -37,6 +42,8 @@ from rollbook.errors import TimedOut as TimedOut
 from rollbook.errors import TransportError as TransportError
 from rollbook.errors import Unreachable as Unreachable
 from rollbook.errors import UsageError as UsageError
+from rollbook.records.commands import CommandResult as CommandResult
+from rollbook.records.commands import Execution as Execution
 from rollbook.records.document import Snapshot as Snapshot
 from rollbook.records.findings import Finding as Finding
 from rollbook.records.findings import Findings as Findings

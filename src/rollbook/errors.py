@@ -2,6 +2,7 @@
 
     RollbookError                 exit code 2 unless a class overrides it
     ├── UsageError                bad arguments or configuration
+    │   ├── CannotRun             the command of `run` cannot be started; exit code 126 or 127, as in shells
     │   └── HostListError         a host list cannot be parsed; points at the character
     ├── TransportError            a host could not be used; carries the resulting status
     │   ├── Unreachable           the name does not resolve, no route
@@ -28,6 +29,7 @@ __all__ = [
     "EXIT_CODES",
     "AgentFailed",
     "Busy",
+    "CannotRun",
     "CannotTell",
     "HostListError",
     "HostStatus",
@@ -47,11 +49,13 @@ __all__ = [
 
 EXIT_CODES = {
     0: "success",
-    1: "findings",
+    1: "findings, or a command that `exec` ran failed on a host",
     2: "usage or configuration error",
     3: "some hosts failed, or an MLPerf Storage run could not be judged",
     4: "no host reached",
     70: "internal error",
+    126: "the command of `run` cannot be executed",
+    127: "the command of `run` was not found",
     130: "interrupted",
 }
 """The exit codes of the command line. `run` returns the exit code of the wrapped command instead."""
@@ -68,6 +72,14 @@ class RollbookError(Exception):
 
 class UsageError(RollbookError):
     """Bad arguments or configuration."""
+
+
+class CannotRun(UsageError):
+    """The command of `run` cannot be started: it was not found, or cannot be executed."""
+
+    def __init__(self, message: str, *, found: bool) -> None:
+        super().__init__(message)
+        self.exit_code = 126 if found else 127
 
 
 class HostListError(UsageError):

@@ -50,12 +50,13 @@ def write_file(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path, *, mode: int = PRIVATE, sync: bool = True) -> Iterator[IO[bytes]]:
     """Open a file for writing that replaces `path` when the block ends without an exception.
 
-    Raises `RecordError` for any `OSError`, including those of the block.
+    `sync=False` is for files whose loss in a crash of the machine is noticed. Raises `RecordError` for any `OSError`,
+    including those of the block.
     """
-    with atomic_path(path, mode=mode) as temporary, temporary.open("r+b") as file:
+    with atomic_path(path, mode=mode, sync=sync) as temporary, temporary.open("r+b") as file:
         yield file
 
 

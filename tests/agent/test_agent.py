@@ -300,7 +300,10 @@ def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
 
 
 def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
-    """Samples come at multiples of the interval of the collector's clock, none twice; the agent reports late ones."""
+    """Samples come at multiples of the interval of the collector's clock, none twice; the agent counts missed ones.
+
+    On a busy machine most may be late, but none is early: a few are in time on any machine.
+    """
     hand.order("source 0 1 4096 2000", "read /proc/uptime", "clock 30000000", "sample 100000000")
     for _ in range(20):
         hand.kind("S")
@@ -310,8 +313,33 @@ def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
     beats = [wall // 100_000_000 for wall in walls]
     assert sorted(set(beats)) == beats
     assert beats[-1] - beats[0] + 1 - len(beats) <= int(cost["missed"])
-    late = sum(wall % 100_000_000 > 10_000_000 for wall in walls)
-    assert late <= int(cost["late"]) + 3, "the agent may be interrupted between its look at the clock and the sample"
+    assert sorted(wall % 100_000_000 for wall in walls)[2] < 20_000_000
+
+
+def test_the_interval_doubles(hand: HandAgent) -> None:
+    """At each given time the interval doubles; times that have passed count at once, as after a reconnect."""
+    change = (time.time_ns() // 800_000_000 + 2) * 800_000_000
+    hand.order("source 0 1 4096 2000", "read /proc/uptime", f"sample 100000000 1000 {change}")
+    while hand.kind("S").wall < change + 1_600_000_000:
+        pass
+    beats = [frame.wall // 10_000_000 * 10_000_000 for frame in hand.frames if frame.kind == "S"]
+    before = [beat for beat in beats if beat < change]
+    after = [beat for beat in beats if beat >= change]
+    assert all(beat % 200_000_000 < 100_000_000 for beat in before), "the first time had passed"
+    assert all(beat % 400_000_000 < 200_000_000 for beat in after)
+    assert len(before) >= 3
+    assert len(after) in (4, 5)
+
+
+@pytest.mark.parametrize("shell", SHELLS[:1])
+def test_the_interval_of_the_stand_in_doubles(shell: str) -> None:
+    """It stays in whole seconds, rounded up."""
+    with HandAgent.under(shell) as hand:
+        change = (time.time_ns() // 4_000_000_000 + 1) * 4_000_000_000
+        hand.order("source 0 1 4096 2000", "read /proc/uptime", f"sample 500000000 1000 {change}")
+        hand.until(lambda frame: frame.wall > change + 2_100_000_000, 30)
+        walls = [frame.wall for frame in hand.frames if frame.kind in "RZ" and frame.wall >= change - 100_000_000]
+    assert all(wall % 2_000_000_000 < 1_000_000_000 for wall in walls), walls
 
 
 def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:

@@ -28,6 +28,7 @@ from rollbook.agent.source import Source
 from rollbook.agent.steady import Loop
 from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, Out, binary, slurp
 from rollbook.hosts import Host
+from rollbook.journal.clocks import STEP
 from rollbook.journal.history import series_of
 from rollbook.journal.survey import survey
 from rollbook.protocol.frames import Decoder, Frame
@@ -549,6 +550,41 @@ def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
         for _ in range(20):
             hand.order("mark here")
             assert hand.kind("R").payload.startswith(b"0 sample ")
+
+
+@pytest.mark.parametrize("form", ["+%s%N", "+%s"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_is_delayed_between_its_clocks(shell: str, form: str, tmp_path: Path) -> None:
+    """A pause between the reads, or a date without nanoseconds, is not a clock that was set."""
+    real, calls = shutil.which("date"), tmp_path / "calls"
+    pause = f"echo >>{calls}; [ $(($(wc -l <{calls}) % 2)) = 0 ] || sleep 0.2"
+    (tmp_path / "date").write_text(f"#!/bin/sh\n{pause}\nexec {real} {form}\n")
+    (tmp_path / "date").chmod(0o755)
+    with stand_in(shell, tmp_path) as hand:
+        for _ in range(6):
+            hand.order("ping x")
+            hand.kind("P")
+        differences = [frame.wall - frame.mono for frame in hand.frames if frame.kind == "P"]
+    assert max(differences) - min(differences) < STEP
+    assert len(calls.read_text()) >= 6
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_stand_in_notices_a_clock_that_was_set(shell: str, tmp_path: Path) -> None:
+    """Also while its reads are delayed."""
+    ahead = tmp_path / "ahead"
+    ahead.write_text("0")
+    (tmp_path / "date").write_text(
+        f"#!/bin/sh\nsleep 0.1\necho $(($({shutil.which('date')} +%s%N) + $(cat {ahead})))\n"
+    )
+    (tmp_path / "date").chmod(0o755)
+    with stand_in(shell, tmp_path) as hand:
+        for step in (0, 5 * 10**9):
+            ahead.write_text(str(step))
+            hand.order("ping x")
+            hand.kind("P")
+        first, second = (frame.wall - frame.mono for frame in hand.frames if frame.kind == "P")
+    assert 4 * 10**9 < second - first < 6 * 10**9
 
 
 @pytest.mark.parametrize("printed", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])

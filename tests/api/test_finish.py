@@ -18,6 +18,7 @@ from rollbook.api.finish import finish, open_record
 from rollbook.checks import engine
 from rollbook.cli import cli
 from rollbook.errors import RecordError, UsageError
+from rollbook.exports import timeseries
 from rollbook.journal.state import is_unfinished
 from rollbook.journal.writer import Journal
 from rollbook.protocol.plan import Plan
@@ -25,6 +26,7 @@ from rollbook.records import signing
 from rollbook.records.layout import list_files
 from rollbook.records.metadata import snapshots
 from rollbook.records.record import Record
+from rollbook.sql import connection, grids
 from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script, begin_of, body_of, record_this_machine
 from tests.support.records import host_records
@@ -33,7 +35,7 @@ KEYS = """benchmark_type model command run_datetime num_processes accelerator re
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
     command_output_files args invocation_start_time invocation_end_time end_datetime provenance_file metrics"""
 OURS = """exit_code coverage result_files notes phases phase_statistics verification_text verification_missing
-    verification_round"""
+    verification_round label"""
 NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "net_dev", "vmstat", "stat", "identity")
 
 
@@ -69,6 +71,26 @@ def test_metadata_keys(record: Path) -> None:
     assert about["interval_seconds"] == written["collection_interval_seconds"] == 0.1
     assert run.metadata["notes"] == []
     assert {"benchmark_type", "run_datetime", "num_processes", "parameters"} <= run.metadata.keys()
+
+
+def test_the_tables_are_opened_and_read_once(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics, timeseries.json, outliers and page share one connection and one computation of the metrics."""
+    calls: list[str] = []
+
+    def count(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    for module, name in ((connection, "connect"), (timeseries, "connect"), (grids, "_grids_of")):
+        count(module, name)
+    assert finish(record).metadata["notes"] == []
+    assert (record / "report.html").exists()
+    assert calls == ["connect", "_grids_of"]
 
 
 def test_a_long_series_is_not_written_twice(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +185,7 @@ def test_a_part_that_fails_costs_no_other(record: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(engine, "check", fail)
     run = finish(record, report=False)
     assert run.metadata["notes"] == ["checks: no rule divides by nothing"]
-    assert run.metadata["phase_statistics"] == []
+    assert {entry["phase"] for entry in run.metadata["phase_statistics"]} == {"run"}
     assert (record / "manifest.json").exists()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from rollbook.api.checking import all_rules
 from rollbook.checks import engine
 from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.run_data import RunData
@@ -171,7 +172,7 @@ def test_explain_and_list() -> None:
     assert shown.startswith("clock-skew (warn)\n\nThe clock of a host differs")
     assert [title for title in ("Why:", "Example:", "Fix:", "Reference:") if title not in shown] == []
     listed = CliRunner().invoke(command, ["--list"]).stdout.splitlines()
-    assert len(listed) == len(engine.rules())
+    assert len(listed) == len(all_rules())
     with pytest.raises(UsageError, match="no rule 'mtu'"):
         engine.rule("mtu")
 

@@ -60,11 +60,11 @@ RULES = (*module_rules(), *declared.rules())
 def opened(case: RunCase, directory: Path) -> RunData:
     """The run of a case, on disk if it has files."""
     run = case.run_data()
-    if case.summary or case.beside or case.tables:
+    if case.summary or case.beside or case.files or case.tables:
         run.path = directory / "20260801_120000"
         run.path.mkdir()
         case.write_tables(run.path)
-        (run.path / "summary.json").write_text(json.dumps(case.summary))
+        case.write_files(run.path)
         for stamp, metadata in case.beside.items():
             (directory / stamp).mkdir()
             (directory / stamp / f"checkpointing_{stamp}_metadata.json").write_text(json.dumps(metadata))

@@ -190,7 +190,7 @@ def test_any_name_will_do(tmp_path: Path) -> None:
     [path] = (tmp_path / place / "generic").iterdir()
     record = Record.open(path)
     assert record.metadata["notes"] == []
-    assert f"record in {path}, page: {path / 'report.html'}\n" in done.stderr
+    assert f"record    {path}\npage      {path / 'report.html'}\n" in done.stderr
     assert record.metadata["args"]["hostfile"] == ["hosts\ufffd"]
     assert (path / "report.html").exists()
     assert record.metadata["result_dir"] == str(path)
@@ -287,7 +287,7 @@ def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
 def test_the_time_of_a_host_is_what_was_said(tmp_path: Path) -> None:
     """By --timeout, or for the facts alone by the other option; neither cuts the other short."""
     code = "import sys; from rollbook.cli import run; from rollbook.cli import main\n"
-    code += "def told(settings, *rest): print(settings.options.timeout); sys.exit(9)\n"
+    code += "def told(settings, *rest, **more): print(settings.options.timeout); sys.exit(9)\n"
     code += "run.run_command = told; main()"
     for options, seconds in (
         ([], "60.0"),

@@ -192,7 +192,7 @@ def test_job_control(tmp_path: Path) -> None:
     terminal.until(b"Stopped")
     time.sleep(silence + 2)  # longer than an agent may be silent
     terminal.type(b"fg\n")
-    terminal.until(b"record in")
+    terminal.until(b"record    ")
     terminal.type(b"echo co''de $?\n")
     terminal.until(b"code 7")
     terminal.type(b"exit\n")

@@ -21,6 +21,8 @@ from click.testing import CliRunner
 
 from rollbook.cli import cli
 from rollbook.exports.families import families
+from rollbook.exports.openmetrics import help_of
+from rollbook.metrics import catalogue
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record
 from rollbook.sql import connection as store
@@ -250,3 +252,35 @@ def test_names() -> None:
         "rollbook_rapl_energy_joules_total": ("rapl", "energy_uj"),
         "rollbook_gpu_memory_used_bytes": ("gpu", "memory_used_mib"),
     }
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "family", "text"),
+    [
+        (
+            "loadavg",
+            "load_1min",
+            "node_load1",
+            "From loadavg.load_1min. Running and blocked tasks, average over one minute. Used for load_1min.",
+        ),
+        ("loadavg", "load_5min", "node_load5", "From loadavg.load_5min."),
+        (
+            "pressure",
+            "full_total_us",
+            "node_pressure_io_stalled_seconds",
+            f"From pressure.full_total_us. {catalogue.load()['psi_io_full'].description}. Used for psi_io_full.",
+        ),
+        ("stat", "iowait", "node_cpu_seconds", "From stat.iowait. Used for cpu_busy, cpu_user, "),
+    ],
+)
+def test_help(table: str, column: str, family: str, text: str) -> None:
+    """It names the columns, describes the metric that is the column itself, and lists all that use it."""
+    kind = "gauge" if table == "loadavg" else "counter"
+    unit = {"pressure": "µs", "stat": "ticks"}.get(table, "")
+    assert help_of(families({table: {column: (kind, unit)}})[family]).startswith(text)
+
+
+def test_help_of_odd_names() -> None:
+    """Names of columns may come from hosts: the text stays on its line."""
+    columns = next(iter(families({"vmstat": {'odd"\n\\name': ("counter", "")}}).values()))
+    assert help_of(columns) == "From vmstat.odd???name."

@@ -122,7 +122,7 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
     assert encode(read(path / "hosts.json", RecordHosts)) == (path / "hosts.json").read_bytes()
     written = export_mlpstorage(Record.open(path), tmp_path / "leaf")
     assert len(list((tmp_path / "leaf").glob("*_metadata.json"))) == 1
-    assert {file.name.partition("_")[0] for file in written} == {"training", "stdout.log", "stderr.log"}
+    assert {file.name.partition("_")[0] for file in written} == {"training"}
     metadata = json.loads(written[0].read_bytes())
     assert {"benchmark_type", "run_datetime", "num_processes", "parameters"} <= set(metadata)
     run = BenchmarkRun(BenchmarkResult(tmp_path / "leaf", None))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.collect.execute import Command, execute
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
 from rollbook.records.record import Record
@@ -92,6 +93,7 @@ def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> N
         assert (through[name].status, through[name].method) == ("complete", "mpi"), through[name].reason
         assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
         assert lasting(through[name].facts) == lasting(over[name].facts)
+        assert through[name].facts["addresses"] == over[name].facts["addresses"]
     nothing_left(lab.hosts)
 
 
@@ -300,15 +302,15 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
     [
         (
             "mpirun (Open MPI) 4.1.6",
-            OPEN_MPI.format("--mca orte_abort_on_non_zero_status 0 --enable-recovery"),
+            OPEN_MPI.format("--mca orte_abort_on_non_zero_status 0 --enable-recovery --tag-output"),
         ),
         (
             "mpirun (Open MPI) 5.0.1",
-            OPEN_MPI.format("--runtime-options error-nonzero-status=false,recoverable"),
+            OPEN_MPI.format("--runtime-options error-nonzero-status=false,recoverable --output tag"),
         ),
         (
             "HYDRA build details:",
-            "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall --extra AGENT",
+            "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall -prepend-rank --extra AGENT",
         ),
         (
             "mpiexec version 1.2.12",
@@ -338,3 +340,15 @@ def test_options() -> None:
     transport = route(options)(Host("a"))
     assert isinstance(transport, Mpi)
     assert (transport.program, transport._args, transport.oversubscribe) == ("mpiexec", ["--mca", "a b", "c"], True)
+
+
+def test_commands(make: Make, lab: Lab) -> None:
+    """A command on all hosts through every launcher; its arguments arrive exactly."""
+    command = Command(["sh", "-c", 'uname -n; echo "$1"; exit 3', "sh", "a  b*"])
+    hosts = [Host(host.name) for host in lab.hosts]
+    transport = make()
+    done = asyncio.run(execute(hosts, lambda _: transport, command))
+    assert [(host.status, host.exit_status, host.stdout) for host in done] == [
+        ("complete", 3, f"{host.name}\na  b*\n") for host in hosts
+    ]
+    nothing_left(lab.hosts)

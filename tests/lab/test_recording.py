@@ -112,7 +112,8 @@ def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -
         await asyncio.sleep(KEY_BEATS / 2 + 4)
 
     run = record(lab, tmp_path, wait, facts=False)
-    assert {host.status for host in run.hosts.series} == {"complete"}
+    # A busy machine may miss beats, which the agents count.
+    assert [host for host in run.hosts.series if host.status != "complete" and not host.is_sparse] == []
     for name in lab.names:
         times, error = beats(run, name), max(point.clock.bound_ns for point in by_name(run)[name].clocks)
         assert len(times) + missed(run, name) > KEY_BEATS

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import rollbook
 from rollbook.hosts import Host
 from rollbook.records.record import Record
 from rollbook.testing import Lab
@@ -83,6 +84,7 @@ def test_the_same_facts_as_over_ssh(job: SlurmLab, lab: Lab) -> None:
         assert (through[name].status, through[name].method) == ("complete", "slurm"), through[name].reason
         assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
         assert lasting(through[name].facts) == lasting(over[name].facts)
+        assert through[name].facts["addresses"] == over[name].facts["addresses"]
     nothing_left(lab.hosts)
 
 
@@ -209,12 +211,13 @@ def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:
     assert not outside.ask("squeue", "-h")
 
 
-def test_heterogeneous_job(outside: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All groups of a heterogeneous job are reached by one srun."""
+@pytest.mark.parametrize("back", [[], ["--connect-back", "none"]], ids=["connections", "lines"])
+def test_heterogeneous_job(outside: SlurmLab, monkeypatch: pytest.MonkeyPatch, back: list[str]) -> None:
+    """All groups of a heterogeneous job are reached by one srun, which labels lines with ranks of the whole job."""
     argv = ["salloc", "--immediate=20", "-N1", "-w", "node01", ":", "-N2", "-w", "node[02-03]", *ROLLBOOK]
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     done = subprocess.run(
-        [*argv, "hosts", "--check", "--json"],
+        [*argv, "hosts", "--check", "--json", *back],
         env=outside.environ, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     answer = json.loads(done.stdout)
@@ -298,4 +301,28 @@ def test_one_is_lost(job: SlurmLab, lab: Lab, kill: Callable[[SlurmLab, Lab], No
     assert lost.lost
     for name, host in hosts.items():
         assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
+    nothing_left(lab.hosts)
+
+
+@pytest.mark.parametrize("connect_back", [None, "none"])
+def test_commands(job: SlurmLab, lab: Lab, connect_back: str | None) -> None:
+    """A command on all nodes, through connections and through the output of srun."""
+    done = rollbook.execute("uname -n; exit 3", job.nodes, via="slurm", connect_back=connect_back)
+    assert [(host.status, host.exit_status, host.stdout) for host in done.hosts] == [
+        ("complete", 3, f"{name}\n") for name in job.nodes
+    ]
+    nothing_left(lab.hosts)
+
+
+def test_an_interrupted_command(job: SlurmLab, lab: Lab) -> None:
+    """Ctrl-C ends it on all nodes."""
+    argv = [*ROLLBOOK, "exec", "--via", "slurm", "-w", ",".join(job.nodes), "--live", "--", "echo up; sleep 4321"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in job.nodes:
+            assert process.stdout.readline().endswith(": up\n")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    until(lambda: not any("sleep 4321" in command for host in lab.hosts for _, command in host.processes()), 10)
     nothing_left(lab.hosts)

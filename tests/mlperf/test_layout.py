@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rollbook
+from rollbook.api.checking import check_results
 from rollbook.mlperf.result_directory import Placement, is_result_directory
 from rollbook.mlpstorage import get_runs_files
 from rollbook.records.locate import locate_record
@@ -105,6 +106,11 @@ def test_the_record_goes_into_the_tools_directory(tmp_path: Path, delay: str) ->
     exported = rollbook.export(leaf, tmp_path / "export", "mlpstorage")
     names = {str(path.relative_to(tmp_path / "export")) for path in exported}
     assert {"summary.json", "0_output.json", "dlio_config/config.yaml", "dlio_config/overrides.yaml"} <= names
+    assert (tmp_path / "export" / "training_run.stdout.log").read_text() == "out", "the log of the tool, not its output"
+    tree = check_results(tmp_path / "results")
+    assert tree is not None
+    assert "mlperf-run-count" in {rule.id for group in tree.groups for rule in group.rules}, "one run is no submission"
+    assert check_results(leaf) is None, "the record itself"
 
 
 @pytest.mark.parametrize(
@@ -200,8 +206,13 @@ def test_export_has_all_result_files(tmp_path: Path) -> None:
     names = {str(one.relative_to(tmp_path / "out")) for one in exported}
     assert {
         "summary.json", "0_output.json", "1_output.json", "0_per_epoch_stats.json", "dlio.log",
-        "dlio_config/config.yaml", "dlio_config/overrides.yaml", "dlio_config/hydra.yaml", "stdout.log",
+        "dlio_config/config.yaml", "dlio_config/overrides.yaml", "dlio_config/hydra.yaml", "training_run.stdout.log",
+        "training_run.stderr.log",
     } <= names  # fmt: skip
+    assert "stdout.log" not in names
+    metadata = json.loads(next((tmp_path / "out").glob("*_metadata.json")).read_bytes())
+    (logs,) = metadata["command_output_files"]
+    assert (logs["stdout"], logs["stderr"]) == ("training_run.stdout.log", "training_run.stderr.log")
     assert len(get_runs_files(tmp_path / "out")) == 1
 
 

@@ -17,7 +17,8 @@ from rollbook.api.checking import check_results
 from rollbook.cli import cli
 from rollbook.errors import UsageError
 from rollbook.mlperf.submission import Submission
-from tests.mlperf.trees import START, SYSTEM, checkpointing, training, vector_database, write_run
+from rollbook.mlpstorage import BenchmarkVerifier, get_runs_files
+from tests.mlperf.trees import CLUSTER, START, SYSTEM, checkpointing, training, vector_database, write_run
 
 Break = Callable[[list[Path]], object]
 
@@ -102,6 +103,10 @@ TRAINING: dict[str, tuple[Break, str | None, str]] = {
     "processes differ": (
         lambda p: (change(p[2], num_processes=2), summarise(p[2], num_accelerators=2)), "OPEN", "differ in num_proc",
     ),
+    "results beside the data": (
+        lambda p: (p[2] / "fs_separation.json").write_text('{"same_filesystem": true}'), "INVALID", "same file system",
+    ),
+    "no proof of two file systems": (lambda p: (p[2] / "fs_separation.json").unlink(), None, ""),
     "no summary": (lambda p: (p[2] / "summary.json").unlink(), None, ""),
     "metadata twice": (lambda p: (p[2] / "second_metadata.json").write_text("{}"), "INVALID", "5 runs"),
     "metadata broken": (lambda p: metadata_of(p[2]).write_text("{"), "INVALID", "5 runs"),
@@ -143,15 +148,34 @@ def test_another_model_is_another_group(tmp_path: Path) -> None:
     assert [group.verdict for group in judged(tmp_path).groups] == ["INVALID", "INVALID"]
 
 
-def reading_at(paths: list[Path], seconds: float) -> None:
+def reading_at(paths: list[Path], seconds: float) -> int:
     """Move the reading run to another time after the start of the writing one."""
     at = START + dt.timedelta(seconds=seconds)
-    summarise(paths[1], start=at.isoformat(), end=(at + dt.timedelta(seconds=900)).isoformat())
+    return summarise(paths[1], start=at.isoformat(), end=(at + dt.timedelta(seconds=900)).isoformat())
+
+
+def utc(local: dt.datetime, seconds: float) -> str:
+    """A local time as the collectors write it, some seconds later."""
+    return (local + dt.timedelta(seconds=seconds)).astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 CHECKPOINTING: dict[str, tuple[Break, str | None, str]] = {
     "reading too late": (lambda p: reading_at(p, 931), "INVALID", "31.0 s between writing"),
     "reading before the end of writing": (lambda p: reading_at(p, 890), "INVALID", "clocks"),
+    "hosts released late": (
+        lambda p: (
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 905)}}), reading_at(p, 936),
+        ),
+        "INVALID",
+        "31.0 s between writing",
+    ),
+    "released late, read at once": (
+        lambda p: (
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 930)}}), reading_at(p, 935),
+        ),
+        "CLOSED",
+        "",
+    ),
     "nothing read": (lambda p: shutil.rmtree(p[1]), "INVALID", "10 writes and 0 reads"),
     "too few processes": (lambda p: change(p[0], num_processes=60), "INVALID", "60 processes"),
     "no fsync": (
@@ -229,6 +253,27 @@ def test_command_line(tmp_path: Path) -> None:
     assert isinstance(refused.exception, UsageError)
 
 
+def test_rules_over_several_runs_are_in_the_catalogue(tmp_path: Path) -> None:
+    """They are listed and explained as all others, and can be silenced: then they count for the verdict alone."""
+    run = CliRunner()
+    assert "mlperf-run-count " in run.invoke(cli, ["check", "--list"]).stdout
+    assert "Fix: Repeat the runs" in run.invoke(cli, ["check", "--explain", "mlperf-run-count"]).stdout
+    shutil.rmtree(training(tmp_path / "tree")[6])
+    silence = tmp_path / "silence.toml"
+    silence.write_text('[[silence]]\nrule = "mlperf-run-count"\nreason = "one is on its way"\nuntil = 2099-12-31\n')
+    command = ["check", str(tmp_path / "tree")]
+    assert run.invoke(cli, command).exit_code == 1
+    done = run.invoke(cli, [*command, "--silence", str(silence)])
+    assert done.exit_code == 0, done.output
+    assert "silenced mlperf-run-count: 5 runs, 6 required" in done.stdout
+    assert "until 2099-12-31: one is on its way" in done.stdout
+    assert "training/unet3d: 5 runs: INVALID" in done.stdout
+    silence.write_text(silence.read_text().replace("2099", "2000"))
+    done = run.invoke(cli, [*command, "--silence", str(silence)])
+    assert done.exit_code == 1
+    assert "note: silence for mlperf-run-count expired on 2000-12-31: one is on its way" in done.stdout
+
+
 def test_describe_a_results_directory(tmp_path: Path) -> None:
     """Clients come from the cluster information of a run; the rest is asked for."""
     training(tmp_path)
@@ -236,6 +281,31 @@ def test_describe_a_results_directory(tmp_path: Path) -> None:
     assert "quantity: 2" in text
     assert 'name: "Debian"' in text
     assert "memory_capacity: 500" in text
+
+
+GARBAGE: list[Any] = [None, [], {}, "x", -1, True, [1], [[]], {"a": 1}, 10**30, float("inf")]
+PLACES = ["hosts", "num_hosts", "total_memory_bytes", "missing_hosts", "host_consistency_issues"]
+OF_A_HOST = ["hostname", "memory", "cpu", "system", "disks", "mounts", "chassis_model", "networking"]
+
+
+@pytest.mark.parametrize("value", GARBAGE, ids=repr)
+def test_values_of_a_wrong_type(tmp_path: Path, value: Any) -> None:
+    """Whatever stands in the cluster information: it is judged, described and read, and nothing is raised."""
+    path = write_run(tmp_path, "training", "unet3d/run", START)
+    host = {"hostname": "n1", "memory": {"total": value}, "cpu": {"num_cores": value, "model": value}}
+    host["system"] = {"os_release": value, "kernel_version": value}
+    clusters = [{**CLUSTER, name: value} for name in PLACES]
+    clusters += [{**CLUSTER, "hosts": [{**CLUSTER["hosts"][0], name: value}, host]} for name in OF_A_HOST]
+    for cluster in clusters:
+        change(path, system_info=cluster)
+        assert len(judged(tmp_path).groups) == 1
+        assert "clients" in rollbook.describe(tmp_path)
+        (run,) = get_runs_files(tmp_path)
+        assert run.as_dict()["model"] == "unet3d"
+        BenchmarkVerifier(run).verify()
+    change(path, system_info=CLUSTER, model=value, command=value, run_datetime=value, accelerator=value)
+    assert len(get_runs_files(tmp_path)) == 1
+    assert str(get_runs_files(tmp_path)[0].run_id).startswith("training")
 
 
 def test_dlio_without_the_tool(tmp_path: Path) -> None:

@@ -37,10 +37,11 @@ def patched(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 def judge_run(run: dict[str, Any], directory: Path) -> Findings:
     """Check a run that lies in a directory, with its summary and the runs beside it."""
     fields = {name: value for name, value in run.items() if name != "verdict"}
-    data: RunData = RunCase(about="", outcome="", **fields).run_data()
+    case = RunCase(about="", outcome="", **fields)
+    data: RunData = case.run_data()
     data.path = directory / "20260801_120000"
     data.path.mkdir()
-    (data.path / "summary.json").write_text(json.dumps(run["summary"]))
+    case.write_files(data.path)
     for stamp, metadata in run.get("beside", {}).items():
         (directory / stamp).mkdir()
         (directory / stamp / f"checkpointing_{stamp}_metadata.json").write_text(json.dumps(metadata))
@@ -95,6 +96,15 @@ def test_the_matrix_is_complete() -> None:
 def _type(base: str) -> str:
     kind: str = DATA["bases"][base]["metadata"]["benchmark_type"]
     return kind
+
+
+def test_a_benchmark_without_published_rules_is_not_judged(tmp_path: Path) -> None:
+    """KV cache in the newest round: the text names what is missing; a violated limit of the tool is INVALID."""
+    text = judge_run(DATA["bases"]["kv_cache"], tmp_path).verdict_text
+    assert text == (
+        "MLPerf Storage: not judged; missing: rules for kv_cache: Rules.md of round 2026-07 has none, only the limits "
+        "of the tool were checked"
+    )
 
 
 def test_preparation_is_not_judged(tmp_path: Path) -> None:

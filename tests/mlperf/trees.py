@@ -16,7 +16,7 @@ HOST = {
     "cpu": {"num_cores": 96, "num_logical_cores": 192, "model": "EPYC", "architecture": "x86_64"},
     "system": {"os_release": {"NAME": "Debian", "VERSION_ID": "12"}, "kernel_version": "Linux version 6.1.0 x"},
 }
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "total_memory_bytes": 1000 * GIB,
     "total_cores": 192,
     "num_hosts": 2,
@@ -40,6 +40,8 @@ def write_run(root: Path, base: str, place: str, at: dt.datetime, **changes: Any
     (path / "dlio_config").mkdir(parents=True)
     (path / f"{kind}_{stamp}_metadata.json").write_text(json.dumps(metadata))
     (path / f"{kind}_run.stdout.log").write_text("")
+    for name, content in run.get("files", {}).items():
+        (path / name).write_text(json.dumps(content))
     if run["summary"] and metadata["command"] == "run":
         end = at + dt.timedelta(seconds=metadata["runtime"])
         times = {"start": at.isoformat(), "end": end.isoformat()}

@@ -108,6 +108,22 @@ def test_failed_hosts_are_named_and_count_in_nothing() -> None:
     assert cluster.total_memory_bytes == 768 * GIB, "twice does not double"
 
 
+@pytest.mark.parametrize("value", [None, [], {}, "x", -1, True, [1], [[]], {"a": 1}, float("inf")], ids=repr)
+def test_collected_values_of_a_wrong_type(value: Any) -> None:
+    """Nothing is raised: a host without readable memory is missing, every other value is left out."""
+    raw = collected(n1=512)["n1"]
+    for key in (*RAW.split(), "machine_id", "boot_id", "errors"):
+        cluster = ClusterInformation.from_mpi_collection({"n1": {**raw, key: value}, "_metadata": value}, LOGGER)
+        assert cluster.num_hosts + len(cluster.missing_hosts) == 1
+        assert cluster.num_hosts == (key != "meminfo")
+        assert ClusterInformation.from_dict(json.loads(json.dumps(cluster.as_dict())), LOGGER) is not None
+    rows = {"cpuinfo": [{"core id": value, "physical id": value}], "diskstats": [{"device_name": "sda"}, value]}
+    (host,) = ClusterInformation.from_mpi_collection({"n1": {**raw, **rows}}, LOGGER).host_info_list
+    assert host.disks is not None
+    assert [disk.device_name for disk in host.disks] == ["sda"]
+    assert host.cores == 1
+
+
 def test_one_machine_under_two_names_counts_once(caplog: pytest.LogCaptureFixture) -> None:
     """Both names stay in the data; the memory is there once."""
     (host,) = host_records({"n1": {**facts(), "@machine_id": "a" * 32, "@boot_id": "b", "@hostname": "n1"}})

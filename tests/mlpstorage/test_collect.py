@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,12 +23,14 @@ from rollbook.mlpstorage import (
     EXEC_TYPE,
     BenchmarkRun,
     ClusterInformation,
+    FileSystemError,
     MPIClusterCollector,
     MultiHostTimeSeriesCollector,
     SSHClusterCollector,
     TimeSeriesCollector,
     TimeSeriesData,
     collect_cluster_info,
+    run_shared_fs_probe,
     validate_ssh_connectivity,
 )
 from rollbook.records.document import Snapshot
@@ -167,11 +171,15 @@ def test_the_limit_keeps_the_end(caplog: pytest.LogCaptureFixture) -> None:
     assert none.stop() == []
 
 
-def test_series_of_hosts(lab: Lab) -> None:
+def test_series_of_hosts(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """A dict of sample lists by requested name; a failing host has error samples and no data."""
     lab["node03"].kill_sshd()
     collector = MultiHostTimeSeriesCollector(
-        ["node01:2", "node02", "node03"], interval_seconds=0.2, ssh_timeout=20, ssh_config=str(lab.ssh_config)
+        ["node01:2", "node02", "node03"],
+        interval_seconds=0.2,
+        ssh_timeout=20,
+        logger=LOGGER,
+        ssh_config=str(lab.ssh_config),
     )
     assert collector.hosts == ["node01", "node02", "node03"]
     began = time.monotonic()
@@ -190,6 +198,7 @@ def test_series_of_hosts(lab: Lab) -> None:
         assert {row["interface_name"] for row in full["netdev"]} == {"lo", "eth0"}
         assert "errors" not in full
     assert len(found["node03"]) >= 3
+    assert caplog.text.count("MultiHostTimeSeriesCollector: node03 gave no samples: ") == 1
     for sample in found["node03"]:
         assert set(sample) == {"timestamp", "hostname", "errors"}
         assert sample["errors"]["ssh"]
@@ -238,14 +247,67 @@ def test_base_class_local(tmp_path: Path) -> None:
     assert BenchmarkRun.from_result_dir(tmp_path / "out", LOGGER).parameters == {"num_users": 1}
 
 
-def mpi_arguments(lab: Lab) -> dict[str, Any]:
-    """What Open MPI needs to reach lab hosts, if it is there."""
+def mpi_arguments(ssh_config: Path) -> dict[str, Any]:
+    """What Open MPI needs to reach hosts through that configuration, if it is there."""
     if shutil.which("mpirun") is None:
         return {}
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
-    ssh = f"ssh -F {lab.ssh_config}"
+    ssh = f"ssh -F {ssh_config}"
     agent = f"--prtemca plm_ssh_agent '{ssh}'" if " 5." in version.split("\n")[0] else f"--mca plm_rsh_agent '{ssh}'"
     return {"mpi_args": agent}
+
+
+def test_hosts_by_alias_over_mpi(lab: Lab, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Names that only the ssh configuration knows, one host down: it is named, and the others are complete."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("needs mpirun")
+    names = {"gpu-a": "node01", "gpu-b": "node02", "gpu-c": "node03"}
+    config = tmp_path / "config"
+    entries = (f"Host {alias}\n  HostName {lab[name].address}\n" for alias, name in names.items())
+    config.write_text("".join(entries) + Path(lab.ssh_config).read_text())
+    lab["node03"].kill_sshd()
+    way = mpi_arguments(config)
+    found = collect_cluster_info(list(names), "mpirun", LOGGER, None, True, 20, False, **way)
+    assert found["gpu-c"].keys() == {"hostname", "error"}, found["gpu-c"]
+    assert "MPI collection from gpu-c failed: " in caplog.text
+    cluster = ClusterInformation.from_mpi_collection(found, LOGGER)
+    assert {host.requested_name: host.hostname for host in cluster.host_info_list} == {
+        "gpu-a": "node01", "gpu-b": "node02"
+    }  # fmt: skip
+    assert all(host.memory.total and host.cpu and host.disks is not None for host in cluster.host_info_list)
+    assert [host["name"] for host in cluster.missing_hosts] == ["gpu-c"]
+
+
+@pytest.mark.parametrize("way", ["ssh", "mpi"])
+def test_shared_file_system(lab: Lab, tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory that all hosts see passes; hosts that do not see it, or are down, are named. Nothing is left."""
+    if way == "mpi" and shutil.which("mpirun") is None:
+        pytest.skip("needs mpirun")
+    mpi = {"mpi_bin": "mpirun", "allow_run_as_root": True, **mpi_arguments(lab.ssh_config)}
+    options: dict[str, Any] = {"timeout_seconds": 20, **(mpi if way == "mpi" else {"ssh_config": str(lab.ssh_config)})}
+    hosts = ["node01:2", "node02"]
+    # Lab hosts have a /tmp of their own.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as shared:
+        run_shared_fs_probe(shared, hosts, "run-1", LOGGER, **options)
+        assert list(Path(shared).iterdir()) == []
+        lab["node03"].kill_sshd()
+        with pytest.raises(FileSystemError, match=r"cannot test .* on all hosts: node03: ") as caught:
+            run_shared_fs_probe(shared, [*hosts, "node03"], "run-1", LOGGER, **options)
+        assert caught.value.path == shared
+        assert list(Path(shared).iterdir()) == []
+    with pytest.raises(FileSystemError, match=r"not on a file system that all hosts share: node\[01-02\] did not see"):
+        run_shared_fs_probe(str(tmp_path), hosts, "run-1", LOGGER, **options)
+    assert list(tmp_path.iterdir()) == []
+    assert "did not see a file of it" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["/no/such/directory", "/var/tmp/a*b"])
+def test_shared_file_system_that_cannot_be_tested(place: str) -> None:
+    """It is an error that names the directory, before any host is contacted; one host needs no test."""
+    with pytest.raises(FileSystemError, match=f"cannot test {re.escape(place)}: "):
+        run_shared_fs_probe(place, ["a", "b"], "run-1", LOGGER)
+    for hosts in (None, [], ["a"], ["a:4", "a"]):
+        run_shared_fs_probe(place, hosts, "run-1", LOGGER)
 
 
 @pytest.mark.parametrize("exec_type", [EXEC_TYPE.DOCKER, EXEC_TYPE.MPI])
@@ -257,7 +319,7 @@ def test_base_class_with_a_failing_host(
         pytest.skip("needs mpirun")
     lab["node03"].kill_sshd()
     hosts = ["node01", "node02", "node03"]
-    way = {"ssh": {"ssh_config": str(lab.ssh_config)}, "mpi": mpi_arguments(lab)}
+    way = {"ssh": {"ssh_config": str(lab.ssh_config)}, "mpi": mpi_arguments(lab.ssh_config)}
     args = SimpleNamespace(
         timeseries_interval=0.2, hosts=hosts, exec_type=exec_type, mpi_bin="mpirun", allow_run_as_root=True,
         cluster_collection_timeout=20,

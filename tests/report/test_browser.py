@@ -91,7 +91,7 @@ def test_first_screen(page: Browser) -> None:
     assert text(page, "#verdict").startswith("Worth a look")
     assert "node07 nvme1n1 disk write latency" in text(page, "#headlines li")
     assert "14 of 16 complete" in text(page, ".tiles")
-    assert page.script("return document.querySelectorAll('#charts .chart').length") == 5
+    assert page.script("return document.querySelectorAll('#charts .chart').length") == 6
 
 
 def test_drawn_with_many_colours(page: Browser) -> None:

@@ -165,7 +165,7 @@ def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
     assert page.verdict.level == "warn"
     assert "node17" in page.verdict.headline
     assert [chart.id for chart in page.charts if chart.highlight == 0] == ["disk_write_latency"]
-    assert sum(chart.highlight is not None for chart in page.charts) == 5
+    assert sum(chart.highlight is not None for chart in page.charts) == 6
 
 
 def test_from_counters_to_words(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_partial_run(tmp_path: Path) -> None:
     assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
     assert page.verdict.headline == "Problems: the command failed with exit code 3"
     assert page.verdict.reasons[:2] == [
-        "1 host gave nothing: node4 (no route to host)",
-        "2 hosts are partial: node[2,6] (the connection was lost and came back)",
+        "1 of 8 hosts failed: no route to host on node4",
+        "2 of 8 hosts partial: the connection was lost and came back on node[2,6]",
     ]
     assert page.hosts[3].reason == "no route to host"
     assert 3 not in page.charts[0].hosts
@@ -300,7 +300,7 @@ def test_what_was_not_checked_is_not_called_fine(tmp_path: Path) -> None:
     run = report_records.run(tmp_path, 3, 60)
     page = build(run, None)
     assert page.no_findings.startswith("This record has not been checked")
-    assert page.verdict.reasons == ["not checked"]
+    assert (page.verdict.level, page.verdict.headline) == ("open", "Not checked: 3 hosts complete")
     for rules, text in (
         ([], "outliers: not looked for"),
         ([RuleResult(id="host-outlier", outcome="not-applicable", note="too few hosts")], "outliers: too few hosts"),
@@ -347,6 +347,8 @@ LOST = HostShown(name="gone", status="refused")
 REFUSED = [HostShown(name=f"g{number}", status="refused", reason=why) for number, why in enumerate("aab")]
 FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
 WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
+MISSING = FindingShown("host-missing", "fail", "refused: a (gone)", "gone", [4], [], {}, "", "")
+RAW = FindingShown("x", "fail", "refused [ssh: connect to host gone port 22]" + "y" * 99, "n1", [1], [], {}, "", "")
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
 NOTHING = Findings.of("now", [], [])
 VERDICTS: dict[str, tuple[list[Any], str, str]] = {
@@ -358,12 +360,14 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
         "Problems: the command failed with exit code 2",
     ),
     "check failed": ([None, HOSTS, [FAIL, WARN]], "bad", "Problems: 1 check failed: it is broken (x)"),
-    "lost": ([None, [*HOSTS, LOST], []], "warn", "Worth a look: 1 host gave nothing: gone"),
+    "lost": ([None, [*HOSTS, LOST], []], "warn", "Worth a look: 1 of 5 hosts failed: refused on gone"),
     "lost with reasons": (
         [None, [*HOSTS, *REFUSED], []],
         "warn",
-        "Worth a look: 3 hosts gave nothing: g[0-2] (a; and others)",
+        "Worth a look: 3 of 7 hosts failed: a and 1 other cause on g[0-2]",
     ),
+    "missing": ([None, [*HOSTS, LOST], [MISSING]], "bad", "Problems: 1 of 5 hosts failed: refused on gone"),
+    "raw text": ([None, HOSTS, [RAW]], "bad", f"Problems: 1 check failed: refused{'y' * 83}… (x)"),
     "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit code of the command is unknown"),
     "all lost": ([None, [LOST], []], "bad", "Problems: no host gave data"),
     "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: 2 warnings: hm (x)"),

@@ -60,18 +60,20 @@ class Faults:
     encrypted: bool = False
     page: int = 100
     repeated_token: bool = False
+    blocked_sockets: bool = False
     errors: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
 class Node:
-    """A HyperPod node; `environment` is added to that of its commands."""
+    """A HyperPod node; `environment` is added to that of its commands, `prefix` is put before them."""
 
     instance: str
     group: str = "worker"
     status: str = "Running"
     dns: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
 
 
 class FakeAws:
@@ -93,8 +95,9 @@ class FakeAws:
 
     def answer(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """One API call; raises `ApiError`."""
-        if operation in self.faults.errors:
-            raise ApiError(*self.faults.errors[operation])
+        for name in (operation, f"{operation}:{request.get('DocumentName', '')}"):
+            if name in self.faults.errors:
+                raise ApiError(*self.faults.errors[name])
         method = getattr(self, f"_{operation}", None)
         if method is None:
             raise ApiError("UnknownOperationException", operation)
@@ -150,6 +153,8 @@ class FakeAws:
         document, parameters = request.get("DocumentName", ""), request.get("Parameters", {})
         if document in self.faults.refused_documents or set(parameters) & set(self.faults.refused_parameters):
             raise ApiError("InvalidDocument", f"document {document} is not available")
+        if any(len(value) > 65535 for values in parameters.values() for value in values):
+            raise ApiError("ValidationException", "a parameter has more than 65535 characters")
         node = self._node(request["Target"])
         session = f"user-{uuid.uuid4().hex[:17]}"
         token = uuid.uuid4().hex
@@ -164,6 +169,18 @@ class FakeAws:
         session["token"] = uuid.uuid4().hex
         stream = self._url(request["SessionId"])
         return {"SessionId": request["SessionId"], "TokenValue": session["token"], "StreamUrl": stream}
+
+    def _DescribeSessions(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
+        assert request["State"] == "Active"
+        names, start = sorted(self.sessions), int(request.get("NextToken", "0"))
+        page = names[start : start + min(self.faults.page, request.get("MaxResults", 200))]
+        found: dict[str, Any] = {
+            "Sessions": [
+                {"SessionId": name, "Status": "Connected", "Reason": self.sessions[name]["request"].get("Reason", "")}
+                for name in page
+            ]
+        }
+        return found | ({"NextToken": str(start + len(page))} if start + len(page) < len(names) else {})
 
     def _TerminateSession(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
         session = self.sessions.pop(request["SessionId"], None)
@@ -181,7 +198,7 @@ class FakeAws:
         }
 
     def _url(self, session: str) -> str:
-        return f"ws://127.0.0.1:{self.socket_port}/{session}"
+        return f"ws://127.0.0.1:{1 if self.faults.blocked_sockets else self.socket_port}/{session}"
 
     def _node(self, target: str) -> Node:
         for node in self.nodes:
@@ -218,6 +235,7 @@ class _Run:
         command = (parameters.get("command") or ["true"])[0]
         self._separate = parameters.get("separateOutputStream") == ["true"]
         self._environment = {**os.environ, **session["node"].environment}
+        self._prefix = session["node"].prefix
         self._node = NodeSide(handshake=self._handshake() if self.document == NON_INTERACTIVE else None)
         self._cipher: tuple[AESGCM, AESGCM] | None = None
         if self._faults.banner:
@@ -227,7 +245,7 @@ class _Run:
         self._pipes: list[int] = []
         self._open: set[int] = set()
         self._tail: dict[int, bytes] = {}
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         self._ended_at: float | None = None
         self._done = False
         if self.document != NON_INTERACTIVE:  # the others wait for the handshake
@@ -253,7 +271,7 @@ class _Run:
         if self.document == NON_INTERACTIVE:
             error = subprocess.PIPE if self._separate else subprocess.STDOUT
             return subprocess.Popen(
-                shlex.split(command),
+                [*self._prefix, *shlex.split(command)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=error,
@@ -263,7 +281,7 @@ class _Run:
         self._master, slave = pty.openpty()
         try:
             return subprocess.Popen(
-                ["sh", "-c", command],
+                [*self._prefix, "sh", "-c", command],
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
@@ -280,6 +298,7 @@ class _Run:
             return
         except OSError:
             data = b""
+        self._wake.set()
         if data:
             kind = Payload.STDERR if self._separate and fd != self._pipes[0] else Payload.OUTPUT
             self._say(self._whole_characters(fd, data), kind)
@@ -344,17 +363,29 @@ class _Run:
                     self._faults.dropped_sockets -= 1
                     socket.transport.abort()
                     return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.02):
-                        received = await socket.recv()
-                        if isinstance(received, bytes) and self._dice.random() >= self._faults.loss:
-                            self._node.receive(received)
+                busy = held or self._node.outstanding or (self._process is not None and not self._open)
+                received = await self._next_message(socket, 0.02 if busy else 0.5)
+                if received and self._dice.random() >= self._faults.loss:
+                    self._node.receive(received)
                 self._after_input()
                 if self._finished(now):
                     await socket.send(encode(Message(kind=messages.CLOSED, payload=b'{"Output": ""}')))
                     return
         except ConnectionClosed:
             return
+
+    async def _next_message(self, socket: ServerConnection, seconds: float) -> bytes:
+        """The client's next message; empty if none comes in time, or if there is output to send."""
+        receiving, waking = asyncio.create_task(socket.recv()), asyncio.create_task(self._wake.wait())
+        try:
+            await asyncio.wait([receiving, waking], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            self._wake.clear()
+            received = receiving.result() if receiving.done() else b""
+            return received if isinstance(received, bytes) else b""
+        finally:
+            receiving.cancel()
+            waking.cancel()
+            await asyncio.gather(receiving, waking, return_exceptions=True)
 
     async def _relay(self, data: bytes, socket: ServerConnection, held: deque[bytes]) -> None:
         if self._dice.random() < self._faults.loss:

@@ -13,14 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rollbook.agent import wire
+from rollbook.collect.budget import Budget
+from rollbook.protocol.plan import Plan
 from rollbook.records.record import Record
+from rollbook.sources import catalogue
 from rollbook.testing.lab.processes import living
 from tests.support import fault_records
-from tests.support.faults import KINDS, MPI_RUN, ROLLBOOK, Run, kind
+from tests.support.faults import INTERVAL, KINDS, MPI_RUN, ROLLBOOK, Run, kind
 from tests.support.waits import until
 
 __all__ = ["KINDS", "fault_records"]
 
+OTHER_FILES = 16 << 20  # bytes of a record beside what a hostile host sends
 SOURCE = Path(wire.__file__).parents[2]
 # The agent's command line is -I -S -c CODE ...; {} is what its Python runs first.
 FIRST = """#!/bin/sh
@@ -106,6 +110,62 @@ while True:
     del links[:-500]
 """
 
+# Finds the agent of its own host, takes the token from it, and writes a greeting for another rank to its output.
+IMPERSONATE = """
+import os, sys
+sys.path.insert(0, {source!r})
+from rollbook.agent.secure import line_code
+from rollbook.agent.wire import text
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        environ = open(f"/proc/{{pid}}/environ", "rb").read().split(b"\\0")
+        command = open(f"/proc/{{pid}}/cmdline", "rb").read()
+    except OSError:
+        continue
+    for token in [word[15:] for word in environ if word.startswith(b"ROLLBOOK_TOKEN=") and b"binascii" in command]:
+        output = next(f"/proc/{{pid}}/fd/{{fd}}" for fd in "12" if "pipe:" in os.readlink(f"/proc/{{pid}}/fd/{{fd}}"))
+        tag = "{rank}-" + os.urandom(8).hex()
+        hello = b"agent=1\\nkind=python\\nrank={rank}\\nnode=-\\nhostname={name}\\n"
+        os.write(os.open(output, os.O_WRONLY), text(tag, line_code(token, tag.encode()))(b"H", 0, 1, 1, hello))
+        sys.exit()
+sys.exit("no agent")
+"""
+
+# Takes the connection of an agent of another host, forwards the proofs, and then inserts orders.
+RELAY = """
+import os, re, select, socket, sys, time
+sys.path.insert(0, {source!r})
+from rollbook.agent.secure import Seal
+port, end = None, time.monotonic() + 60
+while not port and time.monotonic() < end:
+    time.sleep(0.02)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            port = port or re.search(rb"connect:(\\d+)/", open(f"/proc/{{pid}}/cmdline", "rb").read())
+        except OSError:
+            pass
+server = socket.create_server(("0.0.0.0", int(port[1])))
+server.settimeout(60)
+agent, _ = server.accept()
+collector = socket.create_connection(({collector!r}, int(port[1])))
+for source, target in ((collector, agent), (agent, collector), (collector, agent)):
+    while target.send(source.recv(1)) and source.recv(1, socket.MSG_PEEK) != b"\\n":
+        pass
+    target.send(source.recv(1))
+orders = {orders!r}
+while True:
+    for source in select.select([agent, collector], [], [])[0]:
+        try:
+            data = source.recv(65536)
+            if not data:
+                sys.exit()
+            if source is collector:
+                data += orders if {raw} else Seal(bytes(32)).seal(orders)
+            (collector if source is agent else agent).sendall(data)
+        except ConnectionError:
+            sys.exit()
+"""
+
 
 # Network
 
@@ -119,7 +179,7 @@ def _connection_cut(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("cable pulled", "network", bench_only=True)
+@kind("cable pulled", "network")
 def _cable_pulled(run: Run) -> None:
     with run.recording(codes=(3,)):
         run.host.link(up=False)
@@ -128,7 +188,7 @@ def _cable_pulled(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("cable pulled until the end", "network", bench_only=True)
+@kind("cable pulled until the end", "network")
 def _cable_stays_pulled(run: Run) -> None:
     process = run.start("--timeout", "10")
     run.wait()
@@ -139,7 +199,7 @@ def _cable_stays_pulled(run: Run) -> None:
     run.check(partial=True)
 
 
-@kind("link down briefly", "network", bench_only=True)
+@kind("link down briefly", "network")
 def _link_down_briefly(run: Run) -> None:
     with run.recording():
         run.host.link(up=False)
@@ -148,7 +208,7 @@ def _link_down_briefly(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("packets lost", "network", bench_only=True)
+@kind("packets lost", "network")
 def _packets_lost(run: Run) -> None:
     with run.recording():
         run.host.loss(30)
@@ -157,14 +217,14 @@ def _packets_lost(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("slow link", "network", bench_only=True)
+@kind("slow link", "network")
 def _slow_link(run: Run) -> None:
     run.host.delay(run.random.uniform(0.1, 0.3))
     with run.recording():
         run.wait_for_beats()
 
 
-@kind("port closed", "network", bench_only=True)
+@kind("port closed", "network")
 def _port_closed(run: Run) -> None:
     run.host.close_port()
     process = run.start()
@@ -190,7 +250,7 @@ def _reboot(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("sshd stopped", "host", bench_only=True)
+@kind("sshd stopped", "host")
 def _sshd_stopped(run: Run) -> None:
     with run.recording():
         run.host.stop_sshd()
@@ -199,14 +259,14 @@ def _sshd_stopped(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("login noise", "host", bench_only=True)
+@kind("login noise", "host")
 def _login_noise(run: Run) -> None:
     run.host.login_noise(run.random.randbytes(5000), b"noise\n")
     with run.recording():
         run.wait_for_beats()
 
 
-@kind("no Python", "host", bench_only=True)
+@kind("no Python", "host")
 def _no_python(run: Run) -> None:
     run.host.hide("python3")
     run.beat_ns = 3_000_000_000  # the shell starts a program for each file
@@ -227,7 +287,7 @@ def _few_descriptors(run: Run) -> None:
     run.check()
 
 
-@kind("hung mount", "host", bench_only=True)
+@kind("hung mount", "host")
 def _hung_mount(run: Run) -> None:
     process = run.start("--timeout", "10")
     run.wait()
@@ -259,7 +319,7 @@ def _agent_killed(run: Run) -> None:
         run.wait_for_return()
 
 
-@kind("agent terminated", "agent", bench_only=True)
+@kind("agent terminated", "agent")
 def _agent_terminated(run: Run) -> None:
     with run.recording():
         run.signal_agents(signal.SIGTERM)
@@ -275,7 +335,7 @@ def _agent_stopped(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("agent's child killed", "agent", bench_only=True)
+@kind("agent's child killed", "agent")
 def _child_killed(run: Run) -> None:
     with run.recording():
         parents = {one.pid: one.parent for one in living()}
@@ -285,7 +345,7 @@ def _child_killed(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("agent out of memory", "agent", bench_only=True)
+@kind("agent out of memory", "agent")
 def _out_of_memory(run: Run) -> None:
     with run.recording():
         for pid in run.agents(run.host):
@@ -315,7 +375,7 @@ def _launcher_killed(run: Run) -> None:
         run.wait_for_return(*run.names)
 
 
-@kind("launcher stopped", "launcher", bench_only=True)
+@kind("launcher stopped", "launcher")
 def _launcher_stopped(run: Run) -> None:
     with run.recording(transport=_mpi(run)):
         for number in (signal.SIGSTOP, signal.SIGCONT):
@@ -325,7 +385,7 @@ def _launcher_stopped(run: Run) -> None:
         run.wait_for_beats()
 
 
-@kind("launched agent killed", "launcher", bench_only=True)
+@kind("launched agent killed", "launcher")
 def _launched_agent_killed(run: Run) -> None:
     with run.recording(codes=(3,), transport=_mpi(run)):
         run.signal_agents(signal.SIGKILL)
@@ -348,7 +408,7 @@ def _lines_lost(run: Run) -> None:
         run.wait_for_beats(20)
 
 
-@kind("noise between lines", "launcher", bench_only=True)
+@kind("noise between lines", "launcher")
 def _noisy_lines(run: Run) -> None:
     with run.recording(transport=_filtered(run, 0, 0.05)):
         run.wait_for_beats(10)
@@ -383,7 +443,7 @@ def _collector_killed(run: Run) -> None:
     _recover(run)
 
 
-@kind("collector killed while it starts", "collector", bench_only=True)
+@kind("collector killed while it starts", "collector")
 def _collector_killed_early(run: Run) -> None:
     process = run.start()
     time.sleep(run.random.uniform(0.1, 3))
@@ -404,7 +464,7 @@ def _until_writing(run: Run, process: subprocess.Popen[bytes]) -> None:
     until(lambda: "writing the record" in run.messages())
 
 
-@kind("collector killed while it writes", "collector", bench_only=True)
+@kind("collector killed while it writes", "collector")
 def _collector_killed_writing(run: Run) -> None:
     process = run.start()
     _until_writing(run, process)
@@ -414,7 +474,7 @@ def _collector_killed_writing(run: Run) -> None:
     _recover(run)
 
 
-@kind("one Ctrl-C while it writes", "collector", bench_only=True)
+@kind("one Ctrl-C while it writes", "collector")
 def _interrupted_once(run: Run) -> None:
     process = run.start()
     _until_writing(run, process)
@@ -438,7 +498,7 @@ def _interrupted_twice(run: Run) -> None:
         run.check()
 
 
-@kind("Ctrl-C", "collector", bench_only=True)
+@kind("Ctrl-C", "collector")
 def _interrupted(run: Run) -> None:
     process = run.start()
     run.wait()
@@ -446,7 +506,7 @@ def _interrupted(run: Run) -> None:
     run.check()
 
 
-@kind("collector stopped", "collector", bench_only=True)
+@kind("collector stopped", "collector")
 def _collector_stopped(run: Run) -> None:
     process = run.start()
     run.wait()
@@ -458,7 +518,7 @@ def _collector_stopped(run: Run) -> None:
     run.check()
 
 
-@kind("signals reach the command", "collector", bench_only=True)
+@kind("signals reach the command", "collector")
 def _signals_to_the_command(run: Run) -> None:
     script = "trap 'exit 5' TERM; while :; do sleep 0.1; done"
     process = run.start(command=["sh", "-c", script])
@@ -491,7 +551,7 @@ def _full_for_a_while(run: Run) -> None:
         run.check(code=False)
 
 
-@kind("disk full until the end", "disk", bench_only=True)
+@kind("disk full until the end", "disk")
 def _full_until_the_end(run: Run) -> None:
     with _small_disk(run) as filler:
         script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 1; exit 9"
@@ -503,7 +563,7 @@ def _full_until_the_end(run: Run) -> None:
         _recover(run)
 
 
-@kind("file size limit", "disk", bench_only=True)
+@kind("file size limit", "disk")
 def _file_size_limit(run: Run) -> None:
     limit = run.random.randrange(40_000, 100_000)
     process = run.start(program=["prlimit", f"--fsize={limit}", *ROLLBOOK], command=["sh", "-c", "sleep 6; exit 9"])
@@ -517,7 +577,7 @@ def _known_messages(run: Run) -> list[str]:
     return [text for text in ("recording ended early", "the record is not finished") if text in run.messages()]
 
 
-@kind("record removed", "disk", bench_only=True)
+@kind("record removed", "disk")
 def _record_removed(run: Run) -> None:
     process = run.start(command=["sh", "-c", f"sleep 2; rm -r {shlex.quote(str(run.results))}/*/*; sleep 1; exit 9"])
     run.expect_code(process.wait(120), (9,))
@@ -529,7 +589,7 @@ def _record_removed(run: Run) -> None:
 # Clock
 
 
-@kind("clock off and drifting", "clock", bench_only=True)
+@kind("clock off and drifting", "clock")
 def _clock_off(run: Run) -> None:
     drift = run.random.uniform(-0.001, 0.001)
     run.host.programs({"python3": FIRST.format(SHIFTED.format(drift))})
@@ -537,7 +597,7 @@ def _clock_off(run: Run) -> None:
         run.wait_for_beats(10)
 
 
-@kind("clock of a host set", "clock", bench_only=True)
+@kind("clock of a host set", "clock")
 def _clock_set(run: Run) -> None:
     clock = run.directory / "clock"
     clock.write_text("0")
@@ -577,13 +637,16 @@ def _hostile(run: Run, send: str) -> None:
     """A host that sends this without end: it is disconnected with a reason, and the other host loses nothing."""
     script = HOSTILE.format(python=sys.executable, source=SOURCE, send=send)
     run.host.programs({"python3": script})
+    began = time.monotonic()
     process = run.start("--timeout", "8")
     run.wait(hosts=1, samples=8)
     run.stop(process, (3,))
     record = run.check(partial=True, skip=[run.host.name])
     size = sum(path.stat().st_size for path in record.path.rglob("*") if path.is_file())
-    if size > 80 << 20:
-        run.result.leftovers.append(f"the record has {size >> 20} MiB")
+    budget = Budget.of(Plan.of(catalogue.load()), INTERVAL)
+    limit = budget.total_bytes + budget.total_bytes_per_second * (time.monotonic() - began) + OTHER_FILES
+    if size > limit:
+        run.result.leftovers.append(f"the record has {size / 2**20:.0f} MiB, more than {limit / 2**20:.0f} MiB")
 
 
 @kind("flood of frames", "hostile host")
@@ -591,22 +654,22 @@ def _flood_of_frames(run: Run) -> None:
     _hostile(run, 'b"".join(binary(b"B", next(numbers), 1, 1, b"") for _ in range(2000))')
 
 
-@kind("flood of bytes", "hostile host", bench_only=True)
+@kind("flood of bytes", "hostile host")
 def _flood_of_bytes(run: Run) -> None:
     _hostile(run, 'binary(b"B", next(numbers), 1, 1, bytes(1 << 20))')
 
 
-@kind("deflate bombs", "hostile host", bench_only=True)
+@kind("deflate bombs", "hostile host")
 def _bombs(run: Run) -> None:
     _hostile(run, '(time.sleep(0.03), binary(b"S", next(numbers), 1, 1, bomb))[1]')
 
 
-@kind("random bytes", "hostile host", bench_only=True)
+@kind("random bytes", "hostile host")
 def _random_bytes(run: Run) -> None:
     _hostile(run, "random.randbytes(65536)")
 
 
-@kind("random frames", "hostile host", bench_only=True)
+@kind("random frames", "hostile host")
 def _random_frames(run: Run) -> None:
     kinds = "bytes([random.choice(b'HSRZPBDE')])"
     _hostile(
@@ -615,9 +678,21 @@ def _random_frames(run: Run) -> None:
     )
 
 
-@kind("silent host", "hostile host", bench_only=True)
+@kind("silent host", "hostile host")
 def _silent(run: Run) -> None:
     _hostile(run, "b'' if sys.stdin.buffer.read(1) else sys.exit()")
+
+
+@kind("impersonation", "hostile host")
+def _impersonation(run: Run) -> None:
+    """A host writes lines for the other one, with the token that both have: both fail, with the reason."""
+    code = IMPERSONATE.format(source=str(SOURCE), rank=1, name=run.other.name)
+    with run.recording(codes=(3,), transport=_mpi(run, MPI_RUN, "--connect-back", "none")):
+        run.host.run([sys.executable, "-c", code])
+        run.wait_for_loss(*run.names)
+    for host in Record.open(run.path).hosts.outcome:
+        if "conflicting claims" not in host.reason:
+            run.result.unreported_losses.append(f"the false claim is not reported: {host.name} {host.reason}")
 
 
 @kind("invented names", "hostile host")
@@ -647,6 +722,27 @@ def _unknown_connections(run: Run) -> None:
     run.check()
 
 
+@kind("relay", "hostile local user")
+def _relay(run: Run) -> None:
+    """A program between an agent and the collector inserts orders: the agent does not obey, and the host fails."""
+    owned = run.directory / "owned"
+    collector = run.host.address.rpartition(".")[0] + ".254"
+    orders = f"source\t0\t0\t100\t5000\nrun\ttouch\t{owned}\ngo\tnow\n".encode()
+    raw = run.random.choice((True, False))
+    code = RELAY.format(source=str(SOURCE), collector=collector, orders=orders, raw=raw)
+    log = shlex.quote(str(run.directory / "relay"))
+    run.other.run(["sh", "-c", f"{shlex.join([sys.executable, '-c', code])} >{log} 2>&1 </dev/null &"])
+    process = run.start(transport=_mpi(run, MPI_RUN, "--connect-back", run.other.address))
+    run.wait(hosts=1)
+    run.wait_for_loss()
+    run.stop(process, (3,))
+    run.check(partial=True)
+    if owned.exists():
+        run.result.wrong_values.append("the agent obeyed an inserted order")
+    if problem := (run.directory / "relay").read_text():
+        run.result.unreported_losses.append(f"the relay failed: {problem[-500:]}")
+
+
 @kind("connections to the socket for marks", "hostile local user")
 def _marks_of_others(run: Run) -> None:
     with run.recording():
@@ -660,7 +756,7 @@ def _marks_of_others(run: Run) -> None:
                 run.result.wrong_exit_codes.append(f"user {user}: {done.stderr[-300:]}")
 
 
-@kind("links in the temporary directory", "hostile local user", bench_only=True)
+@kind("links in the temporary directory", "hostile local user")
 def _planted_links(run: Run) -> None:
     outside = run.directory / "outside"
     outside.mkdir()
@@ -678,7 +774,7 @@ def _planted_links(run: Run) -> None:
     run.check()
 
 
-@kind("links in the results directory", "hostile local user", bench_only=True)
+@kind("links in the results directory", "hostile local user")
 def _planted_records(run: Run) -> None:
     outside = run.directory / "outside"
     outside.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -12,7 +13,10 @@ from pathlib import Path
 
 from rollbook.journal.entries import HEADER, RUN, pack_entry
 from rollbook.journal.reader import Reader
-from tests.support.faults import ROLLBOOK, Run, kind
+from tests.support import faults
+from tests.support.faults import ROLLBOOK, Run
+
+kind = functools.partial(faults.kind, needs_reference=True)
 
 
 def _damage(run: Run, change: Callable[[bytearray], object]) -> None:
@@ -45,7 +49,7 @@ def _bit_flipped(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("end cut off", "damaged journal", bench_only=True)
+@kind("end cut off", "damaged journal")
 def _cut(run: Run) -> None:
     def change(data: bytearray) -> None:
         del data[run.random.randrange(len(data) // 3, len(data)) :]
@@ -53,7 +57,7 @@ def _cut(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("page of zeros", "damaged journal", bench_only=True)
+@kind("page of zeros", "damaged journal")
 def _zeros(run: Run) -> None:
     def change(data: bytearray) -> None:
         page = run.random.randrange(1, len(data) // 4096) * 4096
@@ -62,7 +66,7 @@ def _zeros(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("region missing", "damaged journal", bench_only=True)
+@kind("region missing", "damaged journal")
 def _missing(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, end = _region(run, data)
@@ -80,7 +84,7 @@ def _duplicated(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("region repeated at the end", "damaged journal", bench_only=True)
+@kind("region repeated at the end", "damaged journal")
 def _repeated(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, end = _region(run, data, 60_000)
@@ -89,7 +93,7 @@ def _repeated(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("regions swapped", "damaged journal", bench_only=True)
+@kind("regions swapped", "damaged journal")
 def _swapped(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, middle, end = sorted(run.random.sample(range(len(data)), 3))
@@ -98,7 +102,7 @@ def _swapped(run: Run) -> None:
     _damage(run, change)
 
 
-@kind("random bytes inside", "damaged journal", bench_only=True)
+@kind("random bytes inside", "damaged journal")
 def _random_inside(run: Run) -> None:
     def change(data: bytearray) -> None:
         start, end = _region(run, data, 5000)
@@ -167,7 +171,7 @@ def _link_out(run: Run) -> None:
     run.check_leftovers()
 
 
-@kind("names that lead out of the record", "hostile record", bench_only=True)
+@kind("names that lead out of the record", "hostile record")
 def _names_out(run: Run) -> None:
     record = _copied(run)
     for path in record.iterdir():
@@ -216,7 +220,7 @@ def _nested(run: Run) -> None:
     run.check_leftovers()
 
 
-@kind("record read by others at once", "hostile local user", bench_only=True)
+@kind("record read by others at once", "hostile local user")
 def _readers_at_once(run: Run) -> None:
     """An unfinished record is queried by several processes at the same time: each gets the same answer."""
     record = _copied(run)
@@ -242,7 +246,7 @@ def _readers_at_once(run: Run) -> None:
     run.check_leftovers()
 
 
-@kind("readers while it is recorded", "hostile local user", bench_only=True)
+@kind("readers while it is recorded", "hostile local user")
 def _readers_while_recording(run: Run) -> None:
     """Commands that read a record while it is being recorded do not change it."""
     with run.recording():

@@ -1,7 +1,7 @@
 """The fault campaign's equipment: an independent reader of this machine's counters, one run, and the checks after it.
 
 A kind of fault is a function that takes a `Run`, causes the fault at a random moment and calls the checks.
-`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs some of each group once.
+`bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs each once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,13 +34,14 @@ from rollbook.records.record import Record, SeriesHost, SourceLoss
 from rollbook.testing import Lab, LabHost
 from rollbook.testing.lab.processes import living
 from tests.support.launchers import Heard, back, heard
-from tests.support.waits import until, until_sampled
+from tests.support.waits import READ_PAUSE, until, until_sampled
 
-__all__ = ["GROUPS", "KINDS", "MPI_RUN", "ROLLBOOK", "Campaign", "Kind", "Result", "Run", "kind"]
+__all__ = ["GROUPS", "KINDS", "MPI_RUN", "ROLLBOOK", "Campaign", "Kind", "Result", "Run", "in_order", "kind"]
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 MPI_RUN = Path(sys.prefix) / "bin" / "mpirun"
 INTERVAL = 0.2
+PATIENCE = 180.0  # seconds
 STEP = round(INTERVAL * 1e9)
 LATE = 1.5  # intervals between two rows from which on a beat is missing
 SPARE = 2  # beats at the edges of a recording that may be due or not
@@ -55,26 +56,33 @@ GROUPS = (
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of fault; the short form leaves out those that wait for long or are much like another one."""
+    """A kind of fault; `needs_reference` says that it starts from the record that all such kinds share."""
 
     name: str
     group: str
     cause: Callable[[Run], None]
-    bench_only: bool = False
+    needs_reference: bool = False
 
 
 KINDS: dict[str, Kind] = {}
 
 
+def in_order(kinds: Iterable[Kind]) -> list[Kind]:
+    """One kind that makes the reference record, then those that do not need it: no other has to wait for it."""
+    ordered = sorted(kinds, key=lambda one: one.needs_reference)
+    first = next((one for one in ordered if one.needs_reference), None)
+    return [*([first] if first else []), *(one for one in ordered if one is not first)]
+
+
 def kind(
-    name: str, group: str, *, bench_only: bool = False
+    name: str, group: str, *, needs_reference: bool = False
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a kind of fault."""
     assert group in GROUPS
 
     def add(cause: Callable[[Run], None]) -> Callable[[Run], None]:
         assert name not in KINDS
-        KINDS[name] = Kind(name, group, cause, bench_only)
+        KINDS[name] = Kind(name, group, cause, needs_reference)
         return cause
 
     return add
@@ -89,13 +97,14 @@ class Result:
     leftovers: list[str] = dataclasses.field(default_factory=list)
     wrong_exit_codes: list[str] = dataclasses.field(default_factory=list)
     values: int = 0
+    seconds: float = 0.0
 
     def problems(self) -> list[str]:
         """All of them, with their type."""
         return [
             f"{field.name.replace('_', ' ')}: {problem}"
             for field in dataclasses.fields(self)
-            if field.name != "values"
+            if field.name not in ("values", "seconds")
             for problem in getattr(self, field.name)
         ]
 
@@ -164,13 +173,14 @@ class Campaign:
 
     def run(self, one: Kind, number: int = 0) -> Result:
         """Run one kind of fault once. An exception counts as an unreported loss: nothing is known about the run."""
-        run = Run(self, one.name, number)
+        began, run = time.monotonic(), Run(self, one.name, number)
         try:
             one.cause(run)
         except Exception as error:  # noqa: BLE001 - the other kinds must run
             run.result.unreported_losses.append(f"the run failed: {error!r}; {run.messages()[-2000:]}")
         finally:
             run.close()
+        run.result.seconds = time.monotonic() - began
         return run.result
 
 
@@ -234,7 +244,7 @@ class Run:
 
     def wait(self, hosts: int = 2, samples: int = 3) -> None:
         """Wait until at least this many hosts have samples, and then for a random moment."""
-        until(lambda: sum(count >= samples for count in self.samples().values()) >= hosts)
+        self._until(lambda: sum(count >= samples for count in self.samples().values()) >= hosts)
         time.sleep(self.random.random())
 
     @contextlib.contextmanager
@@ -280,16 +290,20 @@ class Run:
 
     def wait_for_loss(self, *names: str) -> None:
         """Wait until the collector notices that the connection to these hosts is lost."""
-        until(lambda: all(self.heard()[name].lost for name in names or [self.host.name]))
+        self._until(lambda: all(self.heard()[name].lost for name in names or [self.host.name]))
 
     def wait_for_return(self, *names: str) -> None:
         """Wait until these hosts are sampled again after a loss."""
-        until(lambda: back(self.heard(), names or [self.host.name], 0))
+        self._until(lambda: back(self.heard(), names or [self.host.name], 0))
 
     def wait_for_beats(self, count: int = 4) -> None:
         """Wait until the host has this many more samples."""
         wanted = len(self.heard()[self.host.name].beats) + count
-        until(lambda: len(self.heard()[self.host.name].beats) >= wanted)
+        self._until(lambda: len(self.heard()[self.host.name].beats) >= wanted)
+
+    def _until(self, there: Callable[[], object]) -> None:
+        """Wait for a state of the journal. Several runs share the machine, with other programs as well."""
+        until(there, PATIENCE, READ_PAUSE)
 
     def agents(self, host: LabHost) -> list[int]:
         """The agents that run on a host."""
@@ -437,7 +451,7 @@ class Run:
         with self.campaign.making_reference:
             if self.campaign.reference is None:
                 process = self.start()
-                until_sampled(self.results, hosts=2, samples=70)  # more than one key frame
+                until_sampled(self.results, hosts=2, samples=70, seconds=PATIENCE)  # more than one key frame
                 self.stop(process, (0, 3))
                 self.check()
                 target = self.campaign.directory / "reference"

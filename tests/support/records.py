@@ -7,6 +7,8 @@ fields of the host itself: `@status`, `@slots`, `@clock`. Sources that are not g
 `unread` were not read. `when` is the time range of the first finding, from 0 at the start of the run; empty if it must
 have none. `says` and `advice` are part of the texts of the findings.
 
+`files` are files of the benchmark in the directory of the run, by name.
+
 `tables` are tables of the series: by source and nodeset one row per device, each column as SQL over `s`, the seconds
 from the start of the run, one sample a second.
 """
@@ -21,6 +23,7 @@ import duckdb
 import msgspec
 
 from rollbook.checks.expect import Expectation
+from rollbook.checks.mlperf_runs import ModelRuns
 from rollbook.checks.run_data import RunData
 from rollbook.hosts import expand
 from rollbook.mlperf import rounds
@@ -74,7 +77,9 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     description: dict[str, Any] | None = None
     summary: dict[str, Any] = {}
     beside: dict[str, Any] = {}
+    files: dict[str, Any] = {}
     round: str = rounds.NEWEST
+    runs: ModelRuns | None = None
     tables: dict[str, dict[str, list[dict[str, str]]]] = {}
 
     def run_data(self) -> RunData:
@@ -104,7 +109,13 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             expectations=self.expect,
             description=self.description,
             mlperf_round=rounds.load(self.round),
+            runs=self.runs,
         )
+
+    def write_files(self, path: Path) -> None:
+        """Write the summary and the other files of the benchmark into the record at `path`."""
+        for name, content in {"summary.json": self.summary, **self.files}.items():
+            (path / name).write_text(json.dumps(content))
 
     def write_tables(self, path: Path) -> None:
         """Write the tables of the series into the record at `path`."""

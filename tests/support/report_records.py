@@ -19,7 +19,7 @@ from rollbook.records.hosts import Clock, Cost, HostResult
 from rollbook.records.record import ClockPoint, Gap, Phase, Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue as sources
 from rollbook.sources.base import compare_of, counter, gauge
-from rollbook.sql.grids import Tables, grids_of
+from rollbook.sql.grids import Tables
 
 START_NS = 1_794_744_000 * 10**9  # 2026-11-15 12:00:00 UTC
 SECOND = 10**9
@@ -152,7 +152,8 @@ def tables(
 
 def check(run: Record, tables: Tables, *others: RuleResult) -> Record:
     """Write the findings of the record: its outliers, and those of other rules."""
-    grids = grids_of(tables, run.hosts, [metric for metric in catalogue.load().values() if metric.compared])
+    everything = tables.all_grids(run.hosts)
+    grids = everything.select(lambda metric: metric.compared) if everything else None
     outliers = list(findings_of(find_outliers(grids.by_host, grids.by_device, {}))) if grids else []
     for finding in outliers:
         finding.severity = "warn"

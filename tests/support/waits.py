@@ -9,17 +9,18 @@ from pathlib import Path
 
 from rollbook.journal.reader import Reader
 
-__all__ = ["SECONDS", "until", "until_sampled", "until_true"]
+__all__ = ["READ_PAUSE", "SECONDS", "until", "until_sampled", "until_true"]
 
 SECONDS = 60.0  # a busy machine may need long; a test that passes never waits for all of it
+READ_PAUSE = 0.2  # between two looks at a journal, which take processor time from what is being tested
 
 
-def until(there: Callable[[], object], seconds: float = SECONDS) -> None:
-    """Wait until a condition is true; fails after a number of seconds."""
+def until(there: Callable[[], object], seconds: float = SECONDS, pause: float = 0.05) -> None:
+    """Wait until a condition is true, tested after each pause; fails after a number of seconds."""
     end = time.monotonic() + seconds
     while not there():
         assert time.monotonic() < end, f"not true within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 async def until_true(there: Callable[[], object], seconds: float = SECONDS) -> None:
@@ -30,7 +31,7 @@ async def until_true(there: Callable[[], object], seconds: float = SECONDS) -> N
         await asyncio.sleep(0.2)
 
 
-def until_sampled(results: Path, hosts: int, samples: int) -> None:
+def until_sampled(results: Path, hosts: int, samples: int, seconds: float = SECONDS) -> None:
     """Wait until the one record below a directory holds so many samples of each of its hosts."""
 
     def sampled() -> bool:
@@ -41,4 +42,4 @@ def until_sampled(results: Path, hosts: int, samples: int) -> None:
                 found[entry.host] = found.get(entry.host, 0) + 1
         return len(found) == hosts and min(found.values()) >= samples
 
-    until(sampled)
+    until(sampled, seconds, READ_PAUSE)

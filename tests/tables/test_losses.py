@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import zlib
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -103,6 +102,36 @@ def test_a_lost_frame(tmp_path: Path, how: str) -> None:
     assert series.status == "partial"
     assert "loadavg: 50 of 90 samples lost (lost, undecodable)" in series.reason
     assert any("98 samples could not be turned into rows" in why for why in reasons_to_keep(found, sealed, tmp_path))
+
+
+def test_the_end_of_a_host_is_cut_off(tmp_path: Path) -> None:
+    """Two samples that are close together: no beat seems to be missing, but the end frame is."""
+    recorded(tmp_path, 20).close(cut=True)
+    series = series_of(tmp_path)
+    assert (series.status, series.reason) == ("partial", "the end is missing: no end frame")
+
+
+def test_samples_before_the_end_frame_are_lost(tmp_path: Path) -> None:
+    """The number of the end frame shows that frames are missing before it."""
+    script = recorded(tmp_path, 20)
+    script._seq[0] += 2
+    script.close()
+    series = series_of(tmp_path)
+    assert (series.status, series.reason) == ("partial", "frames after the last sample are lost")
+
+
+@pytest.mark.parametrize(("every", "status"), [(40, "complete"), (10, "partial")])
+def test_missed_beats(tmp_path: Path, every: int, status: str) -> None:
+    """A host that misses a few single beats is complete; one that misses more than 5 % is partial, with the reason."""
+    script = Script(tmp_path / "raw", ["a"], ("loadavg",), started_ns=START)
+    script.connect()
+    for number in range(90):
+        if number % every != every - 1:
+            script.sample(START + number * SECOND, {"loadavg": load(number)})
+    script.close()
+    series = series_of(tmp_path)
+    reason = "8 of 89 beats without samples: the host was busy" if status == "partial" else ""
+    assert (series.status, series.reason) == (status, reason)
 
 
 def test_losses_and_gaps_in_sql(tmp_path: Path) -> None:
@@ -365,9 +394,8 @@ def step_clocks(path: Path, monkeypatch: pytest.MonkeyPatch, by_ns: int, *, host
         by = by_ns if number >= 20 else 0
         now[:] = START + number * SECOND + by, 10**15 + number * SECOND
         wall = START + number * SECOND + (by if host_too else 0)
-        script._seq[0] += 1
-        frame = _frame(script, number, wall)
-        script.journal.frame(0, now[0] + 1000, frame)
+        payload = script._beats[0].payload({0: body_of(load(number))})
+        script.frame("S", payload, wall, 10**14 + number * SECOND, arrived=now[0] + 1000)
         if number % 15 == 0:
             offset = now[0] - wall
             script.journal.event({"event": "clock", "offset_ns": offset, "bound_ns": 9, "round_trip_ns": 18}, host=0)
@@ -375,13 +403,6 @@ def step_clocks(path: Path, monkeypatch: pytest.MonkeyPatch, by_ns: int, *, host
             script.journal.event({"event": "phase", "name": "main"})
     script.close()
     return derive(path)[2]
-
-
-def _frame(script: Script, number: int, wall: int) -> Any:
-    from rollbook.protocol.frames import Frame
-
-    payload = script._beats[0].payload({0: body_of(load(number))})
-    return Frame("S", script._seq[0], 10**14 + number * SECOND, wall, payload)
 
 
 @pytest.mark.parametrize("by", [3600.25, -3600.25, 0.2, -0.2])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rollbook.errors import ParseError
 from rollbook.journal.gaps import FrameGaps, SamplingTime
+from rollbook.protocol.beats import Schedule
 from rollbook.sources import catalogue
 from rollbook.sources.base import Pages, Source, compare_of
 from rollbook.tables.columns import block_of
@@ -36,7 +37,9 @@ NUMBER = re.compile(r"\d+(\.\d+)?")
 
 def new_parser(source: Source) -> SampleParser:
     """A parser for samples one second apart."""
-    return SampleParser(source, Tally(source.name, 1, FrameGaps(SamplingTime(0, 100, 1, connection_lost=False))))
+    return SampleParser(
+        source, Tally(source, FrameGaps(SamplingTime(0, 100, Schedule(1), connection_lost=False)), every_beat=True)
+    )
 
 
 def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int, dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from rollbook.protocol.frames import Decoder
 from rollbook.transports.claims import AddressBook, Claim
 from rollbook.transports.launch import AgentChannel, Launch
 from rollbook.transports.listener import Connection, Listener
+from rollbook.transports.mpi import HYDRA_LABEL, OPEN_MPI_LABEL
 from rollbook.transports.shared_output import SharedOutput
+from rollbook.transports.slurm import Slurm
 
 TOKEN = "the token"
 BOOT = slurp("/proc/sys/kernel/random/boot_id")
@@ -200,6 +203,7 @@ def conflicts(*steps: Claim | tuple[str, frozenset[str]]) -> dict[str, str]:
     return asyncio.run(main())
 
 
+FALSE_RANK = "frames of rank 1 came from the process of rank 0"
 FOREIGN = "an agent at 10.0.0.1, an address of a, claims to be b"
 
 
@@ -211,11 +215,18 @@ FOREIGN = "an agent at 10.0.0.1, an address of a, claims to be b"
         ([Claim(1, "", "b", "10.0.0.1"), Claim(0, "", "a", "10.0.0.1"), ("a", A), ("b", B)], FOREIGN),
         ([Claim(1, "", "b", "10.0.0.1"), ("b", B), ("a", A)], FOREIGN),
         (
-            [("a", A), Claim(1, "", "b", "10.9.9.9"), Claim(1, "", "b", "10.0.0.1")],
+            [("a", A), Claim(1, "", "b", "10.9.9.9", "one"), Claim(1, "", "b", "10.0.0.1", "two")],
             "two agents claim to be b, at 10.9.9.9 and at 10.0.0.1",
+        ),
+        (
+            [("a", A), Claim(1, "", "b", "", "one"), Claim(1, "", "b", "10.0.0.1", "two")],
+            "two agents claim to be b, at 10.0.0.1",
         ),
         ([Claim(1, "", "b", "10.9.9.9"), Claim(1, "", "a", "10.9.9.8")], "two agents claim rank 1"),
         ([Claim(1, "", "b"), Claim(1, "", "a")], "two agents claim rank 1"),
+        ([Claim(0, "", "a", attested=0), Claim(1, "", "b", attested=0)], FALSE_RANK),
+        ([Claim(1, "", "b", attested=0), Claim(0, "", "a", attested=0)], FALSE_RANK),
+        ([Claim(0, "", "a", attested=0), Claim(1, "", "b", attested=1), Claim(1, "", "b", attested=0)], FALSE_RANK),
     ],
 )
 def test_a_host_that_claims_to_be_another(steps: list[Claim | tuple[str, frozenset[str]]], reason: str) -> None:
@@ -230,8 +241,9 @@ def test_a_host_that_claims_to_be_another(steps: list[Claim | tuple[str, frozens
         [("a", A), ("b", B), Claim(0, "", "a", "10.7.0.1"), Claim(1, "", "b", "10.7.0.2")],  # another network
         [("a", A), ("b", A), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.0.0.1")],  # one machine, two names
         [("a", A), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.0.0.1")],  # b is an alias without address
-        [Claim(0, "", "a", "10.0.0.1"), Claim(0, "", "a", "10.0.0.1")],  # the agent connected again
-        [Claim(0, "", "a", "10.0.0.1"), Claim(0, "", "a")],  # and then wrote lines
+        [Claim(0, "", "a", "10.0.0.1", "one"), Claim(0, "", "a", "10.7.0.1", "one")],  # the agent connected again
+        [Claim(0, "", "a", "10.0.0.1", "one"), Claim(0, "", "a", "", "one", 0)],  # and then wrote lines
+        [Claim(0, "", "a", attested=0), Claim(1, "", "b", attested=1)],
     ],
 )
 def test_claims_that_do_not_conflict(steps: list[Claim | tuple[str, frozenset[str]]]) -> None:
@@ -268,6 +280,73 @@ def test_names_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [("a", frozenset({"10.0.0.1", "fe80::1"}))]
 
 
+def carry(tag: str, key: str | None, kind: bytes, seq: int, payload: bytes) -> bytes:
+    """A frame as lines with this tag and the code of this key."""
+    code = line_code(TOKEN.encode(), key.encode()) if key else None
+    return text(tag, code)(kind, seq, 1, 1, payload)
+
+
+FIRST, SECOND, RIVAL = "0-00000000000000aa", "1-00000000000000bb", "1-00000000000000cc"
+GREETINGS = {
+    FIRST: carry(FIRST, FIRST, b"H", 0, b"rank=0\nhostname=a\n"),
+    SECOND: carry(SECOND, SECOND, b"H", 0, b"rank=1\nhostname=b\n"),
+    RIVAL: carry(RIVAL, RIVAL, b"H", 0, b"rank=1\nhostname=b\n"),
+}
+LABELS = {
+    "slurm": (Slurm().label(), " {}: "),
+    "Open MPI 4": (OPEN_MPI_LABEL, "[49159,{}]<stdout>:"),
+    "Open MPI 5": (OPEN_MPI_LABEL, "[1,{}]<stderr>: "),
+    "Hydra": (HYDRA_LABEL, "[{}] "),
+}
+
+
+def conflicts_of_lines(label: re.Pattern[bytes] | None, *lines: bytes) -> dict[str, str]:
+    """What becomes of hosts a and b when a launcher prints these lines."""
+
+    async def main() -> dict[str, str]:
+        launch = Launch("sh", [Host("a"), Host("b")], b"", label)
+        launch.token = TOKEN
+        launch.channels = {name: asyncio.get_running_loop().create_future() for name in "ab"}
+        launch._stdout = SharedOutput(TOKEN, launch._announced, label)
+        for line in lines:
+            launch._stdout.feed(line)
+        assert len(launch.arrived) + len(launch.conflicts) >= 2
+        return launch.conflicts
+
+    return asyncio.run(main())
+
+
+def test_a_host_that_writes_lines_for_another() -> None:
+    """It has the token, but not the secret of the other agent: its lines are those of a second agent, in any order."""
+    reason = "conflicting claims: two agents claim to be b"
+    for order in ([FIRST, SECOND, RIVAL], [RIVAL, FIRST, SECOND]):
+        assert conflicts_of_lines(None, *(GREETINGS[tag] for tag in order)) == {"b": reason}
+    assert conflicts_of_lines(None, GREETINGS[FIRST], GREETINGS[SECOND], GREETINGS[SECOND]) == {}
+
+
+@pytest.mark.parametrize("launcher", LABELS)
+def test_a_label_shows_which_process_wrote_a_line(launcher: str) -> None:
+    """A host that writes lines for a rank that never starts is found by its own rank, and both fail."""
+    pattern, form = LABELS[launcher]
+    first, second = (form.format(rank).encode() for rank in range(2))
+    reason = f"conflicting claims: {FALSE_RANK}"
+    forged = [first + GREETINGS[FIRST], first + GREETINGS[RIVAL]]
+    assert conflicts_of_lines(pattern, *forged) == {"a": reason, "b": reason}
+    assert conflicts_of_lines(pattern, *reversed(forged)) == {"a": reason, "b": reason}
+    assert conflicts_of_lines(pattern, first + GREETINGS[FIRST], second + GREETINGS[SECOND]) == {}
+    nameless = carry(RIVAL, RIVAL, b"H", 0, b"hostname=b\n")
+    assert conflicts_of_lines(pattern, first + GREETINGS[FIRST], first + nameless).keys() == {"a", "b"}
+    hidden = first + GREETINGS[FIRST], second + GREETINGS[SECOND], first + b"x" + GREETINGS[RIVAL]
+    assert conflicts_of_lines(pattern, *hidden) == {}  # dropped: it could hide the label of its process
+
+
+def test_labels_are_no_part_of_messages() -> None:
+    """What a process prints is the reason of a failure, without the launcher's label."""
+    output = SharedOutput(TOKEN, lambda _: lambda _: None, HYDRA_LABEL)
+    output.feed(b"[1] python3: not found\n[mpiexec] done\n")
+    assert output.other == "python3: not found\n[mpiexec] done\n"
+
+
 def test_forged_lines() -> None:
     """Any program can write to the launcher's output: only frames with the code of their agent are passed on."""
     received: dict[str, bytearray] = {}
@@ -276,19 +355,15 @@ def test_forged_lines() -> None:
         return received.setdefault(claim.hostname, bytearray()).extend
 
     output = SharedOutput(TOKEN, announce)
-
-    def carry(tag: str, key: str | None, kind: bytes, seq: int, payload: bytes) -> bytes:
-        code = line_code(TOKEN.encode(), key.encode()) if key else None
-        return text(tag, code)(kind, seq, 1, 1, payload)
-
-    output.feed(carry("0", None, b"H", 0, b"rank=0\nhostname=forged\n"))  # with a checksum
-    output.feed(carry("0", "1", b"H", 0, b"rank=0\nhostname=forged\n"))  # with the key of another tag
-    output.feed(carry("1", "1", b"H", 0, b"rank=0\nhostname=forged\n"))  # of another rank
+    output.feed(carry(FIRST, None, b"H", 0, b"rank=0\nhostname=forged\n"))  # with a checksum
+    output.feed(carry(FIRST, SECOND, b"H", 0, b"rank=0\nhostname=forged\n"))  # with the key of another tag
+    output.feed(carry(SECOND, SECOND, b"H", 0, b"rank=0\nhostname=forged\n"))  # of another rank
+    output.feed(carry("0", "0", b"H", 0, b"rank=0\nhostname=forged\n"))  # without a secret
     output.feed(binary(b"H", 0, 1, 1, b"rank=0\nhostname=forged\n"))
     assert received == {}
-    output.feed(carry("0", "0", b"H", 0, b"rank=0\nhostname=true\n"))
-    genuine = carry("0", "0", b"S", 1, b"true")
-    output.feed(carry("0", None, b"S", 1, b"forged"))
+    output.feed(carry(FIRST, FIRST, b"H", 0, b"rank=0\nhostname=true\n"))
+    genuine = carry(FIRST, FIRST, b"S", 1, b"true")
+    output.feed(carry(FIRST, None, b"S", 1, b"forged"))
     output.feed(genuine.replace(b" 1 1 m", b" 1 2 m"))  # another clock
     output.feed(genuine + genuine)
     frames = Decoder().feed(bytes(received.pop("true")))

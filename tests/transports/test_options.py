@@ -17,7 +17,7 @@ from rollbook.errors import UsageError
 from rollbook.transports.registry import BUILT_IN, load, options_of
 from rollbook.transports.routing import Options, route
 
-COMMANDS = ["hosts", "snapshot", "run", "record", "watch", "check"]
+COMMANDS = ["hosts", "snapshot", "exec", "run", "record", "watch", "check"]
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,9 @@ from rollbook.errors import UsageError
 from rollbook.sources.meminfo import MemInfo
 from rollbook.transports.ssm import Ssm
 from tests.support.fake_aws import Faults, Node, fake_aws
+from tests.support.waits import until
 
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 NODES = [
     Node("i-0000000000000001a", dns="ip-10-1-0-7.ec2.internal"),
     Node("i-0000000000000001b"),
@@ -92,3 +96,158 @@ def test_all_nodes_of_a_cluster() -> None:
     assert done.returncode == 3
     assert "the node is Pending" in done.stderr
     assert "2 of 3 hosts complete" in done.stderr
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(loss=0.05, duplication=0.05, reordering=0.05)], ids=["", "faulty"])
+def test_commands(faults: Faults) -> None:
+    """Output arrives byte by byte as it was written, with the exit status; a node that is not up is named."""
+    with fake_aws(NODES, faults) as service:
+        options: TransportOptions = {
+            "via": "ssm",
+            "timeout": 60.0,
+            "cluster": "research",
+            "endpoint_url": service.endpoint,
+            "start_rate": 50.0,
+        }
+        names = [node.instance for node in NODES]
+        done = rollbook.execute("seq 20000; printf 'a\\303'; exit 3", names, **options)
+        assert not service.sessions
+    text = "".join(f"{number}\n" for number in range(1, 20001)) + "a\\xc3"
+    assert [(host.status, host.exit_status) for host in done.hosts] == [
+        ("complete", 3),
+        ("complete", 3),
+        ("unreachable", None),
+    ]
+    assert done.hosts[0].stdout == done.hosts[1].stdout == text
+    assert done.exit_code == 3
+
+
+def test_an_interrupted_command() -> None:
+    """Ctrl-C ends the command on the node and the session at the service."""
+    with fake_aws(NODES[:1]) as service:
+        argv = [sys.executable, "-c", "from rollbook.cli import main; main()", "exec", "--via", "ssm", "--live"]
+        argv += ["--cluster", "research", "--endpoint-url", service.endpoint, "--start-rate", "50"]
+        argv += ["--", "sleep 600 & echo $! $$; sleep 600"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            pids = process.stdout.readline().split()[1:]
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert len(pids) == 2
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10)
+        assert not service.sessions
+
+
+def test_killed_collector() -> None:
+    """The next run ends the sessions of a killed collector, and no others; nothing runs on the node any more."""
+    with fake_aws(NODES[:1], Faults(page=1)) as service:
+        argv = [*ROLLBOOK, "exec", "--via", "ssm", "--live", "--cluster", "research"]
+        argv += ["--endpoint-url", service.endpoint, "--start-rate", "50", "--", "echo $$; sleep 600"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            pid = process.stdout.readline().split()[1]
+            process.kill()
+        (left,) = service.sessions
+        others = {"a": "rollbook other-boot-id/1/1", "b": "rollbook", "c": "a shell"}
+        for name, reason in others.items():
+            service.sessions[name] = {"node": NODES[0], "request": {"Reason": reason}, "token": ""}
+        done = rollbook.execute("true", NODES[0].instance, via="ssm", endpoint_url=service.endpoint)
+        assert done.exit_code == 0
+        assert service.sessions.keys() == others.keys()
+        assert left not in service.sessions
+        until(lambda: not Path(f"/proc/{pid}").exists(), 10)
+
+
+@pytest.mark.parametrize(
+    ("faults", "more", "without", "named", "sentence"),
+    [
+        (
+            Faults(errors={"DescribeCluster": ("ExpiredTokenException", "The security token has expired")}),
+            [],
+            (2, "AWS does not accept the credentials (ExpiredTokenException): The security token has expired"),
+            4,
+            "log in again or set --profile",
+        ),
+        (
+            Faults(),
+            ["--cluster", "nosuch"],
+            (2, "describe_cluster: Cluster nosuch not found"),
+            4,
+            "check the name and --region",
+        ),
+        (
+            Faults(),
+            ["--endpoint-url", "http://127.0.0.1:1"],
+            (4, "cannot reach AWS to describe_cluster"),
+            4,
+            "check --region and the network",
+        ),
+        (
+            Faults(blocked_sockets=True),
+            [],
+            (4, "cannot open the session's WebSocket"),
+            4,
+            "does a proxy or firewall block wss to ssmmessages?",
+        ),
+        (
+            Faults(refused_documents=("AWS-StartInteractiveCommand", "AWS-StartNonInteractiveCommand")),
+            [],
+            (4, "the document cannot be used"),
+            4,
+            "AWS-StartNonInteractiveCommand is not available",
+        ),
+    ],
+    ids=["credentials", "cluster", "region", "websocket", "document"],
+)
+def test_failures(faults: Faults, more: list[str], without: tuple[int, str], named: int, sentence: str) -> None:
+    """One sentence with the cause and what to do, and an exit code that is not 0, with and without -w."""
+    code, cause = without
+    with fake_aws(NODES[:1], faults) as service:
+        argv = [*ROLLBOOK, "snapshot", "--source", "version", "--via", "ssm", "--start-rate", "50"]
+        argv += ["--cluster", "research", "--endpoint-url", service.endpoint, *more]
+        for names, expected in (([], code), (["-w", NODES[0].instance], named)):
+            done = subprocess.run([*argv, *names], capture_output=True, text=True, check=False)
+            assert done.returncode == expected, done.stderr
+            (line,) = [line for line in done.stderr.splitlines() if cause in line]
+            assert sentence in line
+            assert "unexpected" not in done.stderr
+        assert not service.sessions
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(refused_documents=("AWS-StartInteractiveCommand",)),
+        Faults(refused_documents=("AWS-StartInteractiveCommand",), refused_parameters=("separateOutputStream",)),
+        Faults(refused_documents=("AWS-StartInteractiveCommand",), loss=0.05, duplication=0.05, reordering=0.05),
+        Faults(errors={"StartSession:AWS-StartInteractiveCommand": ("AccessDeniedException", "on document/AWS-Start")}),
+    ],
+    ids=["separate", "merged", "faulty", "denied"],
+)
+def test_documents_without_input(faults: Faults) -> None:
+    """Where the interactive document is refused, agents follow the orders that they were started with."""
+    sources = ["meminfo", "cpuinfo", "os_release", "version", "mounts"]
+    with fake_aws(NODES, faults) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
+        names = [node.instance for node in NODES[:2]]
+        found = rollbook.snapshot(names, sources=sources, **options)
+        done = rollbook.execute("seq 2000; exit 3", names, **options)
+        assert not service.sessions
+    local = rollbook.snapshot(sources=sources).hosts[0]
+    for host in found.hosts:
+        assert (host.status, host.reason, host.lost_frames) == ("complete", "", 0)
+        assert host.facts["cpuinfo"] == local.facts["cpuinfo"]
+    text = "".join(f"{number}\n" for number in range(1, 2001))
+    assert [(host.status, host.exit_status, host.stdout) for host in done.hosts] == 2 * [("complete", 3, text)]
+
+
+def test_a_chosen_document_has_no_fallback() -> None:
+    """Another document than the default is used as it is, or refused."""
+    with fake_aws(NODES, Faults(refused_documents=("Custom",))) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "document": "Custom"}
+        found = rollbook.snapshot(NODES[0].instance, sources=["version"], **options)
+    assert (found.hosts[0].status, found.hosts[0].reason) == (
+        "refused",
+        "the document cannot be used: document Custom is not available",
+    )

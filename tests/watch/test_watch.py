@@ -252,7 +252,7 @@ def test_the_screen() -> None:
             assert set(names_of(app)[:2]) == {"n2", "n4"}, "most unusual first"
             assert "CPU 2.0 ×" in next(line for line in lines_of(app) if line.startswith("n2"))
             assert "▁▃ CPU" in lines_of(app)[0], "the trend of the unusual metric"
-            await pilot.click(HostTable, offset=(64, 0))
+            await pilot.click(HostTable, offset=(lines_of(app)[0].index("  CPU") + 3, 0))
             await pilot.pause()
             assert app.order == "cpu_busy"
             assert names_of(app)[:2] == ["n2", "n6"]
@@ -290,6 +290,40 @@ def test_the_screen() -> None:
             await pilot.press("end")
             assert app.screen.query_one(HostTable).cursor == 6, "live hosts have no end to seek: the cursor moves"
             await pilot.press("comma", "q")
+
+    asyncio.run(main())
+
+
+def test_help() -> None:
+    """`?` lists the keys, and `q` quits from there too."""
+
+    async def main() -> WatchApp:
+        app = WatchApp(Scripted(["n1"]))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.press("question_mark")
+            await pilot.pause()
+            assert "reverse the order" in details_of(app)
+            await pilot.press("q")
+            await pilot.pause()
+            assert not app.is_running
+        return app
+
+    assert asyncio.run(main()).return_code == 0
+
+
+def test_columns_are_as_wide_as_needed() -> None:
+    """An empty column takes the width of its heading, so that more metrics fit a narrow terminal."""
+    feed = Scripted(["n1"])
+
+    async def main() -> None:
+        app = WatchApp(feed)
+        async with app.run_test(size=(80, 24)) as pilot:
+            feed.beat({})
+            await pilot.pause(0.6)
+            heading = lines_of(app)[0]
+            assert heading.startswith("host  state")
+            assert heading.index("CPU") < 45
+            assert "unusual  ▁" in heading
 
     asyncio.run(main())
 
@@ -756,6 +790,21 @@ def test_full_screen_in_a_real_terminal() -> None:
     """This machine, live, until q; then all is put away."""
     code, said = in_terminal(ROLLBOOK, keys="q", until="1 up")
     assert code == 0, said[-2000:]
+
+
+def test_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`NO_COLOR` turns colours off and nothing else."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, said = in_terminal(ROLLBOOK, keys="q", until="1 up")
+    assert code == 0, said[-2000:]
+    assert "Traceback" not in said
+
+
+def test_a_crash_is_not_a_success() -> None:
+    """An error inside the full screen ends with the exit code of internal errors."""
+    broken = "from rollbook.watch import table; table.table_row = None"
+    code, said = in_terminal(f"{broken}; {ROLLBOOK}")
+    assert code == 70, said[-2000:]
 
 
 def test_without_textual() -> None:

@@ -3,7 +3,7 @@
 import { isDark, ramp } from "./colour.ts";
 import { decode, type Cells } from "./decode.ts";
 import { h } from "./dom.ts";
-import { amount, clock, duration, local } from "./format.ts";
+import { amount, clock, count, duration, local } from "./format.ts";
 import { HeatMap, heightOf } from "./heatmap.ts";
 import { Lines, type Line, type Values } from "./lines.ts";
 import type { Chart, Devices } from "./model.ts";
@@ -52,18 +52,32 @@ export class ChartCard {
     this.element = h(
       "article",
       { class: "card chart", id: `chart-${chart.id}`, "aria-labelledby": `title-${chart.id}` },
-      h("header", {}, h("h3", { id: `title-${chart.id}`, title: chart.description }, chart.title), this.readout),
+      h(
+        "header",
+        {},
+        h(
+          "h3",
+          { id: `title-${chart.id}`, title: chart.description },
+          h("a", { href: `#metric=${chart.id}` }, chart.title),
+        ),
+        this.readout,
+      ),
       this.body,
       this.key,
     );
     // Reserve the height of the drawing, so that nothing below moves.
-    this.body.style.minHeight = `${heightOf(chart.hosts.length) + BANDS_HEIGHT}px`;
+    this.body.style.minHeight = `${(this.alone ? 0 : heightOf(chart.hosts.length)) + BANDS_HEIGHT}px`;
     this.resting();
     view.on("cursor", () => this.visible && this.read());
     view.on("range", () => this.refresh(() => this.draw()));
     view.on("hosts", () => this.refresh(() => this.repaint()));
     view.on("theme", () => this.refresh(() => this.repaint()));
     view.on("selected", () => this.refresh(() => this.repaint()));
+  }
+
+  /** Whether the chart has one host only. */
+  private get alone(): boolean {
+    return this.chart.hosts.length === 1;
   }
 
   /** Draw when the chart is first visible; redraw only while it is. */
@@ -85,7 +99,8 @@ export class ChartCard {
     const limit = chart.ceiling ?? top(chart.runs_out ? this.cells.low : this.cells.high);
     this.heat = new HeatMap(view, chart, this.cells, limit);
     this.lines = new Lines(view, this.label(), chart.unit, chart.ceiling, BANDS_HEIGHT);
-    this.body.replaceChildren(this.heat.element, this.lines.element);
+    // A heat map of one host says nothing that its line does not.
+    this.body.replaceChildren(...(this.alone ? [] : [this.heat.element]), this.lines.element);
     this.key.replaceChildren(...this.legend(limit));
     new ResizeObserver(() => this.fit()).observe(this.body);
     this.repaint();
@@ -114,6 +129,10 @@ export class ChartCard {
     this.heat.repaint();
     const rows = this.view.hosts.map((host) => this.heat!.rowOf(host)).filter((row) => row !== null);
     this.bands = bands(this.cells, rows);
+    if (this.alone) {
+      this.single();
+      return;
+    }
     const { max, p95, median, min } = this.bands;
     const lines: Line[] = [
       { values: max, colour: "band-edge", width: 0.75 },
@@ -133,6 +152,23 @@ export class ChartCard {
     this.read();
   }
 
+  /** One host: its mean, and what lies between minimum and maximum of a cell. */
+  private single(): void {
+    const cells = this.cells!;
+    const lines: Line[] = [
+      { values: lineOf(cells.high, cells, 0), colour: "band-edge", width: 0.75 },
+      { values: lineOf(cells.low, cells, 0), colour: "band-edge", width: 0.75 },
+      { values: lineOf(cells.mean, cells, 0), colour: "median", width: 1.5 },
+    ];
+    const spread = this.chart.beats > 1;
+    this.lines!.show(
+      timesOf(this.chart),
+      spread ? lines : lines.slice(2),
+      spread ? [{ upper: 0, lower: 1, colour: "band" }] : [],
+    );
+    this.read();
+  }
+
   private selectedRow(): number | null {
     return this.view.selected === null ? null : (this.heat?.rowOf(this.view.selected) ?? null);
   }
@@ -146,6 +182,16 @@ export class ChartCard {
     const host = cursor.host ?? this.view.selected;
     const row = host === null ? null : (this.heat?.rowOf(host) ?? null);
     const show = (value: number | null | undefined): string => amount(value, chart.unit);
+    if (this.alone) {
+      const time = h(
+        "time",
+        { title: local(cursor.time) },
+        `${clock(chart.start + (bucket + 0.5) * chart.bucket)} UTC`,
+      );
+      const most = chart.beats > 1 ? [h("span", {}, `max ${show(this.cells.high[bucket])}`)] : [];
+      this.readout.replaceChildren(time, h("span", {}, show(this.cells.mean[bucket])), ...most);
+      return;
+    }
     const parts = [
       h("time", { title: local(cursor.time) }, `${clock(chart.start + (bucket + 0.5) * chart.bucket)} UTC`),
       h("span", {}, `median ${show(this.bands.median[bucket])}`),
@@ -174,11 +220,19 @@ export class ChartCard {
     const middle = known.length ? known[known.length >> 1] : null;
     const most = known.length ? known[known.length - 1] : null;
     const { title, unit, hosts } = this.chart;
-    return `${title}, ${hosts.length} hosts: median ${amount(middle, unit)}, maximum ${amount(most, unit)}.`;
+    return `${title}, ${count(hosts.length, "host")}: median ${amount(middle, unit)}, maximum ${amount(most, unit)}.`;
   }
 
   private legend(limit: number): HTMLElement[] {
     const { chart } = this;
+    if (this.alone) {
+      const mean = h(
+        "span",
+        { class: "swatch median" },
+        chart.beats > 1 ? `mean of ${duration(chart.bucket)}` : "every sample",
+      );
+      return chart.beats > 1 ? [mean, h("span", { class: "swatch outer" }, "min–max")] : [mean];
+    }
     const bar = h("canvas", { class: "ramp", width: 96, height: 8, "aria-hidden": "true" });
     const paint = (): void => {
       const draw = bar.getContext("2d")!;

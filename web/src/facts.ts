@@ -36,7 +36,9 @@ export function facts(page: Page): HTMLElement {
       {},
       page.changes.length
         ? `${count(page.changes.length, "change")} between start and end`
-        : "No known change between start and end",
+        : page.has_end
+          ? "No known change between start and end"
+          : "Facts were read once: no changes can be known",
     ),
   );
   if (page.changes.length) {
@@ -71,7 +73,7 @@ function equalTable(source: string, facts: Fact[]): HTMLElement {
   );
 }
 
-function scroll(label: string, content: HTMLElement): HTMLElement {
+export function scroll(label: string, content: HTMLElement): HTMLElement {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, content);
 }
 
@@ -86,7 +88,7 @@ function name(fact: { source: string; row: string; field: string }): HTMLElement
   );
 }
 
-function differing(fact: Fact): (Node | string)[] {
+export function differing(fact: Fact): (Node | string)[] {
   const list = h("ul", { class: "values" });
   for (const [text, where] of fact.values)
     add(list, h("li", {}, h("span", { class: "value" }, text), h("bdi", { class: "where" }, where)));

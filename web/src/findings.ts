@@ -55,7 +55,7 @@ function headline(view: View, finding: Finding, at: number): HTMLElement {
 }
 
 /** A time range, extended on both sides. */
-function around(start: number, end: number): [number, number] {
+export function around(start: number, end: number): [number, number] {
   const more = Math.max(end - start, 20_000) / 2;
   return [start - more, end + more];
 }

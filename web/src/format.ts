@@ -14,6 +14,7 @@ export function amount(value: number | null | undefined, unit: string): string {
     }
     return `${number(scaled)} ${BYTES[power]}${unit.slice(1)}`;
   }
+  if (unit === "ns" || unit === "us") return amount(value / (unit === "ns" ? 1e6 : 1e3), "ms");
   if (unit === "ms" && Math.abs(value) >= 1000) return `${number(value / 1000)} s`;
   if (unit === "ms" && value !== 0 && Math.abs(value) < 0.1) return `${number(value * 1000)} µs`;
   return `${number(value)} ${unit}`.trimEnd();

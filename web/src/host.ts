@@ -35,7 +35,6 @@ export class HostPanel {
     const time = ++this.times;
     if (at !== null && this.element.hidden) this.opener = document.activeElement;
     this.element.hidden = at === null;
-    document.body.classList.toggle("with-panel", at !== null);
     this.drawn.forEach((lines) => lines.destroy());
     this.drawn = [];
     if (at === null) {
@@ -126,7 +125,10 @@ export class HostPanel {
     row("Reason", host.reason);
     row("Reached by", host.method);
     if (host.samples !== null)
-      row("Samples", `${number(host.samples)}, ${host.late ?? 0} late, ${host.missed ?? 0} missed`);
+      row(
+        "Samples",
+        `${number(host.samples)} of ${number(host.samples + (host.missed ?? 0))}, ${host.late ?? 0} late, ${host.missed ?? 0} missed`,
+      );
     if (host.clock_offset_ms !== null) {
       row(
         "Clock",
@@ -149,6 +151,11 @@ export class HostPanel {
       const severity = finding.silenced ? "silenced" : finding.severity;
       add(list, h("li", {}, h("b", { class: `word ${severity}` }, severity), ` ${finding.message}`));
     }
+    for (const loss of this.view.page.hosts[at]!.losses) add(list, h("li", { class: "loss" }, loss));
+    for (const gap of this.view.page.hosts[at]!.source_gaps) {
+      const text = `${gap.source} without samples ${clock(gap.start)}–${clock(gap.end)} UTC: ${gap.why}`;
+      add(list, h("li", { class: "loss", title: local(gap.start) }, text));
+    }
     for (const gap of this.view.page.hosts[at]!.gaps) {
       add(
         list,
@@ -156,6 +163,7 @@ export class HostPanel {
       );
     }
     const key = h("p", { class: "key" });
+    if (this.view.page.hosts.length === 1) return h("div", {}, list);
     add(
       key,
       h("span", { class: "swatch host" }, "this host"),

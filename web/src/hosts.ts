@@ -66,7 +66,11 @@ function row(view: View, at: number): (Node | string)[] {
     h("span", { class: `badge ${host.status}` }, host.status),
     host.reason,
     host.method,
-    known(host.samples),
+    host.samples === null
+      ? "–"
+      : host.missed
+        ? `${host.samples} of ${host.samples + host.missed}`
+        : known(host.samples),
     host.samples === null ? "–" : `${known(host.late)}, ${known(host.missed)}`,
     host.gaps.length ? String(host.gaps.length) : "",
     host.clock_offset_ms === null ? "–" : `${number(host.clock_offset_ms)} ± ${number(host.clock_bound_ms ?? 0)}`,

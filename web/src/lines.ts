@@ -27,6 +27,8 @@ export interface Area {
 }
 
 const AXIS = 22;
+const POINT = 5; // pixels
+const FEW = 12; // samples that are all shown as points
 
 export class Lines {
   readonly element: HTMLElement;
@@ -87,12 +89,12 @@ export class Lines {
         y: { range: (_, low, high) => this.span(low, high) },
       },
       axes: [
-        { ...shared, size: AXIS, gap: 4, values: (_, times, __, ___, step) => ticks(times, step) },
+        { ...shared, size: AXIS, gap: 4, space: 96, values: (_, times, __, ___, step) => ticks(times, step) },
         {
           ...shared,
           size: LEFT,
           gap: 6,
-          space: 26,
+          space: 20,
           ...(this.unit.startsWith("B") ? { incrs: BINARY } : {}),
           values: (_, values) => values.map((value) => amount(value, this.unit)),
         },
@@ -103,7 +105,8 @@ export class Lines {
           stroke: colour(line.colour),
           width: line.width ?? 1.25,
           ...(line.dash ? { dash: line.dash } : {}),
-          points: { show: false },
+          // A sample without neighbours has no line: show it as a point.
+          points: { show: true, size: POINT, width: 0, fill: colour(line.colour), filter: isolated },
         })),
       ],
       bands: areas.map((area) => ({ series: [area.upper + 1, area.lower + 1], fill: colour(area.colour) })),
@@ -127,6 +130,14 @@ export class Lines {
 
 /** Steps of an axis of bytes: powers of two. */
 const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+/** The indices of values without a neighbour; of all values if there are few. */
+function isolated(plot: uPlot, series: number): number[] {
+  const values = plot.data[series] as Values;
+  const known = values.flatMap((value, at) => (value === null ? [] : [at]));
+  if (known.length <= FEW) return known;
+  return known.filter((at) => (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null);
+}
 
 function colour(name: string): string {
   return theme(name) || name;

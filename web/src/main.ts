@@ -7,6 +7,7 @@ import { facts } from "./facts.ts";
 import { findings, headlines } from "./findings.ts";
 import { count, local, moment } from "./format.ts";
 import { HostPanel } from "./host.ts";
+import { issueReport } from "./issue_report.ts";
 import { hosts } from "./hosts.ts";
 import type { Chart, Page } from "./model.ts";
 import { phases } from "./phases.ts";
@@ -34,6 +35,7 @@ function start(): void {
   const main = h("main", { id: "main" }, summary(view), headlines(view));
   add(
     main,
+    issueReport(view),
     ...charts(drawn, cards, timeline),
     phases(view),
     findings(view),
@@ -45,6 +47,7 @@ function start(): void {
   const top = h("div", { class: "top" }, toolbar(view, page), cards.length > 0 && timeline.element);
   byId("page").replaceChildren(top, main, panel.element);
   timeline.draw();
+  address(view);
   watch(cards);
   ahead(cards);
   keys(view);
@@ -53,6 +56,27 @@ function start(): void {
     setDark(system.matches);
     view.notify("theme");
   });
+}
+
+/** Keep zoom, host and metric in the address, so that a link or a reload shows the same. */
+function address(view: View): void {
+  let writing = false;
+  const write = (): void => {
+    if (writing) return;
+    writing = true;
+    requestAnimationFrame(() => {
+      writing = false;
+      history.replaceState(null, "", view.address ? `#${view.address}` : location.pathname + location.search);
+    });
+  };
+  const scroll = (): void => {
+    document.getElementById(`chart-${view.metric}`)?.scrollIntoView({ block: "center" });
+    write();
+  };
+  view.on("metric", scroll);
+  for (const topic of ["range", "selected"] as const) view.on(topic, write);
+  addEventListener("hashchange", () => view.follow(location.hash.slice(1)));
+  view.follow(location.hash.slice(1));
 }
 
 function toolbar(view: View, page: Page): HTMLElement {
@@ -100,7 +124,10 @@ function toolbar(view: View, page: Page): HTMLElement {
     h("span", { class: "brand" }, "Rollbook"),
     h("span", { class: "title" }, h("bdi", {}, page.title)),
     links,
-    h("span", { class: "tools" }, filter, found, order, turn),
+    // One host needs neither a filter nor an order.
+    page.hosts.length > 1
+      ? h("span", { class: "tools" }, filter, found, order, turn)
+      : h("span", { class: "tools" }, turn),
   );
 }
 
@@ -110,7 +137,10 @@ function charts(drawn: Chart[], cards: ChartCard[], timeline: TimeLine): HTMLEle
   const rest = h("div", { class: "grid" });
   drawn.forEach((chart, at) => add(chart.highlight === null ? rest : first, cards[at]!.element));
   add(first, timeline.list());
-  const help = "Drag to zoom, double-click to reset, click a row to open its host.";
+  const help =
+    drawn[0]!.hosts.length > 1
+      ? "Drag to zoom, double-click to reset, click a row to open its host."
+      : "Drag to zoom, double-click to reset.";
   const section = (id: string, title: string, grid: HTMLElement, ...more: Node[]): HTMLElement =>
     h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title, ...more), grid);
   const highlights = section("charts", "Highlights", first, h("span", { class: "help" }, help));
@@ -136,7 +166,7 @@ function ahead(cards: ChartCard[]): void {
 
 function keys(view: View): void {
   const acts: Record<string, () => void> = {
-    "/": () => byId("filter").focus(),
+    "/": () => document.getElementById("filter")?.focus(),
     "0": () => view.zoom(view.whole),
     "+": () => view.scale(0.5),
     "=": () => view.scale(0.5),
@@ -180,8 +210,9 @@ function paper(view: View, cards: ChartCard[]): void {
 function about(page: Page): HTMLElement {
   const notes = h("ul", {});
   for (const note of page.notes) add(notes, h("li", {}, note));
+  const many = page.hosts.length > 1;
   const rows: [string, string][] = [
-    ["/", "filter hosts"],
+    ...(many ? [["/", "filter hosts"] as [string, string]] : []),
     ["+ −", "zoom in and out"],
     ["[ ]", "earlier, later"],
     ["0", "show the whole run"],

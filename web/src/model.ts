@@ -17,6 +17,10 @@ export interface Gap {
   why: string;
 }
 
+export interface SourceGap extends Gap {
+  source: string;
+}
+
 export interface Host {
   name: string;
   status: string;
@@ -27,6 +31,8 @@ export interface Host {
   missed: number | null;
   boots: number;
   gaps: Gap[];
+  source_gaps: SourceGap[];
+  losses: string[];
   clock_offset_ms: number | null;
   clock_bound_ms: number | null;
   cpu_share: number | null;
@@ -125,6 +131,50 @@ export interface Cost {
   sent_bytes: number | null;
 }
 
+export interface IssueReport {
+  page: string;
+  findings: Finding[];
+}
+
+/** One value of the benchmark; `value` is absent for a text. */
+export interface Result {
+  metric: string;
+  value?: number;
+  unit?: string;
+  job?: string;
+  host?: string;
+  phase?: string;
+  text?: string;
+}
+
+export interface MetricSummary {
+  name: string;
+  title: string;
+  unit: string;
+  mean: number;
+  peak: number;
+  hosts?: number;
+  total?: number;
+  slowest?: string;
+  slowest_mean?: number;
+}
+
+/** `src/rollbook/report/summary.py`; lists that are empty are absent. */
+export interface Summary {
+  seconds: number;
+  command?: { exit_code: number | null; seconds: number; signal?: string; stderr?: string[] };
+  results?: Result[];
+  seen?: { direction: string; counted_bytes: number; agrees: boolean; text: string }[];
+  metrics?: MetricSummary[];
+  overhead?: {
+    hosts: number;
+    cpu_seconds: number;
+    most_cpu_seconds: number;
+    sent_bytes: number;
+    most_share?: number;
+  };
+}
+
 export interface Page {
   rollbook: string;
   title: string;
@@ -132,7 +182,9 @@ export interface Page {
   start: number;
   end: number;
   interval: number | null;
-  verdict: { level: "good" | "warn" | "bad"; headline: string; reasons: string[] };
+  verdict: { level: "good" | "warn" | "bad" | "open"; headline: string; reasons: string[] };
+  summary: Summary;
+  has_end: boolean;
   command: { text: string; code: number | null; start: number | null; end: number | null } | null;
   coverage: Record<string, number>;
   hosts: Host[];
@@ -151,4 +203,5 @@ export interface Page {
   changes: Change[];
   compared: string;
   notes: string[];
+  issue_report: IssueReport | null;
 }

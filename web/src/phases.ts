@@ -17,14 +17,22 @@ const HEADINGS = [
   "Slowest host",
 ];
 
+const HOSTS_FROM = HEADINGS.indexOf("Median of hosts");
+const EXPLAINED =
+  "Mean, median, 95th percentile and maximum are those of all samples in the phase: 95 % of them are at most the 95th percentile.";
+const EXPLAINED_HOSTS =
+  "The median of hosts is the mean of a typical host; the slowest host has the lowest mean, or the highest where less is better.";
+
 /** The section; null if no phase has samples. */
 export function phases(view: View): HTMLElement | null {
   const found = view.page.phases;
   const metrics = [...new Set(found.flatMap((phase) => phase.values.map((one) => one.metric)))];
   if (metrics.length === 0) return null;
+  const many = view.page.hosts.length > 1;
   const holder = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of phases" });
   const choice = h("select", { id: "phase-metric", "aria-label": "Metric of the table of phases" });
   for (const metric of metrics) add(choice, h("option", { value: metric }, metric));
+  choice.value = changedMost(view, metrics);
   const draw = (): void => {
     const rows = found.map((phase) =>
       row(
@@ -33,7 +41,8 @@ export function phases(view: View): HTMLElement | null {
         phase.values.find((one) => one.metric === choice.value),
       ),
     );
-    holder.replaceChildren(table("Phases", HEADINGS, rows));
+    const shown = many ? rows : rows.map((cells) => cells.slice(0, HOSTS_FROM));
+    holder.replaceChildren(table("Phases", many ? HEADINGS : HEADINGS.slice(0, HOSTS_FROM), shown));
   };
   choice.addEventListener("change", draw);
   draw();
@@ -42,8 +51,23 @@ export function phases(view: View): HTMLElement | null {
     { id: "phases", "aria-labelledby": "phases-title" },
     h("h2", { id: "phases-title" }, "Phases"),
     h("p", {}, choice),
+    h("p", { class: "small" }, many ? `${EXPLAINED} ${EXPLAINED_HOSTS}` : EXPLAINED),
     holder,
   );
+}
+
+/** The metric whose mean differs most between phases, of those that moved; the first if none did. */
+function changedMost(view: View, metrics: string[]): string {
+  const moved = new Set((view.page.summary.metrics ?? []).map((one) => one.title));
+  const change = (metric: string): number => {
+    const means = view.page.phases
+      .map((phase) => phase.values.find((one) => one.metric === metric)?.mean)
+      .filter((mean): mean is number => typeof mean === "number");
+    const [low, high] = [Math.min(...means), Math.max(...means)];
+    return means.length < 2 || high <= 0 ? 0 : (high - low) / high;
+  };
+  const known = metrics.filter((metric) => moved.has(metric));
+  return known.sort((one, other) => change(other) - change(one))[0] ?? metrics[0]!;
 }
 
 function row(view: View, phase: Phase, values: PhaseValues | undefined): (Node | string)[] {

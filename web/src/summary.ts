@@ -1,11 +1,11 @@
 // The run at a glance: verdict, command, time, hosts, findings, and the overhead of Rollbook.
 
-import { add, button, h } from "./dom.ts";
+import { add, button, h, table } from "./dom.ts";
 import { amount, clock, count, date, duration, local, moment, number } from "./format.ts";
-import type { Page } from "./model.ts";
+import type { Page, Result } from "./model.ts";
 import type { View } from "./view.ts";
 
-const SIGNS = { good: "✓", warn: "!", bad: "✕" };
+const SIGNS = { good: "✓", warn: "!", bad: "✕", open: "?" };
 const SEVERITIES = ["fail", "warn"];
 
 export function summary(view: View): HTMLElement {
@@ -21,8 +21,90 @@ export function summary(view: View): HTMLElement {
       h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[page.verdict.level]),
       h("div", {}, h("h1", { id: "verdict" }, page.verdict.headline), reasons),
     ),
+    stderr(page),
     h("div", { class: "tiles" }, command(page), time(page), hosts(view), findings(page), cost(page)),
+    h("div", { class: "outcome" }, results(page), load(view)),
   );
+}
+
+/** The last lines of a failed command. */
+function stderr(page: Page): HTMLElement | null {
+  const lines = page.summary.command?.stderr ?? [];
+  if (lines.length === 0) return null;
+  const text = h("pre", { class: "stderr", "aria-label": "Last lines of the command's output" });
+  lines.forEach((line, at) => add(text, at ? document.createElement("br") : null, line));
+  return text;
+}
+
+/** What the benchmark measured, a row for each job; null without results. */
+function results(page: Page): HTMLElement | null {
+  const jobs = new Map<string, Result[]>();
+  for (const one of page.summary.results ?? []) {
+    if (/error/.test(one.metric) && one.value === 0) continue; // no error is no result
+    const name = [one.job, one.host, one.phase?.startsWith("epoch ") ? one.phase : ""].filter(Boolean).join(" ");
+    jobs.set(name, [...(jobs.get(name) ?? []), one]);
+  }
+  if (jobs.size === 0) return null;
+  const rows = [...jobs].flatMap(([job, list]) =>
+    list.map((one, at) => [at ? "" : job || page.title.split(" ")[0]!, name(one), value(one)]),
+  );
+  const seen = h("ul", { class: "small" });
+  for (const one of page.summary.seen ?? []) {
+    const verb = one.direction === "read" ? "read" : "wrote";
+    add(
+      seen,
+      h(
+        "li",
+        { class: one.agrees ? "" : "warn" },
+        `The hosts ${verb} ${amount(one.counted_bytes, "B")}: ${one.text}.`,
+      ),
+    );
+  }
+  const shown = table("Results of the benchmark", ["Job", "Result", "Value"], rows);
+  return h(
+    "div",
+    { class: "tile", id: "results" },
+    h("h2", {}, "Results"),
+    h("div", { class: "scroll" }, shown),
+    seen,
+  );
+}
+
+function name(one: Result): string {
+  const ends = /_(?:bytes_per_second|samples_per_second|[MG]B_per_second|percentage|seconds|ns|us|ms|GB)$/;
+  return one.metric.replace(ends, "").replaceAll("_", " ");
+}
+
+function value(one: Result): string {
+  return one.value === undefined ? (one.text ?? "") : amount(one.value, one.unit ?? "");
+}
+
+/** Mean and peak of what moved; null if nothing did. */
+function load(view: View): HTMLElement | null {
+  const { page } = view;
+  const metrics = page.summary.metrics ?? [];
+  if (metrics.length === 0) return null;
+  const many = metrics.some((one) => (one.hosts ?? 1) > 1);
+  const rows = metrics.map((one) => {
+    const cells: (Node | string)[] = [
+      h("a", { href: `#metric=${one.name}` }, one.title),
+      amount(one.mean, one.unit),
+      amount(one.peak, one.unit),
+    ];
+    if (many) {
+      const at = page.hosts.findIndex((host) => host.name === one.slowest);
+      const slowest = at < 0 ? "" : button(one.slowest!, { class: "link" }, () => view.select(at));
+      cells.push(
+        one.total === undefined ? "" : amount(one.total, one.unit),
+        h("span", {}, slowest, " ", at < 0 ? "" : amount(one.slowest_mean, one.unit)),
+      );
+    }
+    return cells;
+  });
+  const headings = ["", "Mean", "Peak", ...(many ? ["All hosts", "Slowest host"] : [])];
+  const title = many ? "Load, per host" : "Load";
+  const shown = table("Mean and peak of what moved", headings, rows);
+  return h("div", { class: "tile", id: "load" }, h("h2", {}, title), h("div", { class: "scroll" }, shown));
 }
 
 function tile(title: string, figure: Node | string, ...rest: (Node | string | null)[]): HTMLElement {
@@ -99,10 +181,13 @@ function findings(page: Page): HTMLElement {
 
 function cost(page: Page): HTMLElement | null {
   if (!page.cost) return null;
-  const { cpu_share, worst_share, worst_host, memory_bytes, sent_bytes, hosts } = page.cost;
-  const share = (value: number): string => `${number(100 * value)} %`;
-  const figure = cpu_share === null ? amount(memory_bytes, "B") : `${share(cpu_share)} of the CPUs`;
-  const worst = worst_share === null ? "" : `at most ${share(worst_share)}, on ${worst_host}`;
+  const { memory_bytes, sent_bytes, hosts } = page.cost;
   const spent = `${amount(memory_bytes, "B")} of memory, ${amount(sent_bytes, "B")} sent`;
-  return tile("Rollbook overhead", figure, worst, `${spent}; median of ${count(hosts, "host")}`);
+  const median = hosts > 1 ? `; median of ${count(hosts, "host")}` : "";
+  const { overhead } = page.summary;
+  if (!overhead) return tile("Rollbook overhead", amount(memory_bytes, "B"), `${spent}${median}`);
+  const most = hosts > 1 ? `at most ${number(overhead.most_cpu_seconds)} CPU s on a host` : "";
+  const share =
+    overhead.most_share === undefined ? "" : `at most ${number(100 * overhead.most_share)} % of a host's CPUs`;
+  return tile("Rollbook overhead", `${number(overhead.cpu_seconds)} CPU s`, most, share, `${spent}${median}`);
 }

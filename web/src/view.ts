@@ -2,7 +2,7 @@
 
 import type { Page } from "./model.ts";
 
-export type Topic = "range" | "cursor" | "hosts" | "selected" | "theme";
+export type Topic = "range" | "cursor" | "hosts" | "selected" | "theme" | "metric";
 
 export interface Cursor {
   time: number;
@@ -38,6 +38,8 @@ export class View {
   range: [number, number];
   cursor: Cursor | null = null;
   selected: number | null = null;
+  /** The metric that the reader chose, by the name of its chart. */
+  metric: string | null = null;
   /** The indices of the hosts to show, in order. */
   hosts: number[];
   private filter = "";
@@ -100,6 +102,38 @@ export class View {
     const at = this.selected === null ? -1 : this.hosts.indexOf(this.selected);
     const next = at < 0 ? (by > 0 ? 0 : this.hosts.length - 1) : at + by;
     this.select(this.hosts[Math.min(this.hosts.length - 1, Math.max(0, next))]!);
+  }
+
+  /** The zoom, the host and the metric as the part of the address after `#`. */
+  get address(): string {
+    const parts = new URLSearchParams();
+    if (this.metric) parts.set("metric", this.metric);
+    if (this.selected !== null) parts.set("host", this.page.hosts[this.selected]!.name);
+    if (this.zoomed) {
+      const [from, to] = this.range.map((time) => ((time - this.page.start) / 1000).toFixed(1));
+      parts.set("from", from!);
+      parts.set("to", to!);
+    }
+    return parts.toString();
+  }
+
+  /** Take zoom, host and metric from such a text; a text that is none changes nothing. */
+  follow(address: string): void {
+    if (!address.includes("=")) return;
+    const parts = new URLSearchParams(address);
+    const [from, to] = ["from", "to"].map((name) => Number.parseFloat(parts.get(name) ?? ""));
+    const host = this.page.hosts.findIndex((one) => one.name === parts.get("host"));
+    if (parts.has("host")) this.select(host < 0 ? null : host);
+    if (Number.isFinite(from) && Number.isFinite(to) && to! > from!)
+      this.zoom([this.page.start + 1000 * from!, this.page.start + 1000 * to!]);
+    this.show(parts.get("metric"));
+  }
+
+  /** Bring the chart of a metric into view. */
+  show(metric: string | null): void {
+    if (!this.page.charts.some((chart) => chart.id === metric)) return;
+    this.metric = metric;
+    this.notify("metric");
   }
 
   choose(choice: { filter?: string; status?: string | null; order?: "name" | "unusual" }): void {

@@ -10,13 +10,18 @@ from rollbook.adapters.base import Adapter, Ran
 from rollbook.errors import UsageError
 from rollbook.records.outcome import Outcome
 
-__all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "leaf_parts", "load"]
+__all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "leaf_parts", "load", "names"]
 
 NAMES = ("generic", "fio", "dlio", "training", "checkpointing", "vector_database", "kv_cache")
 """The built-in adapters; each is `ADAPTER` in the module of that name."""
 
 GROUP = "rollbook.adapters"
 """The entry point group for adapters of other packages: a name for `--type` and an object like `ADAPTER`."""
+
+
+def names() -> list[str]:
+    """The names of all adapters, those of other packages last."""
+    return [*NAMES, *sorted(entry.name for entry in importlib.metadata.entry_points(group=GROUP))]
 
 
 def load(name: str) -> Adapter:

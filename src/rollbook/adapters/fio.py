@@ -7,6 +7,7 @@ from typing import Any
 
 from rollbook.adapters.argv import option, processes
 from rollbook.adapters.base import Ran
+from rollbook.adapters.fio_text import parse_text
 from rollbook.adapters.results import DECODER, Results, count, rows, storable, table
 from rollbook.adapters.times import inside
 from rollbook.records.outcome import Outcome
@@ -27,7 +28,7 @@ class Fio:
     def outcome(self, ran: Ran) -> Outcome:
         """Options, and per job bandwidth, rates, completion latencies and errors; phases where fio dates its jobs."""
         results = Results(ran)
-        report = _report(results)
+        report, printed = _report(results)
         # With --client, fio asks servers and calls the list of jobs differently.
         jobs = rows(report.get("jobs")) or rows(report.get("client_stats"))
         parameters = {
@@ -40,20 +41,23 @@ class Fio:
             command="run",
             num_processes=processes(ran.argv) or 1,
             parameters={name: value for name, value in parameters.items() if value},
-            metrics={"jobs": [_metrics(job) for job in jobs]} if jobs else {},
+            metrics={"jobs": [_metrics(job) for job in jobs] or printed} if jobs or printed else {},
             phases=_phases(jobs, results),
             result_files=results.files,
             notes=results.notes,
         )
 
 
-def _report(results: Results) -> dict[str, Any]:
-    """The last complete JSON report: messages come before it, and `--status-interval` writes several."""
+def _report(results: Results) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The last complete JSON report, or else the metrics of the jobs in the report for people.
+
+    Messages come before the JSON report, and `--status-interval` writes several.
+    """
     named = option(results.ran.argv, "--output")
     path = results.ran.stdout if named in (None, "-", "/dev/stdout") else results.ran.cwd / str(named)
     text = results.text(path)
     if text is None:
-        return {}
+        return {}, []
     report, at = {}, 0
     while begin := _BEGIN.search(text, at):
         try:
@@ -61,9 +65,13 @@ def _report(results: Results) -> dict[str, Any]:
             report = storable(found)
         except (ValueError, RecursionError):
             at = begin.end()
-    if not report:
-        results.note(f"{path} has no complete JSON report; fio writes one with --output-format=json")
-    return report
+    if report:
+        return report, []
+    if printed := parse_text(text):
+        results.note("fio's results are rounded: they come from its text; add --output-format=json for exact values")
+    else:
+        results.note(f"{path} has no results of fio; add --output-format=json to its command line")
+    return {}, printed
 
 
 def _metrics(job: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +88,7 @@ def _metrics(job: dict[str, Any]) -> dict[str, Any]:
         percentiles = table(latency.get("percentile"))
         found |= {
             f"{direction}_bandwidth_bytes_per_second": did.get("bw_bytes"),
+            f"{direction}_bytes": did.get("io_bytes"),
             f"{direction}_iops": did.get("iops"),
             **{f"{direction}_clat_{name}_ns": percentiles.get(at) for name, at in _PERCENTILES.items()},
             f"{direction}_clat_max_ns": latency.get("max"),

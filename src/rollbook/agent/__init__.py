@@ -15,6 +15,7 @@ __all__ = [
     "BOOTSTRAP",
     "NEED_SHELL",
     "TOKEN",
+    "extension",
     "launched_argv",
     "packed",
     "payload",
@@ -23,7 +24,8 @@ __all__ = [
     "text",
 ]
 
-MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "loop", "agent")
+MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
+EXTENSION = ("redactor", "outgoing", "matching", "dated", "evidence")  # sent only for issue reports
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
 COMMENTS = r"^ *# .*|  # .*$"
 REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
@@ -51,7 +53,17 @@ def packed(data: bytes) -> str:
 @functools.cache
 def text() -> str:
     """The agent as it is sent: its modules joined, without their imports from each other."""
-    return "\n".join(_standalone(resources.files(__package__).joinpath(f"{name}.py").read_text()) for name in MODULES)
+    return _joined(MODULES)
+
+
+@functools.cache
+def extension() -> str:
+    """The part of the agent that reads the items of an issue report, as the argument of the order `extend`."""
+    return packed(_joined(EXTENSION).encode())
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return "\n".join(_standalone(resources.files(__package__).joinpath(f"{name}.py").read_text()) for name in names)
 
 
 def _standalone(module: str) -> str:
@@ -104,8 +116,12 @@ def stand_in() -> bytes:
     return b"#begin\n" + resources.files(__package__).joinpath("standin.sh").read_bytes() + b"#end\n"
 
 
-def remote_command(python: str | None = None, carrier: str = "binary") -> str:
+def remote_command(
+    python: str | None = None, carrier: str = "binary", *, compiled: bool = True, script: bytes = b""
+) -> str:
     """One line for any login shell: start the agent under Python 3.6+, or request the shell stand-in.
+
+    `compiled` adds byte code, which triples the length; `script` are orders for an agent that cannot be sent any.
 
     The agent is an argument of an inner `sh`, so the outer shell sees one pair of quotes, no expansions. The stand-in
     is read line by line, because a shell that runs a script from stdin may read ahead and consume the orders. Orders
@@ -119,11 +135,12 @@ def remote_command(python: str | None = None, carrier: str = "binary") -> str:
     )
     quoted = request.replace("'", '"').replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     few = "ulimit -n is $f, at least 16 are needed"
-    script = (
+    shell = (
         # `:?` prints to stderr without a redirection, for which dash needs a descriptor above 9.
         f'f=$(ulimit -n); case $f in [0-9] | 1[0-5]) : "${{open_files:?{few}}}" ;; esac; '
         f'n="{quoted}"; for p in {candidates}; do '
-        f'command -v "$p" >/dev/null 2>&1 && exec "$p" -I -S -c "{BOOTSTRAP}" "$1" {carrier} "" sh -c "$n"; '
+        f'command -v "$p" >/dev/null 2>&1 && exec "$p" -I -S -c "{BOOTSTRAP}" "$1" {carrier} "$2" sh -c "$n"; '
         'done; eval "$n"'
     )
-    return f"exec sh -c '{script}' rollbook {payload()}"
+    orders = f" {packed(script)}" if script else ""
+    return f"exec sh -c '{shell}' rollbook {payload(compiled=compiled)}{orders}"

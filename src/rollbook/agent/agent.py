@@ -11,16 +11,20 @@ and writes lines to the stdout that it shares with the other agents:
                 read PATH | link PATH | run ARGV | each PATH ARGV | space | env PREFIX... | loop ARGV
                 (fields are separated by tabs)
               go PHASE              read every source of the plan once
-              sample NANOSECONDS    read the sources with EVERY > 0 on wall-clock multiples of the interval
+              sample NANOSECONDS [TIME ...]    read the sources with EVERY > 0 on wall-clock multiples of the interval;
+                                    at each TIME on the collector's clock, the interval doubles
               clock NANOSECONDS     what to add to this host's clock to get the collector's
               mark NAME             take an extra sample now, of all sources with EVERY > 0
               key                   the same as a key frame, which needs no frame before it
               ping TEXT             answer at once, with both clocks
               then                  in argv: continue with the next order when every phase is done
               wait                  in argv: continue with the next order on SIGUSR1
+              exec MILLISECONDS LIMIT ARGV   run a command, killed after this time (0: never); LIMIT bytes of output
+              extend TEXT           run a further part of the agent, which takes the orders that are not listed here
               stop                  send the end frame and exit
 
     frames    H hello   R reading   Z deflated reading   D phase done   S sample   G gap   P pong   B keep-alive   E end
+              O output of a command: `o` or `e` for its stream, then the bytes   X end of the command
 
 Everything that may block is done by a child in its own process group, which can be abandoned; the agent itself samples
 only what the kernel answers from memory. A child that does not end is abandoned and counted, never waited for. The
@@ -34,7 +38,7 @@ import time
 import zlib
 
 from rollbook.agent.loop import Agent
-from rollbook.agent.secure import Seal, derive, line_code, same
+from rollbook.agent.secure import Seal, derive, instance_of, line_code, same
 from rollbook.agent.wire import Out, binary, slurp, text
 
 TYPE_CHECKING = False
@@ -165,6 +169,13 @@ def outlive() -> None:
     os._exit(0)
 
 
+def unpack(orders: str) -> bytes:
+    """Orders from argv, packed like the agent itself."""
+    from binascii import a2b_base64
+
+    return zlib.decompress(a2b_base64(orders))
+
+
 def launched(spec: str, orders: str) -> Agent:
     """An agent that a launcher started: `PORT/VARIABLE/VARIABLE/MILLISECONDS/BOOT/ADDRESS,…`.
 
@@ -172,13 +183,13 @@ def launched(spec: str, orders: str) -> Agent:
     connect, it writes a line to the launcher's stdout every MILLISECONDS and takes its orders from argv, packed like
     the agent itself.
     """
-    from binascii import a2b_base64
-
     port, numbered, node, pace, boot, addresses = spec.split("/")
     rank, node = os.environ.get(numbered) or "-", os.environ.get(node) or "-"
-    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode()
     about = [("rank", rank), ("node", node)]  # type: list[tuple[str, object]]
     token = os.environ.pop("ROLLBOOK_TOKEN", "").encode()
+    secret = os.urandom(8).hex()  # in every line, and in no connection: other hosts do not see the launcher's output
+    instance = instance_of(token, secret.encode())
+    claim = ("%s %s %s" % (rank, node, os.uname().nodename)).encode() + b" " + instance
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     near = boot == slurp("/proc/sys/kernel/random/boot_id")
     seals = connect(int(port), [address for address in addresses.split(",") if address], token, claim, near)
@@ -189,19 +200,24 @@ def launched(spec: str, orders: str) -> Agent:
         return agent
     if numbered == "PMI_RANK":
         outlive()
-    tag = str(os.getpid()) if rank == "-" else rank
+    tag = "%s-%s" % (os.getpid() if rank == "-" else rank, secret)
     out = Out(line_output(), text(tag, line_code(token, tag.encode())), int(pace) / 1000)
-    agent = Agent(out, zlib.decompress(a2b_base64(orders)), about + [("orders", "argv")])
+    agent = Agent(out, unpack(orders), about + [("orders", "argv")])
     signal.signal(signal.SIGUSR1, lambda *_: setattr(agent, "signalled", True))
     return agent
 
 
 def main(argv: "list[str]") -> None:
-    """Run until stopped: argv is the carrier (`binary`, `text`, `text:TAG`, `connect:…`) and first orders."""
+    """Run until stopped: argv is the carrier and first orders.
+
+    Carriers are `binary`, `text`, `text:TAG`, `connect:…` and `oneway`: lines, all orders in argv, stdin is not read.
+    """
     carrier, _, rest = (argv[0] if argv else "text").partition(":")
     orders = "".join(argv[1:2])
     if carrier == "connect":
         agent = launched(rest, orders)
+    elif carrier == "oneway":
+        agent = Agent(Out(1, text("0"), 0.001), unpack(orders), [("orders", "argv")])
     else:
         agent = Agent(Out(1, binary if carrier == "binary" else text(rest or "0")), orders.encode(), [])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -7,6 +7,7 @@ import time
 import zlib
 
 from rollbook.agent.children import Child, is_stuck
+from rollbook.agent.command import Command
 from rollbook.agent.once import Plain, Reading, Walk
 from rollbook.agent.source import Source, most_open
 from rollbook.agent.steady import Loop, Reader
@@ -14,6 +15,7 @@ from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, 
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
+    from rollbook.agent.evidence import Collection
     from rollbook.agent.once import Mount
     from rollbook.agent.secure import Seal
     from rollbook.agent.wire import Clocks
@@ -57,15 +59,18 @@ class Agent:
         self.children: "list[Child]" = []
         self.loops: "list[Child]" = []
         self.reader: "Reader | None" = None
+        self.command: "Command | None" = None
         self.held: "list[Beat]" = []
         self.waiting: "list[Reading]" = []
         self.phases: "list[str]" = []
         self.dying: "list[int]" = []
         self.running = self.interval = self.offset = self.next = 0
+        self.doubles: "list[int]" = []
         self.beats = self.late = self.missed = self.thinned = 0
         self.key_beats = ONE_WAY_KEY_BEATS if out.pace else KEY_BEATS
         self.gap = False
         self.ending = 0.0
+        self.extension: "Collection | None" = None
 
     def hello(self) -> None:
         uname = os.uname()
@@ -133,23 +138,35 @@ class Agent:
         elif word == "ping":
             self.out.frame(b"P", rest[0].encode())
         elif word == "sample":
-            self.interval = int(rest[0])
+            self.interval, *self.doubles = map(int, rest)
+            # Programs keep their interval: with one that grows, a second costs little and is short enough.
+            milliseconds = max(self.interval // 1000000, 1000 if self.doubles else 0)
             os.nice(5)
             self.schedule()
             for source in self.sources:
                 source.most_open = most_open()
-                source.every = min(source.every, max(1, SELDOM // self.interval))
+                self.limit(source)
                 for ask in source.asks:
                     if ask[0] == "loop":
-                        Loop(self, source, [word.replace("{ms}", str(self.interval // 1000000)) for word in ask[1:]])
+                        Loop(self, source, [word.replace("{ms}", str(milliseconds)) for word in ask[1:]])
         elif word == "clock":
             self.correct(int(rest[0]))
         elif word in ("mark", "key"):
             self.take_sample(everything=True, key=word == "key")
         elif word in ("then", "wait"):
             self.hold = word
+        elif word == "exec":
+            self.command = Command(self, *rest)
+            self.phases.append(word)
         elif word == "stop":
             self.ending = time.monotonic() + 0.5
+        elif word == "extend":
+            from binascii import a2b_base64
+
+            exec(zlib.decompress(a2b_base64(rest[0])), globals())  # noqa: S102 - orders may run any program anyway
+            self.extension = globals()["extend"](self)
+        elif self.extension:
+            self.extension.obey(word, rest)
 
     def go(self, phase: str) -> None:
         """Read all sources once: files first, then mounts, in one child; programs a few at a time."""
@@ -177,7 +194,16 @@ class Agent:
         """The next beat: a multiple of the interval on the collector's clock, in this host's wall time."""
         if self.interval:
             wall = now()[1] + self.offset
+            while self.doubles and wall >= self.doubles[0]:
+                self.interval *= 2
+                del self.doubles[0]
+                for source in self.sources:
+                    self.limit(source)
             self.next = (wall // self.interval + 1) * self.interval - self.offset
+
+    def limit(self, source: "Source") -> None:
+        """A source that is not read on every beat is read often enough all the same."""
+        source.every = min(source.every, max(1, SELDOM // self.interval))
 
     def correct(self, offset: int) -> None:
         """Set the offset to the collector's clock and move the planned beat with it.
@@ -266,6 +292,8 @@ class Agent:
         due = [self.out.last + QUIET] + [child.deadline for child in self.children + self.loops]
         if self.ending:
             due.append(self.ending)
+        if self.command:
+            due.append(self.command.due)
         if self.launcher:
             due.append(time.monotonic() + 0.9)
             if self.out.waiting and self.out.pace:
@@ -297,6 +325,8 @@ class Agent:
             for child in self.children + self.loops:
                 if moment >= child.deadline and child in child.group:
                     child.end(timed_out=True)
+            if self.command and moment >= self.command.due:
+                self.command.check()
             if self.interval and now()[1] >= self.next:
                 self.beat()
             if time.monotonic() - self.out.last >= QUIET:

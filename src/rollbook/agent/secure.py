@@ -52,6 +52,11 @@ def derive(token: bytes, *words: bytes) -> bytes:
     return Key(token).code(b" ".join(words))
 
 
+def instance_of(token: bytes, secret: bytes) -> bytes:
+    """What distinguishes an agent from all others that have the token; it does not disclose the secret of its lines."""
+    return derive(token, b"instance", secret)[:8].hex().encode()
+
+
 def line_code(token: bytes, tag: bytes) -> "Callable[[bytes, bytes], bytes]":
     """What makes the codes of frames that are sent as lines with this tag, from their head and payload."""
     key = Key(derive(token, b"lines-key", tag))

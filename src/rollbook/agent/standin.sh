@@ -13,14 +13,31 @@ tag=s
 seq=0
 plan=
 sampler=
+known=
 
-clocks() {
+uptime() {
     read -r up _ </proc/uptime
     mono=${up%.*}${up#*.}0000000
     mono=${mono#"${mono%%[!0]*}"}
-    wall=$(date +%s%N)
-    # A date without nanoseconds prints %N as it is or, on Alpine, prints nothing for it.
-    [ ${#wall} -ge 19 ] || wall=${wall%%[!0-9]*}000000000
+}
+
+# clocks: set mono and wall. A host may pause between the two reads, and a date without nanoseconds is up to a second
+# late: a difference that can be explained by that is not a clock that was set. The first pair, to which others are
+# compared, is read again after a pause.
+clocks() {
+    for try in 1 2 3; do
+        uptime
+        before=$mono error=10000000 # the resolution of uptime
+        wall=$(date +%s%N)
+        # A date without nanoseconds prints %N as it is or, on Alpine, prints nothing for it.
+        [ ${#wall} -ge 19 ] || wall=${wall%%[!0-9]*}000000000 error=1000000000
+        uptime
+        error=$((error + mono - before)) mono=$before
+        if [ -n "$known" ] || [ $error -le 30000000 ]; then break; fi
+    done
+    late=$((wall - mono - ${known:-0}))
+    if [ -n "$known" ] && [ $error -gt 30000000 ] && [ ${late#-} -le $error ]; then wall=$((mono + known)); fi
+    known=$((wall - mono))
 }
 
 # frame KIND PAYLOAD: send a frame with the caller's clocks
@@ -304,8 +321,11 @@ ${plan}end
 PLAN
 }
 
-# sample SECONDS: take samples now and on multiples of SECONDS; ends with its parent
+# sample NANOSECONDS [TIME...]: take samples now and on multiples of the interval, which is rounded up to seconds, so that
+# samples are never taken more often than requested, and doubles at each TIME; ends with its parent
 sample() {
+    interval=$1
+    shift
     tag=b seq=0 pause=
     trap '[ -z "$pause" ] || kill $pause 2>/dev/null' EXIT
     trap exit TERM HUP INT
@@ -313,7 +333,12 @@ sample() {
     while kill -0 $$ 2>/dev/null; do
         go sample sampled
         clocks
-        left=$(($1 * 1000000000 - wall % ($1 * 1000000000)))
+        while [ $# -gt 0 ] && [ "$wall" -ge "$1" ]; do
+            interval=$((interval * 2))
+            shift
+        done
+        step=$(((interval + 999999999) / 1000000000 * 1000000000))
+        left=$((step - wall % step))
         # Sleep long pauses in pieces, to notice soon that the parent was killed.
         while [ $left -gt 0 ] && kill -0 $$ 2>/dev/null; do
             nap=$((left < 5000000000 ? left : 5000000000))
@@ -347,11 +372,7 @@ while IFS= read -r order; do
         frame P "${order#*"$tab"}"
         ;;
     sample*)
-        seconds=${order#*"$tab"}
-        step=${seconds%?????????}
-        # Round up: never sample more often than requested.
-        case $seconds in *000000000) ;; *) step=$((step + 1)) ;; esac
-        sample "$step" </dev/null &
+        sample ${order#*"$tab"} </dev/null &
         sampler=$!
         ;;
     # Not by a signal to the sampler: shells run a trap late or never if it comes just before they wait.

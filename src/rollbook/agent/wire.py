@@ -104,9 +104,9 @@ class Out:
         mono, wall = clocks or now()
         data = self.carrier(kind, self.seq, mono, wall, payload)
         self.waiting += data
-        if self.pace and kind in b"HDE":  # the collector waits for these: send them twice
+        if self.pace and kind in b"HDEX":  # the collector waits for these: send them twice
             self.waiting += data
-        if self.pace and kind in b"HRZ" and len(self.kept) + len(data) < QUEUE_LIMIT:
+        if self.pace and kind in b"HRZO" and len(self.kept) + len(data) < QUEUE_LIMIT:
             self.kept += data
         self.seq += 1
         self.last = time.monotonic()

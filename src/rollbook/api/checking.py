@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rollbook.bundle.reading import is_bundle
+from rollbook.bundle.rules import rules as bundle_rules
 from rollbook.checks import engine
+from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import RunData, open_run_data
+from rollbook.checks.silence import Silence
 from rollbook.checks.verify import Verified
 from rollbook.checks.verify import verify as verify_record
 from rollbook.journal.state import is_unfinished
@@ -16,7 +21,17 @@ from rollbook.mlperf.submission import Submission, judge_tree
 from rollbook.records.findings import Findings
 from rollbook.records.locate import locate_record
 
-__all__ = ["check", "check_results", "run_data_of", "verify"]
+__all__ = ["all_rules", "check", "check_results", "find_rule", "run_data_of", "verify"]
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule: those of records, and those that only read issue reports."""
+    return (*engine.rules(), *bundle_rules())
+
+
+def find_rule(name: str) -> Rule:
+    """The rule with that id; raises `UsageError` if there is none."""
+    return next((one for one in bundle_rules() if one.id == name), None) or engine.rule(name)
 
 
 def check(record: Path | str, *, baseline: Path | str | None = None) -> Findings:
@@ -25,14 +40,17 @@ def check(record: Path | str, *, baseline: Path | str | None = None) -> Findings
     return engine.check(run_data_of(Path(record), baseline=other))
 
 
-def check_results(path: Path | str, round_name: str = rounds.NEWEST, **options: Any) -> Submission | None:
+def check_results(
+    path: Path | str, round_name: str = rounds.NEWEST, silences: Sequence[Silence] = (), **options: Any
+) -> Submission | None:
     """Judge a results directory of MLPerf Storage: a run, all runs of a model, or a submission.
 
-    `round_name` chooses the rules; options are those of `RunData`. Returns None for a path that is a record of
+    `round_name` chooses the rules; findings that `silences` cover are marked and do not count, except for the verdict.
+    Options are those of `RunData`. Returns None for a path that is a record of
     Rollbook or holds no runs of MLPerf Storage. Raises `RecordError` if it cannot be read.
     """
     path = Path(path)
-    return judge_tree(path, rounds.load(round_name), **options) if is_results_tree(path) else None
+    return judge_tree(path, rounds.load(round_name), silences, **options) if is_results_tree(path) else None
 
 
 def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Verified:
@@ -44,7 +62,7 @@ def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Ver
 
 
 def run_data_of(path: Path, **options: Any) -> RunData:
-    """A record or a snapshot file as rules see it; an unfinished record is finished as `open_record` does.
+    """A record, an issue report or a snapshot file as rules see it; an unfinished record is finished first.
 
     Of a results directory of MLPerf Storage it is the newest run with information about its hosts.
     """
@@ -56,4 +74,8 @@ def run_data_of(path: Path, **options: Any) -> RunData:
 
         open_record(path)
     options.setdefault("mlperf_round", rounds.load())
+    if is_bundle(path):
+        from rollbook.bundle.analysis import open_bundle_data  # noqa: PLC0415 - few records are issue reports
+
+        return open_bundle_data(path, **options)
     return open_run_data(path, **options)

@@ -36,6 +36,7 @@ from rollbook.records.metadata import metadata
 from rollbook.records.outcome import Outcome
 from rollbook.records.reading import require_directory
 from rollbook.records.record import Record
+from rollbook.sql.grids import Tables, open_tables
 from rollbook.tables.derive import derive
 from rollbook.tables.seal import Sealed
 
@@ -139,17 +140,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)
-    with _step("statistics per phase", notes):
-        document["phase_statistics"] = _phase_statistics(run)
-    with _step("timeseries.json", notes):
-        document["timeseries_data"] = _small_series(run, directory, notes)
-    with _step("checks", notes):
-        document |= _checked(run)
-    directory.write("metadata.json", document)
-    run = Record(path, json.loads(encode(document)), hosts)
-    if report:
-        with _step("report.html", notes):
-            _page(run)
+    _derive_from_tables(run, directory, document, report=report)
     if drop_raw:
         with _step("raw", notes):
             _drop(path, found, sealed)
@@ -158,6 +149,24 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     if sign is not None:
         signing.sign(path / "manifest.json", Path(sign))
     return Record(path, json.loads(encode(document)), hosts)
+
+
+def _derive_from_tables(run: Record, directory: RecordDirectory, document: dict[str, Any], *, report: bool) -> None:
+    """Write all that follows from the tables and add it to the metadata; the tables are opened once."""
+    notes, tables = document["notes"], None
+    with contextlib.ExitStack() as stack:
+        with _step("tables", notes):
+            tables = stack.enter_context(open_tables(run, charts=report))
+        with _step("statistics per phase", notes):
+            document["phase_statistics"] = _phase_statistics(run, tables)
+        with _step("timeseries.json", notes):
+            document["timeseries_data"] = _small_series(run, directory, notes, tables)
+        with _step("checks", notes):
+            document |= _checked(run, tables)
+        directory.write("metadata.json", document)
+        if report:
+            with _step("report.html", notes):
+                _page(Record(run.path, json.loads(encode(document)), run.hosts), tables)
 
 
 def _directory(path: Path, kind: str) -> RecordDirectory:
@@ -252,13 +261,15 @@ def _result_directory(path: Path, outcome: Outcome, args: dict[str, Any], docume
     }
 
 
-def _checked(run: Record) -> dict[str, Any]:
+def _checked(run: Record, tables: Tables | None) -> dict[str, Any]:
     """Write the findings of all rules; returns MLPerf Storage's verdict for its benchmarks, as metadata."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
     from rollbook.checks.run_data import RunData  # noqa: PLC0415
     from rollbook.mlperf import rounds  # noqa: PLC0415
 
-    findings = check(RunData(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load()))
+    findings = check(
+        RunData(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load(), tables=tables)
+    )
     write_file(run.path / "findings.json", encode(findings))
     return {
         "verification": findings.verdict,
@@ -268,19 +279,18 @@ def _checked(run: Record) -> dict[str, Any]:
     }
 
 
-def _phase_statistics(run: Record) -> list[dict[str, Any]]:
-    """Statistics of every rate in every phase, over time and hosts; empty without phases or series."""
-    if not run.hosts.phases or not run.series_files():
+def _phase_statistics(run: Record, tables: Tables | None) -> list[dict[str, Any]]:
+    """Statistics of every rate in every phase, over time and hosts, or of the whole run; empty without series."""
+    if tables is None or not run.series_files():
         return []
-    from rollbook.sql.connection import connect  # noqa: PLC0415 - needs DuckDB
-
-    with connect(run, whole=True) as connection:
-        found = connection.execute("SELECT * FROM phase_stats")
-        names = [column[0] for column in found.description or []]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    found = tables.connection.execute("SELECT * FROM phase_stats")
+    names = [column[0] for column in found.description or []]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _small_series(run: Record, directory: RecordDirectory, notes: list[str]) -> dict[str, Any] | None:
+def _small_series(
+    run: Record, directory: RecordDirectory, notes: list[str], tables: Tables | None
+) -> dict[str, Any] | None:
     """Write MLPerf Storage's timeseries.json if it is small; returns its metadata entry, None without samples.
 
     If it is not, a note names the command that writes it.
@@ -293,7 +303,7 @@ def _small_series(run: Record, directory: RecordDirectory, notes: list[str]) -> 
     count, path = sum(host.samples for host in sampled) // run.hosts.merged, directory.file("timeseries.json")
     written = count <= MOST_SAMPLES
     if written:
-        count = write_timeseries(run, path)
+        count = write_timeseries(run, path, connection=tables.connection if tables else None)
     else:
         command = f"rollbook export --format timeseries -o timeseries.json {shlex.quote(str(run.path))}"
         notes.append(f"timeseries.json not written, {count} samples exceed the limit of {MOST_SAMPLES}: {command}")
@@ -314,7 +324,7 @@ def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
     shutil.rmtree(path / "raw")
 
 
-def _page(run: Record) -> None:
+def _page(run: Record, tables: Tables | None) -> None:
     from rollbook.report import write_report  # noqa: PLC0415 - rich pages are built only when a run is over
 
-    write_report(run, run.path / "report.html")
+    write_report(run, run.path / "report.html", tables=tables)

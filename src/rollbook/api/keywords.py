@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rollbook.api.options import TransportOptions
 
-__all__ = ["RecordingOptions", "SnapshotOptions"]
+__all__ = ["ExecuteOptions", "RecordingOptions", "SnapshotOptions"]
 
 
 class SnapshotOptions(TransportOptions, total=False):
@@ -17,14 +17,28 @@ class SnapshotOptions(TransportOptions, total=False):
     fanout: int
 
 
+class ExecuteOptions(TransportOptions, total=False):
+    """Options of `execute`.
+
+    `command_timeout` is the time after which the command is killed, in seconds (default: none), `max_output` the most
+    bytes of output kept of each host (default: 1 MiB), `fanout` the number of hosts contacted in parallel (default:
+    64). `timeout` is the time to reach a host.
+    """
+
+    command_timeout: float | None
+    max_output: int
+    fanout: int
+
+
 class RecordingOptions(TransportOptions, total=False):
     """Options of `record` and `run`.
 
     `results_dir` is the directory for records (default: `results`), `type` the type of this one, `interval` the
-    seconds between samples (default: 10; 0: snapshots only), `max_samples` the most samples stored per host (default:
-    3600; 0: all), `drop_raw` removes the journal once the tables are verified, `report` writes `report.html`
-    (default: true), `sign` is an ssh key for the manifest, `share` lets others read the record as far as the umask
-    allows, `fanout` is the number of hosts contacted in parallel (default: 64). `name`, `tags` and `note` label the
+    seconds between samples (default: 0.5, doubled as the run grows, at most 32; 0: snapshots only), `max_samples` the
+    most samples stored per host (default: 3600; 0: all), `drop_raw` removes the journal once the tables are verified,
+    `report` writes `report.html` (default: true), `sign` is an ssh key for the manifest, `share` lets others read the
+    record as far as the umask allows, `bundle_on_failure` takes an issue report of the affected hosts if the run
+    failed, `fanout` is the number of hosts contacted in parallel (default: 64). `name`, `tags` and `note` label the
     record, for lists and comparisons.
     """
 
@@ -36,6 +50,7 @@ class RecordingOptions(TransportOptions, total=False):
     report: bool
     sign: Path | str | None
     share: bool
+    bundle_on_failure: bool
     fanout: int
     name: str
     tags: str | Sequence[str]

@@ -50,6 +50,14 @@ class TransportOptions(TypedDict, total=False):
     endpoint_url: str | None
     start_rate: float
     document: str
+    kube_context: str | None
+    kubeconfig: str | None
+    kube_selector: str | None
+    kube_namespace: str
+    kube_image: str
+    kube_tolerations: str | Sequence[str]
+    kube_privileged: bool
+    kube_deadline: int
 
 
 def transport_options(**options: Unpack[TransportOptions]) -> Options:

@@ -48,10 +48,11 @@ INTERRUPTED = "interrupted"
 class Settings:
     """The settings of a recording.
 
-    `type` is the type of record, `interval` the seconds between samples (0: snapshots only), `parts` the directories
+    `type` is the type of record, `interval` the seconds between samples (0: snapshots only; None: 0.5, more
+    as the run grows), `parts` the directories
     between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
     key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
-    options, stored as they are.
+    options, stored as they are. `bundle_on_failure` adds an issue report of the affected hosts if the run failed.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
@@ -59,12 +60,13 @@ class Settings:
     fanout: int = 64
     results_dir: Path = Path("results")
     type: str = "record"
-    interval: float = 10.0
+    interval: float | None = None
     max_samples: int = 3600
     drop_raw: bool = False
     report: bool = True
     sign: Path | None = None
     share: bool = False
+    bundle_on_failure: bool = False
     label: Label = dataclasses.field(default_factory=Label)
     parts: tuple[str, ...] = ()
     placement: Placement | None = None
@@ -99,7 +101,8 @@ class Recording:
     tables, page and manifest; `record` is the finished record, `coverage` its hosts by status. `path` is its
     directory. `recording_error` is why recording ended early, `finish_error` why the record could not be finished,
     `signing_error` why it could not be signed; each is empty if all went well. `exit_code` is that of the command
-    that `rollbook.run` ran.
+    that `rollbook.run` ran. `bundle` is the issue report that was taken because the run failed, `bundle_error` why it
+    could not be taken; `on_bundle` is called with the hosts before it is taken.
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
@@ -108,6 +111,9 @@ class Recording:
         self.settings, self.argv, self._progress = settings, argv or [], progress
         self.socket = self.finish_error = self.signing_error = ""
         self.exit_code: int | None = None
+        self.bundle: Path | None = None
+        self.bundle_error = ""
+        self.on_bundle: Callable[[Sequence[str]], None] = lambda _: None
         self._directory: RecordDirectory | None = None
         self._recorder: Recorder | None = None
         self._open, self._entered, self._recording_error = False, False, ""
@@ -222,8 +228,30 @@ class Recording:
 
         settings = self.settings
         self._record = finish(self.path, drop_raw=settings.drop_raw, report=settings.report)
+        if settings.bundle_on_failure:
+            self._take_bundle(self._record)
         if settings.sign is not None:
             signing.sign(self.path / "manifest.json", settings.sign)
+
+    def _take_bundle(self, record: Record) -> None:
+        """Take an issue report if the run failed, and build the page again, which links it."""
+        from rollbook.api.failure import DIRECTORY, failure_of, take_report  # noqa: PLC0415 - most runs do not fail
+        from rollbook.report import write_report  # noqa: PLC0415
+
+        settings, failure = self.settings, failure_of(record, self.exit_code)
+        if failure is None or not failure.hosts:
+            return
+        self.on_bundle(failure.hosts)
+        hosts = [host for host in settings.hosts if host.name in failure.hosts]
+        try:
+            self.bundle_error = take_report(record, hosts, settings.options, settings.fanout).problem
+            self.bundle = record.path / DIRECTORY
+            if settings.report:
+                write_report(record, record.path / "report.html")
+        except Exception as error:  # noqa: BLE001 - the record is complete without it
+            self.bundle_error = str(error) or repr(error)
+        assert self._directory is not None
+        self._directory.write_manifest()
 
     def finish_or_explain(self) -> None:
         """Write the record; if that fails, `finish_error` or `signing_error` has the reason and the journal stays."""

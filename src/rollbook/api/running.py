@@ -22,7 +22,7 @@ from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import VARIABLE
-from rollbook.errors import RollbookError, UsageError
+from rollbook.errors import CannotRun, RollbookError, UsageError
 
 __all__ = ["RunProgress", "record_for", "run", "run_command"]
 
@@ -46,6 +46,9 @@ class RunProgress(Progress, Protocol):
     def writing(self) -> None:
         """Recording is over; the record is being written."""
 
+    def bundling(self, hosts: Sequence[str]) -> None:
+        """The run failed; an issue report of these hosts is being collected."""
+
     def still_writing(self) -> None:
         """A signal asked to stop while the record is being written; the next one abandons it."""
 
@@ -68,16 +71,22 @@ def run(argv: Sequence[Argument], hosts: str | Sequence[str] = (), **options: Un
 
 
 def run_command(
-    settings: Settings, argv: Sequence[Argument], progress: RunProgress | None = None, signals: Signals | None = None
+    settings: Settings,
+    argv: Sequence[Argument],
+    progress: RunProgress | None = None,
+    signals: Signals | None = None,
+    *,
+    stdout: int = 1,
 ) -> Recording:
     """Run a command with a recording around it; returns the recording, with the command's own exit code.
 
     Once the command has started, no error of Rollbook changes that code: if the record cannot be finished,
-    `Recording.finish_error` has the reason. Handlers of `signals` that are already in place stay in place.
+    `Recording.finish_error` has the reason. Handlers of `signals` that are already in place stay in place. The
+    command's standard output is copied to the descriptor `stdout`.
     """
     with signals or Signals(command=True) as active:
         recording = Recording(settings, _arguments(argv), progress)
-        recording.exit_code = asyncio.run(_around(recording, progress, active))
+        recording.exit_code = asyncio.run(_around(recording, progress, active, stdout))
         if recording.exit_code is None:
             recording.discard()
             raise KeyboardInterrupt
@@ -100,7 +109,7 @@ def _arguments(argv: Sequence[Argument]) -> list[str]:
     if shutil.which(program) is None:
         found = "/" in program and Path(program).exists()
         reason = "it is not executable" if found else "no such program"
-        raise UsageError(f"cannot run {program}: {reason}")
+        raise CannotRun(f"cannot run {program}: {reason}", found=found)
     return arguments
 
 
@@ -124,6 +133,7 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
     The work is done in another thread: handlers run in this one, and must not interrupt a write.
     """
     if progress is not None:
+        recording.on_bundle = progress.bundling
         progress.writing()
     if threading.current_thread() is not threading.main_thread():
         recording.finish_or_explain()
@@ -151,7 +161,7 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
             recording.abandon()
 
 
-async def _around(recording: Recording, progress: RunProgress | None, signals: Signals) -> int | None:
+async def _around(recording: Recording, progress: RunProgress | None, signals: Signals, stdout: int) -> int | None:
     """The command's exit code; None if the user asked to stop before it was started."""
     argv = recording.argv
     commands: list[Command] = []
@@ -167,7 +177,8 @@ async def _around(recording: Recording, progress: RunProgress | None, signals: S
         recording.mark("command")
         logs = (recording.path / "stdout.log", recording.path / "stderr.log")
         try:
-            command = Command(argv, logs, {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)})
+            environment = {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)}
+            command = Command(argv, logs, environment, (stdout, 2))
         except UsageError:
             await _cancel(recording)
             raise

@@ -9,6 +9,11 @@ A bundle is also a record, with the files of a snapshot, so every command that r
       nodes/NODE/redactions.json
       cluster/ITEM/FILE         what was read once for the whole cluster
       findings.json, index.html, manifest.json
+
+FILE is made from what was read, a path or a command, by the collector: letters, digits, `.`, `-` and `_` stay. What
+was read itself is in `File.source`: a path, or a command line as `shlex.join` writes it. A pattern with wildcards below
+/proc or /sys is one file, whose source is the pattern: each path that it matched is a line `==> PATH <==`, then the
+text. Outside /proc and /sys each path is a file of its own.
 """
 
 from __future__ import annotations

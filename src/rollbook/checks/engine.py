@@ -64,12 +64,8 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
     now = dt.datetime.now(dt.UTC)
     today = today or now.date()
     with without_gc():
-        results = [evaluate(one, run) for one in rules()]
-    for result in results:
-        for finding in result.findings:
-            silence.apply(silences, result.id, finding, today)
-        if result.findings:
-            result.outcome = _outcome(result)
+        chosen = [one for one in (*rules(), *run.more_rules) if one.id not in run.skipped_rules]
+        results = [evaluate(one, run, silences, today) for one in chosen]
     groups = [group.summary() for group in run.groups]
     found = Findings.of(iso_time(now), groups, results)
     found.notes = [*run.unmatched_group_hosts(), *silence.expired(silences, today)]
@@ -78,8 +74,11 @@ def check(run: RunData, silences: Sequence[Silence] = (), today: dt.date | None 
     return found
 
 
-def evaluate(one: Rule, run: RunData) -> RuleResult:
-    """One rule over one run. If its input is incomplete, its findings stay and a note gives the reason."""
+def evaluate(one: Rule, run: RunData, silences: Sequence[Silence] = (), today: dt.date | None = None) -> RuleResult:
+    """One rule over one run. If its input is incomplete, its findings stay and a note gives the reason.
+
+    Findings that a silence covers today are marked and do not count.
+    """
     result = RuleResult(id=one.id, outcome="pass")
     try:
         for need in one.needs:
@@ -97,6 +96,8 @@ def evaluate(one: Rule, run: RunData) -> RuleResult:
         result.outcome, result.note = "could-not-tell", str(reason)
     except Exception as error:  # noqa: BLE001 - an error in one rule must not stop the others
         result.outcome, result.note = "could-not-tell", f"error in the rule: {error!r}"
+    for finding in result.findings:
+        silence.apply(silences, result.id, finding, today or dt.datetime.now(dt.UTC).date())
     if result.findings:
         result.outcome = _outcome(result)
     return result

@@ -16,7 +16,7 @@ import msgspec
 
 from rollbook.checks.mlperf_round import Effect, Round
 from rollbook.checks.run_data import RunData
-from rollbook.errors import CannotTell
+from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
 from rollbook.records.findings import Finding, Findings, Severity
@@ -38,14 +38,16 @@ __all__ = [
     "is_size",
     "judge",
     "memory_of",
-    "needs_type",
     "number",
     "parameter",
     "positive_integer",
+    "preview_finding",
     "require_all_memory",
+    "require_type",
     "round_of",
     "stated",
     "table",
+    "text_of",
     "verdict",
 ]
 
@@ -113,7 +115,8 @@ def judge(found: Findings, run: RunData) -> None:
     needed = rules.needs[kind]
     missing = [f"{name}: {results[name].note}" for name in needed if name in results and results[name].is_incomplete]
     missing += [f"{name}: the rule was not run" for name in needed if name not in results]
-    missing += [f"rules for {kind}: round {rules.name} has none"] * (kind in rules.without_rules)
+    if kind in rules.without_rules:
+        missing.append(f"rules for {kind}: {rules.without_rules[kind]}")
     if missing and worst is not Validation.INVALID:
         found.not_judged = missing
     else:
@@ -132,13 +135,18 @@ def round_of(run: RunData) -> Round:
     return run.mlperf_round
 
 
-def needs_type(run: RunData, *types: str) -> str | None:
-    """Return why a rule for these benchmark types does not apply; None if it does."""
+def require_type(run: RunData, *types: str) -> None:
+    """Raise `NotApplicable` unless this is a measured run of one of these benchmark types."""
     if run.metadata.get("benchmark_type") not in types:
-        return f"not a {' or '.join(types)} run"
+        raise NotApplicable(f"not a {' or '.join(types)} run")
     if not is_measured_run(run.metadata):
-        return f"{run.metadata.get('command')} is not a measured run"
-    return None
+        raise NotApplicable(f"{run.metadata.get('command')} is not a measured run")
+
+
+def preview_finding(benchmark: str) -> Finding:
+    """The finding of a benchmark that the round only previews."""
+    text = f"the {benchmark} benchmark is a preview and not accepted for CLOSED"
+    return finding_for(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
 
 
 def parameter(metadata: Mapping[str, Any], *names: str) -> Any:
@@ -160,6 +168,17 @@ def stated(metadata: Mapping[str, Any], *names: str) -> Any:
     value = parameter(metadata, *names)
     args = table(metadata.get("args"))
     return next((args[name] for name in names if args.get(name) is not None), None) if value is None else value
+
+
+def text_of(run: RunData, name: str, argument: str = "") -> str:
+    """Return a text of the metadata, such as the model, or an argument of the benchmark.
+
+    Raises `CannotTell` if it is not recorded.
+    """
+    found = str(run.metadata.get(name) or (stated(run.metadata, argument) if argument else "") or "")
+    if not found:
+        raise CannotTell(f"the {name} is not recorded")
+    return found
 
 
 def positive_integer(value: Any, name: str) -> int:
@@ -295,7 +314,9 @@ def is_measured(cluster: Mapping[str, Any]) -> bool:
 
 def is_size(value: Any) -> TypeGuard[int | float]:
     """Whether it is a size or a count to calculate with."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value >= 0 and (isinstance(value, int) or math.isfinite(value))
 
 
 def require_all_memory(run: RunData) -> None:

@@ -132,14 +132,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One round. `needs` are, by benchmark type, the rules that must have been evaluated before a run is CLOSED.
 
-    `without_rules` are the benchmark types that the round runs but has not written rules for: they are not judged.
+    `without_rules` gives for benchmark types that the round has without published rules the reason why they are not
+    judged. `separate_file_systems` are the types whose data and results must be on different file systems.
     """
 
     name: str
     source: str
     date: dt.date
     needs: dict[str, list[str]]
-    without_rules: list[str] = []
+    without_rules: dict[str, str] = {}
+    separate_file_systems: list[str] = []
     cluster: Cluster
     training: Training
     checkpointing: Checkpointing

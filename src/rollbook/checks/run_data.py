@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from rollbook.checks.expect import Expectation
 from rollbook.checks.groups import Group, distinct_machines, form_groups
 from rollbook.checks.mlperf_round import Round
+from rollbook.checks.rule import Rule
 from rollbook.checks.times import span
 from rollbook.checks.views import status_of
 from rollbook.errors import RecordError, RollbookError
@@ -22,6 +24,10 @@ from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts
+from rollbook.sql.grids import Tables, open_tables
+
+if TYPE_CHECKING:
+    from rollbook.checks.mlperf_runs import ModelRuns
 
 __all__ = [
     "MINIMUM_HOST_MEMORY_GB",
@@ -33,6 +39,7 @@ __all__ = [
     "Presence",
     "RunData",
     "Samples",
+    "SeveralRuns",
     "SourceState",
     "open_run_data",
 ]
@@ -68,6 +75,10 @@ class Description:
     """Needed input: the description of the system under test."""
 
 
+class SeveralRuns:
+    """Needed input: all runs of one model in a results directory of MLPerf Storage."""
+
+
 class SourceState(NamedTuple):
     """How many hosts have facts of a source, and on which hosts it was not read."""
 
@@ -90,6 +101,8 @@ class RunData:
         description: Mapping[str, Any] | None = None,
         minimum_memory_gb: float = MINIMUM_HOST_MEMORY_GB,
         mlperf_round: Round | None = None,
+        tables: Tables | None = None,
+        runs: ModelRuns | None = None,
     ) -> None:
         self.hosts = hosts
         self.start, self.end, self.series = hosts.start, hosts.end, hosts.series
@@ -100,7 +113,12 @@ class RunData:
         self.baseline, self.expectations, self.description = baseline, expectations, description
         self.minimum_memory_gb = minimum_memory_gb
         self.mlperf_round = mlperf_round
-        self._named = named or {}
+        self.more_rules: Sequence[Rule] = ()
+        """Rules that read only this kind of data, such as those of issue reports."""
+        self.skipped_rules: frozenset[str] = frozenset()
+        """Rules that mean nothing for this kind of data."""
+        self.runs = runs
+        self._named, self._tables = named or {}, tables
         self._states: dict[str, SourceState] = {}
 
     @functools.cached_property
@@ -118,20 +136,33 @@ class RunData:
         """The hosts that gave data at the start, without further names of the same machine."""
         return distinct_machines(self.hosts_with_data)
 
+    @property
+    def result_directory(self) -> Path | None:
+        """The directory of the benchmark's own files: that of the record, or the one around it."""
+        return self.path.parent if self.path is not None and self.path.name == INSIDE else self.path
+
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
         """DLIO's summary of the run; empty if it is missing or unreadable.
 
         It lies in the record, in the result directory around it, or is stored in the metadata.
         """
-        inside = self.path is not None and self.path.name == INSIDE
-        directory = self.path.parent if self.path is not None and inside else self.path
+        directory = self.result_directory
         try:
             found = json.loads(read_regular(directory / "summary.json")) if directory else None
         except (RecordError, ValueError, RecursionError):
             found = None
         found = self.metadata.get("dlio_summary") if found is None else found
         return found if isinstance(found, dict) else {}
+
+    @contextlib.contextmanager
+    def open_tables(self) -> Iterator[Tables | None]:
+        """The tables of the series; None without series. Tables that were given are not closed."""
+        if self._tables is not None or self.path is None:
+            yield self._tables
+            return
+        with open_tables(Record(self.path, dict(self.metadata), self.hosts), charts=False) as tables:
+            yield tables
 
     def unmatched_group_hosts(self) -> list[str]:
         """One line per named group with hosts that are not in the run."""
@@ -177,6 +208,7 @@ class RunData:
             ),
             Baseline: (self.baseline is not None, "absent", "no baseline was given"),
             Expectation: (bool(self.expectations), "absent", "no expectations were given"),
+            SeveralRuns: (self.runs is not None, "absent", "not a results directory of several runs"),
             Description: (self.description is not None, "absent", "no description of the system was given"),
         }
         is_present, otherwise, why = others[need]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollbook.hosts import fold
-from rollbook.records.findings import Change, Difference, Findings
+from rollbook.records.findings import Change, Difference, RuleResult
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of
 
@@ -88,10 +88,10 @@ def name_list(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def value_lines(findings: Findings) -> list[str]:
+def value_lines(rules: Sequence[RuleResult]) -> list[str]:
     """A line for each value that a rule compared: `pass  mlperf-fsync-off  checkpoint.fsync: required yes; …`."""
     lines = []
-    for rule in findings.rules:
+    for rule in rules:
         for value in rule.values:
             parts = {"required": value.required, "measured": value.measured, "declared": value.declared}
             known = "; ".join(f"{name} {value_text(one)}" for name, one in parts.items() if one is not None)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rollbook.errors import RollbookError
+from rollbook.errors import RollbookError, UsageError
 from rollbook.version import __version__
 
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
@@ -19,10 +19,12 @@ __all__ = ["COMMANDS", "Commands", "cli", "main"]
 COMMANDS = {
     "hosts": "List the selected hosts, and check that they can be reached.",
     "snapshot": "Read the facts of every host once.",
+    "exec": "Run a command on every host and fold equal output.",
     "run": "Run a command and record every host before, during and after it.",
     "record": "Record every host without a command.",
     "watch": "Show all hosts live in the terminal, or play back a record.",
     "mark": "Start a phase, from inside a command started by `run`.",
+    "bundle": "Collect diagnostic evidence from every node: an issue report.",
     "check": "Apply the rules to a record or to live hosts.",
     "diff": "List the facts that differ between two records, two hosts, or the start and end of a run.",
     "compare": "Compare results, metrics and facts of runs or groups of repeated runs.",
@@ -57,6 +59,19 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f"rollbook.cli.{module}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is an error with the closest name."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib  # noqa: PLC0415 - only for a mistake
+
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            suggestion = f"did you mean {close[0]}?" if close else "rollbook --help lists all"
+            raise UsageError(f"no such command: {name}; {suggestion}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. A reader that stops early, as in `rollbook … | head`, is not an error."""
         try:
@@ -77,14 +92,19 @@ class Commands(click.Group):
 def cli() -> None:
     """Rollbook records every host of a cluster.
 
-    Exit codes: 0 success, 1 findings, 2 usage or configuration error, 3 some hosts failed, or an
-    MLPerf Storage run could not be judged, 4 no host reached, 70 internal error, 130 interrupted.
+    Exit codes: 0 success, 1 findings, or a command that `exec` ran failed on a host, 2 usage or
+    configuration error, 3 some hosts failed, or an MLPerf Storage run could not be judged, 4 no host
+    reached, 70 internal error, 126 and 127 the command of `run` cannot be executed or was not found,
+    130 interrupted. `run` returns the exit status of its command.
     """
 
 
 def main() -> None:
     """Run the command line; every `RollbookError` is a message and an exit code, never a traceback."""
     _open_closed()
+    for stream in (sys.stdout, sys.stderr):  # the encoding may lack characters: print others in their place
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         code = _run()
         sys.stdout.flush()
@@ -117,6 +137,14 @@ def _run() -> Any:
         return ended.code
     except click.exceptions.Abort:
         return 130
+    except click.UsageError as error:
+        message = error.format_message().rstrip(".")
+        if isinstance(error, click.NoSuchOption):
+            close = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
+            message = f"no such option: {error.option_name}{close}"
+        help_ = f"; see {error.ctx.command_path} --help" if error.ctx else ""
+        _print_error(f"{message[:1].lower()}{message[1:]}{help_}")
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 from rich.text import Text
 
-from rollbook.api.checking import check_results, run_data_of
+from rollbook.api.checking import all_rules, check_results, find_rule, run_data_of
 from rollbook.checks import engine
 from rollbook.checks.expect import read_expectations
 from rollbook.checks.groups import named_groups
@@ -20,7 +20,7 @@ from rollbook.checks.silence import read_silences
 from rollbook.checks.text import change_text, difference_text, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, Number, option, refuse_given
+from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
 from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
@@ -37,9 +37,9 @@ from rollbook.records.record import RecordHosts
 from rollbook.records.yaml import read_yaml
 from rollbook.sources import catalogue
 
-__all__ = ["command"]
+__all__ = ["command", "show_findings"]
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = InputFile()
 CHECK_OPTIONS = (
     "record",
     "fail_on",
@@ -52,7 +52,7 @@ CHECK_OPTIONS = (
     "groups",
     "hosts",
 )
-MARKS = {"fail": "red", "warn": "yellow"}
+MARKS = {"fail": "red", "warn": "yellow", "note": "cyan"}
 MOST_LINES = 12  # lines printed per finding; the JSON document has all
 
 
@@ -89,7 +89,12 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
-@click.option("--explain", metavar="RULE", help="Print the manual of a rule.")
+@click.option(
+    "--explain",
+    metavar="RULE",
+    shell_complete=complete(lambda: [rule.id for rule in engine.rules()]),
+    help="Print the manual of a rule.",
+)
 @click.option("--list", "list_rules", is_flag=True, help="List all rules.")
 @reach_options
 def command(
@@ -108,7 +113,7 @@ def command(
     explain: str | None,
     list_rules: bool,
 ) -> None:
-    """Check a RECORD, a snapshot file, a results directory of MLPerf Storage or, without one, live hosts.
+    """Check a RECORD, an issue report, a snapshot file, a results directory of MLPerf Storage, or else live hosts.
 
     The rules compare hosts with each other and validate the run. A rule whose input is missing is counted as
     could-not-tell; it never passes.
@@ -117,10 +122,10 @@ def command(
         refuse_given(CHECK_OPTIONS, "no hosts are checked with --list or --explain")
         if explain and list_rules:
             raise UsageError("--list and --explain cannot be combined")
-        rules = [engine.rule(explain)] if explain else list(engine.rules())
+        rules = [find_rule(explain)] if explain else list(all_rules())
         _explain(rules, manual=explain is not None, as_json=as_json)
         return
-    silences = read_silences(silence, [one.id for one in engine.rules()]) if silence else []
+    silences = read_silences(silence, [one.id for one in all_rules()]) if silence else []
     options = {
         "named": named_groups(groups),
         "baseline": run_data_of(baseline) if baseline else None,
@@ -128,7 +133,7 @@ def command(
         "description": read_yaml(description) if description else None,
         "minimum_memory_gb": minimum_memory,
     }
-    if record is not None and (submission := check_results(record, round_name, **options)):
+    if record is not None and (submission := check_results(record, round_name, silences, **options)):
         reach.refuse()
         _show_submission(submission, fail_on, as_json=as_json)
     interrupted, coverage = False, None
@@ -144,7 +149,7 @@ def command(
     if as_json:
         click.echo(encode(findings), nl=False)
     else:
-        _show(findings)
+        show_findings(findings)
     if coverage:
         failures(run.start)
         stderr().print(coverage_line(coverage))
@@ -184,7 +189,8 @@ def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:
             click.echo(f"{rule.id:<32}{rule.severity:<6}{rule.manual.what}")
 
 
-def _show(findings: Findings) -> None:
+def show_findings(findings: Findings) -> None:
+    """Print findings, worst first, and the counts."""
     console = stderr()
     for result in findings.rules:
         for finding in result.findings:
@@ -193,7 +199,7 @@ def _show(findings: Findings) -> None:
         console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
     for note in findings.notes:
         console.print(Text(clean(note), "dim"), soft_wrap=True)
-    for line in value_lines(findings):
+    for line in value_lines(findings.rules):
         console.print(Text(clean(line), "dim"), soft_wrap=True)
     if findings.verdict_text:
         click.echo(clean(findings.verdict_text))
@@ -227,6 +233,8 @@ def _show_finding(rule: str, finding: Finding) -> None:
         click.echo(f"         {clean(line)}")
     if len(lines) > MOST_LINES:
         click.echo(f"         and {len(lines) - MOST_LINES} more")
+    for evidence in finding.lines:
+        click.echo(f"         {clean(evidence.path)}:{evidence.line}: {clean(evidence.text)}")
     if finding.silenced:
         click.echo(f"         until {finding.silenced.until}: {clean(finding.silenced.reason)}")
     else:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from rollbook.errors import UsageError
 
-__all__ = ["BENCHMARK", "HOSTS", "OUTPUT", "RECORDING", "TRANSPORT", "Command", "Number", "Option", "option",
-           "refuse_given", "sign_option"]  # fmt: skip
+__all__ = [
+    "BENCHMARK",
+    "HOSTS",
+    "OUTPUT",
+    "RECORDING",
+    "TRANSPORT",
+    "Command",
+    "InputFile",
+    "Number",
+    "Option",
+    "complete",
+    "option",
+    "refuse_given",
+    "sign_option",
+]
 
 HOSTS, TRANSPORT, RECORDING, BENCHMARK, OUTPUT = "Hosts", "Transport", "Recording", "Benchmark", "Output"
 OTHER = "Options"
@@ -49,13 +63,48 @@ class Command(click.Command):
                     formatter.write_dl(rows)
 
 
+class InputFile(click.ParamType[Path]):
+    """A file that must exist; with `directory`, a directory will do."""
+
+    name = "file"
+
+    def __init__(self, *, directory: bool = False) -> None:
+        self._directory = directory
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path, or `UsageError`."""
+        del ctx
+        path = Path(value)
+        if path.is_file() or (self._directory and path.is_dir()):
+            return path
+        reason = "it is a directory" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
+        raise UsageError(f"cannot use {param.opts[0] if param else 'a file'} {path}: {reason}")
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Files, which the shell completes."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
 sign_option = option(
     "--sign",
     heading=RECORDING,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="KEY",
     help="Sign the manifest with this ssh key.",
 )
+
+
+def complete(
+    names: Callable[[], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Complete the values of an option with names that are looked up when the shell asks."""
+
+    def found(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param
+        return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+    return found
 
 
 def refuse_given(names: Collection[str], why: str) -> None:

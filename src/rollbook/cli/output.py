@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self
 
 from rollbook.clean import clean
 from rollbook.hosts import Host, fold
-from rollbook.records.hosts import Coverage, HostResult
+from rollbook.records.causes import group_by_cause
+from rollbook.records.hosts import Coverage, HasStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,22 +75,23 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
         rows = [(fold(names), cells) for cells, names in alike.items()]
     shown = sheet(headings, [(name, *cells) for name, cells in rows])
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty():  # FORCE_COLOR makes a terminal of a pipe for rich
         console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
     console.print(shown)
 
 
-def failures(hosts: Sequence[HostResult]) -> None:
-    """Print every host that is not complete on stderr, hosts with the same reason together."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+def failures(hosts: Sequence[HasStatus]) -> None:
+    """Print every host that is not complete on stderr, hosts with the same cause together."""
+    statuses: dict[str, list[tuple[str, str]]] = {}
     for host in hosts:
         if host.status != "complete":
-            reasons.setdefault((host.status, host.reason), []).append(host.name)
-    for (status, reason), names in reasons.items():
+            statuses.setdefault(host.status, []).append((host.name, host.reason))
+    for status, reasons in statuses.items():
         from rich.text import Text  # noqa: PLC0415 - usually no host failed
 
-        line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
-        stderr().print(line, soft_wrap=True)
+        for reason, names in group_by_cause(reasons):
+            line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
+            stderr().print(line, soft_wrap=True)
 
 
 def coverage_line(coverage: Coverage) -> str:
@@ -102,13 +104,13 @@ def coverage_line(coverage: Coverage) -> str:
 
 
 class ProgressView:
-    """Shows counts and slow hosts while hosts are contacted; prints nothing if stderr is not a terminal."""
+    """Shows counts and slow hosts while hosts are contacted, if `shown` and if stderr is a terminal."""
 
-    def __init__(self, hosts: Sequence[Host]) -> None:
+    def __init__(self, hosts: Sequence[Host], *, shown: bool = True) -> None:
         self._requested, self._done = len(hosts), Counter[str]()
         self._active: dict[str, float] = {}
         self._live: Live | None = None
-        if sys.stderr.isatty():
+        if shown and sys.stderr.isatty():
             from rich.live import Live  # noqa: PLC0415
 
             self._live = Live(get_renderable=self._view, console=stderr(), refresh_per_second=5, transient=True)
@@ -127,7 +129,7 @@ class ProgressView:
         """The connection to the host is started."""
         self._active[host.name] = time.monotonic()
 
-    def done(self, record: HostResult) -> None:
+    def done(self, record: HasStatus) -> None:
         """The host is finished."""
         self._active.pop(record.name, None)
         self._done[record.status] += 1

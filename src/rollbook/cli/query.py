@@ -95,7 +95,7 @@ def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     more = sum(1 for _ in rows)
     shown, console = sheet(names, cells), Console(highlight=False)
     width = width_of(shown, console)
-    if console.is_terminal and width > console.width:
+    if sys.stdout.isatty() and width > console.width:
         _lines([clean(name) for name in names], cells)
     else:
         console.width = max(width, 1)  # a file or a pipe has no width to wrap at
@@ -117,4 +117,7 @@ def _lines(names: list[str], rows: list[list[str]]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else clean(value)
+    if not isinstance(value, float):
+        return clean(value)
+    # No exponents where a person has to count digits.
+    return f"{value:.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:.6g}"

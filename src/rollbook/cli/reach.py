@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from rollbook.api.options import MAX_FANOUT
 from rollbook.cli.configuration import Setting, configured
-from rollbook.cli.options import HOSTS, RECORDING, TRANSPORT, Command, Number, Option, option, refuse_given
+from rollbook.cli.options import HOSTS, RECORDING, TRANSPORT, Command, Number, Option, complete, option, refuse_given
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.options import Declared
@@ -213,9 +212,7 @@ class Reach:
         return fallback_route(self.options)
 
 
-def _complete_via(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    del ctx, param
-    return [CompletionItem(name) for name in (AUTO, *BUILT_IN, *plug_ins()) if name.startswith(incomplete)]
+_complete_via = complete(lambda: (AUTO, *BUILT_IN, *plug_ins()))
 
 
 OPTIONS = (
@@ -228,12 +225,10 @@ OPTIONS = (
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
            help=f"Transport: {', '.join(BUILT_IN)}, one of a plug-in, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
-    option("--fallback", heading=TRANSPORT, metavar="NAME",
+    option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),
     option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
            metavar="N", help="Hosts contacted in parallel."),
-    option("--timeout", heading=TRANSPORT, type=Number(0.1), default=60.0, show_default=True, metavar="SECONDS",
-           help="Per-host timeout."),
 )  # fmt: skip
 
 
@@ -264,8 +259,8 @@ def _options(context: click.Context, choice: dict[str, Any], values: dict[str, A
     return Options.of(**choice, **given)
 
 
-def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a `ReachCommand`, which gets them as one `reach`."""
+def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Callable[..., Any]:
+    """Add the options to a `ReachCommand`, which gets them as one `reach`; `timeout` is the default for each host."""
 
     @functools.wraps(command)
     def with_reach(
@@ -291,6 +286,8 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
         reach = Reach((hosts, hostfile, exclude), _options(context, choice, values), fanout)
         return command(reach=reach, **rest)
 
-    for add in reversed(OPTIONS):
+    per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
+                      metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
+    for add in reversed((*OPTIONS, per_host)):
         with_reach = add(with_reach)
     return with_reach

@@ -26,7 +26,7 @@ __all__ = ["command"]
     help="Stop after this many seconds [default: at Ctrl-C].",
 )
 @reach_options
-def command(reach: Reach, *, settings: Settings, duration: float | None) -> None:
+def command(reach: Reach, *, settings: Settings, duration: float | None, quiet: bool, as_json: bool) -> None:
     """Record all hosts until Ctrl-C or for --duration: start snapshot, samples, end snapshot, tables, page.
 
     While the record is being written, the first Ctrl-C changes nothing; a second one leaves the record to
@@ -35,10 +35,10 @@ def command(reach: Reach, *, settings: Settings, duration: float | None) -> None
     settings = dataclasses.replace(
         settings, hosts=reach.hosts, options=reach.options, fanout=reach.fanout, args=option_values(reach.hosts)
     )
-    progress = RunView(reach, message="" if duration else "recording; Ctrl-C ends it")
+    progress = RunView(reach, message="" if duration else "recording; Ctrl-C ends it", quiet=quiet or as_json)
     with Signals() as signals:
         recording = record_for(settings, duration, progress, signals)
-        show_end(recording)
+        show_end(recording, quiet=quiet, as_json=as_json)
         if recording.finish_error == INTERRUPTED:
             code = 130
         else:

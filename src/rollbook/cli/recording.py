@@ -18,15 +18,16 @@ from rich.console import Console
 from rollbook.api.recording import INTERRUPTED, LONGEST, SHORTEST, Recording, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
-from rollbook.cli.options import RECORDING, Number, option, sign_option
-from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
+from rollbook.cli.options import OUTPUT, RECORDING, Number, option, sign_option
+from rollbook.cli.output import ProgressView, coverage_line, failures, stderr
 from rollbook.cli.reach import Reach
+from rollbook.cli.summary import show_summary
 from rollbook.errors import NoHostReached
-from rollbook.hosts import Host
-from rollbook.records.document import read
-from rollbook.records.findings import Findings
-from rollbook.records.hosts import HostResult
+from rollbook.hosts import Host, fold
+from rollbook.records.document import encode
+from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
+from rollbook.report.summary import summarise
 
 __all__ = ["RunView", "leave", "option_values", "recording_options", "share_option", "show_end"]
 
@@ -41,12 +42,14 @@ OPTIONS = (
     option("--results-dir", heading=RECORDING, type=click.Path(path_type=Path), default=Path("results"),
            show_default=True, metavar="DIR", help="Directory for records."),
     option("--interval", "--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST),
-           default=10.0, show_default=True, metavar="SECONDS", help="Time between samples."),
+           metavar="SECONDS", help="Time between samples [default: 0.5, doubled as the run grows, at most 32]."),
     option("--max-samples", "--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0),
            default=3600, show_default=True, metavar="N",
            help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
     option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
+    option("--bundle-on-failure", heading=RECORDING, is_flag=True,
+           help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
     sign_option,
     share_option,
     option("--name", heading=RECORDING, default="", metavar="NAME",
@@ -54,6 +57,9 @@ OPTIONS = (
     option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
            help="Tag of the record, for `rollbook list`; may be repeated."),
     option("--note", heading=RECORDING, default="", metavar="TEXT", help="Note about the run, stored in the record."),
+    option("-q", "--quiet", heading=OUTPUT, is_flag=True, help="Print only what went wrong, and no summary."),
+    option("--json", "as_json", heading=OUTPUT, is_flag=True,
+           help="Print the summary as JSON on stdout; a command's own stdout then goes to stderr."),
 )  # fmt: skip
 
 
@@ -64,12 +70,13 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_settings(
         *,
         results_dir: Path,
-        interval: float,
+        interval: float | None,
         max_samples: int,
         drop_raw: bool,
         report: bool,
         sign: Path | None,
         share: bool,
+        bundle_on_failure: bool,
         name: str,
         tags: tuple[str, ...],
         note: str,
@@ -83,6 +90,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             report=report,
             sign=sign,
             share=share,
+            bundle_on_failure=bundle_on_failure,
             label=Label.of(name, tags, note),
         )
         return command(settings=settings, **rest)
@@ -108,21 +116,26 @@ class RunView(ProgressView):
     """Shows hosts while they log in, and the missing ones before the command runs, when it can still be cancelled.
 
     With `strict` nothing is started if no host returned data; `message` is printed once recording has started. Without
-    `contact` no host is contacted.
+    `contact` no host is contacted. With `quiet` only hosts that are not complete are printed.
     """
 
-    def __init__(self, reach: Reach, *, strict: bool = False, message: str = "", contact: bool = True) -> None:
+    def __init__(
+        self, reach: Reach, *, strict: bool = False, message: str = "", contact: bool = True, quiet: bool = False
+    ) -> None:
         super().__init__(reach.hosts if contact else [])
         self._reach, self._strict, self._message, self._contact = reach, strict, message, contact
-        self._missing: list[HostResult] = []
+        self._quiet = quiet
+        self._missing: list[HasStatus] = []
 
     def __enter__(self) -> Self:
         if not self._contact:
             return self
+        if self._quiet:
+            return self
         self._reach.explain()
         return super().__enter__()
 
-    def done(self, record: HostResult) -> None:
+    def done(self, record: HasStatus) -> None:
         """The host returned its start facts or failed."""
         super().done(record)
         if record.status != "complete":
@@ -135,15 +148,22 @@ class RunView(ProgressView):
             if not coverage.complete:
                 failures(self._missing)
                 stderr().print(coverage_line(coverage))
-            if self._message:
+            if self._message and not self._quiet:
                 stderr().print(self._message)
         if self._strict and self._contact and coverage.exit_code == NoHostReached.exit_code:
             raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 
     def writing(self) -> None:
         """Print that the record is being written."""
+        if self._quiet:
+            return
         with contextlib.suppress(OSError):
             stderr().print("writing the record")
+
+    def bundling(self, hosts: Sequence[str]) -> None:
+        """Print from which hosts an issue report is collected."""
+        with contextlib.suppress(OSError):
+            stderr().print(f"the run failed; collecting an issue report from {fold(hosts)}", soft_wrap=True)
 
     def still_writing(self) -> None:
         """Print how to abandon the record. Runs in a signal handler: no other console may be in use."""
@@ -151,10 +171,13 @@ class RunView(ProgressView):
             os.write(2, b"still writing the record; Ctrl-C again leaves it to `rollbook recover`\n")
 
 
-def show_end(recording: Recording) -> None:
-    """Print missing hosts, overhead, findings and the place of the record on stderr, after the command's own output."""
+def show_end(recording: Recording, *, quiet: bool = False, as_json: bool = False) -> None:
+    """Print the summary on stderr after the command's own output, or as JSON on stdout.
+
+    With `quiet`, only what went wrong: hosts that are not complete, a record that is not finished or not signed.
+    """
     try:
-        _show_end(recording, stderr())
+        _show_end(recording, stderr(), quiet=quiet, as_json=as_json)
     except OSError:  # the terminal is closed: later output must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
@@ -171,7 +194,7 @@ def leave(code: int, recording: Recording, signals: Signals) -> NoReturn:
     sys.exit(code)
 
 
-def _show_end(recording: Recording, console: Console) -> None:
+def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: bool) -> None:
     if recording.recording_error:
         console.print(f"recording ended early: {clean(recording.recording_error)}", style="red", soft_wrap=True)
     quoted = shlex.quote(str(recording.path))
@@ -182,24 +205,13 @@ def _show_end(recording: Recording, console: Console) -> None:
     if recording.signing_error:
         console.print(f"the record is not signed: {clean(recording.signing_error)}", style="red", soft_wrap=True)
         console.print(f"to sign it: rollbook verify --sign KEY {quoted}", soft_wrap=True)
-    hosts = recording.record.hosts
-    failures(hosts.outcome)
-    costs = [host.cost for host in hosts.series if host.cost is not None]
-    shares = [host.cpu_share for host in hosts.series if host.cpu_share is not None]
-    if shares:
-        sent = sum(cost.sent_bytes or 0 for cost in costs)
-        console.print(
-            f"Rollbook overhead: at most {100 * max(shares):.3f} % of a host's CPUs, {size(sent)} sent by all hosts"
-        )
-    console.print(coverage_line(recording.coverage))
-    for note in recording.record.metadata["notes"]:
-        console.print(f"note: {clean(note)}", soft_wrap=True)
-    findings = recording.path / "findings.json"
-    if findings.exists():
-        counts = read(findings, Findings).counts
-        bad = [f"{count} {severity}" for severity, count in counts.items() if count]
-        console.print(f"checks: {', '.join(bad) or 'no findings'}; see rollbook check {quoted}", soft_wrap=True)
-        if text := recording.record.metadata.get("verification_text"):
-            console.print(clean(text), soft_wrap=True)
-    page = recording.path / "report.html"
-    console.print(f"record in {recording.path}" + (f", page: {page}" if page.exists() else ""), soft_wrap=True)
+    if recording.bundle_error:
+        console.print(f"issue report: {clean(recording.bundle_error)}", style="red", soft_wrap=True)
+    if as_json:
+        click.echo(encode(summarise(recording.record)), nl=False)
+    elif quiet:
+        failures(recording.record.hosts.outcome)
+    else:
+        show_summary(summarise(recording.record), console)
+    if recording.bundle is not None and not quiet:
+        console.print(f"issue report: {recording.bundle / 'index.html'}", soft_wrap=True)

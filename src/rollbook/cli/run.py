@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from rollbook.adapters import load
+from rollbook.adapters import load, names
 from rollbook.api.recording import Recording, Settings, in_group
 from rollbook.api.running import run_command
 from rollbook.api.signals import Signals
-from rollbook.cli.options import BENCHMARK, RECORDING, Number, option
+from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, option
 from rollbook.cli.reach import Reach, ReachCommand, is_typed, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
-from rollbook.errors import UsageError
+from rollbook.errors import CannotRun, UsageError
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
 
@@ -35,6 +35,7 @@ __all__ = ["command"]
     default="generic",
     show_default=True,
     metavar="NAME",
+    shell_complete=complete(names),
     help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
 )
 @option(
@@ -106,6 +107,8 @@ def command(
     skip_timeseries: bool,
     collect: bool,
     cluster_collection_timeout: float | None,
+    quiet: bool,
+    as_json: bool,
     **_declared: Any,
 ) -> None:
     """Run COMMAND and record all hosts: snapshot, samples while the command runs, snapshot, tables, page.
@@ -118,7 +121,7 @@ def command(
         raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
     if is_typed("hosts") and shutil.which(argv[0]) is None:
         hint = "if it is a host, write --hosts a,b or put -- before the command"
-        raise UsageError(f"cannot run {argv[0]}: no such program; {hint}")
+        raise CannotRun(f"cannot run {argv[0]}: no such program; {hint}", found=False)
     load(benchmark)
     timeout = cluster_collection_timeout or reach.options.timeout
     settings = dataclasses.replace(
@@ -136,14 +139,15 @@ def command(
         placement = Placement(settings.results_dir, benchmark, argv, os.environ)
         settings = dataclasses.replace(settings, placement=placement, results_dir=placement.staging)
         if placement.problem:
-            click.echo(f"{placement.problem}; unless the command does, no result directory is created", err=True)
+            click.echo(f"{placement.problem}: only the command itself can create a result directory", err=True)
     with Signals(command=True) as signals:
         for index in range(1, repeat + 1):
             if repeat > 1:
                 settings = in_group(settings, index, repeat)
                 click.echo(f"run {index} of {repeat}", err=True)
-            recording = run_command(settings, argv, RunView(reach, strict=strict, contact=collect), signals)
-            show_end(recording)
+            progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
+            recording = run_command(settings, argv, progress, signals, stdout=2 if as_json else 1)
+            show_end(recording, quiet=quiet, as_json=as_json)
             code = _exit_code(recording, strict=strict)
             if code or signals.stopped or recording.finish_error:
                 break

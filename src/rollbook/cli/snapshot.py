@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, RECORDING, option, refuse_given, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, complete, option, refuse_given, sign_option
 from rollbook.cli.output import coverage_line, failures, size, table
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import share_option
@@ -25,14 +27,18 @@ from rollbook.records.layout import RecordDirectory
 from rollbook.records.signing import sign as sign_manifest
 from rollbook.records.signing import try_key
 from rollbook.sources import catalogue
+from rollbook.sources.amdgpu import AmdGpu
 from rollbook.sources.block import Block
 from rollbook.sources.identity import Identity
+from rollbook.sources.infiniband import Port
 from rollbook.sources.net_class import Interface
+from rollbook.sources.nvidia_smi import Gpu
 from rollbook.times import iso_time
 
 __all__ = ["command"]
 
-HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network")
+OTHER_FORMATS = (".yaml", ".yml", ".csv", ".txt", ".html", ".parquet")
+HEADINGS = ("status", "os", "kernel", "cpu", "memory", "disks", "network", "RDMA", "GPUs")
 
 
 @click.command("snapshot", cls=ReachCommand)
@@ -53,6 +59,7 @@ HEADINGS = ("host", "status", "os", "kernel", "cpu", "memory", "disks", "network
     heading=RECORDING,
     multiple=True,
     metavar="NAME",
+    shell_complete=complete(lambda: [source.name for source in catalogue.load()]),
     help="Read this source only; may be repeated.",
 )
 @click.option("--list-sources", is_flag=True, help="List all sources.")
@@ -92,7 +99,7 @@ def command(
     if as_json:
         click.echo(encode(snapshot), nl=False)
     else:
-        table(HEADINGS, [(record.name, _cells(record)) for record in records])
+        _show(records)
     failures(records)
     click.echo(coverage_line(snapshot.coverage), err=True)
     sys.exit(130 if interrupted else snapshot.coverage.exit_code)
@@ -100,6 +107,8 @@ def command(
 
 def _must_be_writable(output: Path) -> None:
     """Raise `UsageError` before the hosts are contacted, not after."""
+    if output.suffix in OTHER_FORMATS and not output.is_dir():
+        raise UsageError(f"cannot write {output}: a snapshot is a .json file, or a record in a results directory")
     directory = output.parent if output.suffix == ".json" else output
     if output.suffix == ".json" and output.is_dir():
         raise UsageError(f"cannot write to {output}: it is a directory")
@@ -134,11 +143,20 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None,
     click.echo(f"record in {clean(directory.path)}", err=True)
 
 
+def _show(hosts: Sequence[HostResult]) -> None:
+    """Print a table with the columns that some host has a value for."""
+    cells = [_cells(host) for host in hosts]
+    shown = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] for row in cells)]
+    rows = [(host.name, [row[at] for at in shown]) for host, row in zip(hosts, cells, strict=True)]
+    table(("host", *(HEADINGS[at] for at in shown)), rows)
+
+
 def _cells(host: HostResult) -> tuple[str, ...]:
     """The cells of one host; unknown ones are empty."""
     known, identity = HostInfo.of(host), host.fact(Identity)
+    devices = (_disks(host), _network(host), _rdma(host), _gpus(host))
     if known is None:
-        return (host.status, "", identity.kernel_release if identity else "", "", "", "", "")
+        return (host.status, "", identity.kernel_release if identity else "", "", "", *devices)
     release = known.system.os_release if known.system else {}
     memory = size(known.memory.total)
     if known.memory.limit is not None:
@@ -149,8 +167,7 @@ def _cells(host: HostResult) -> tuple[str, ...]:
         identity.kernel_release if identity else "",
         _cpu(known),
         memory,
-        _disks(host),
-        _network(host),
+        *devices,
     )
 
 
@@ -165,6 +182,22 @@ def _cpu(known: HostInfo) -> str:
 def _disks(host: HostResult) -> str:
     disks = [block for block in host.rows(Block) if block.kind == "disk"]
     return f"{len(disks)} × {size(sum(d.capacity_bytes or 0 for d in disks) / len(disks))}" if disks else ""
+
+
+def _rdma(host: HostResult) -> str:
+    """The active RDMA ports by rate: `8 × 400 Gb/s, 1 down`."""
+    ports = host.rows(Port)
+    rates = Counter(port.rate_gbps for port in ports if (port.state or "").endswith("ACTIVE"))
+    found = [f"{count} × {rate:g} Gb/s" if rate else f"{count} ports" for rate, count in rates.items()]
+    down = len(ports) - rates.total()
+    return ", ".join([*found, *([f"{down} down"] if down else [])])
+
+
+def _gpus(host: HostResult) -> str:
+    """The GPUs by model: `8 × NVIDIA H100 80GB HBM3`."""
+    models = Counter(gpu.name or "NVIDIA" for gpu in host.rows(Gpu))
+    models.update(f"AMD {size(gpu.vram_total)}" if gpu.vram_total else "AMD" for gpu in host.rows(AmdGpu))
+    return ", ".join(f"{count} × {model}" for model, count in models.items())
 
 
 def _network(host: HostResult) -> str:

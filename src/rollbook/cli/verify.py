@@ -9,6 +9,7 @@ import click
 
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean
+from rollbook.cli.options import InputFile
 from rollbook.cli.output import size, stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.records.document import encode
@@ -22,14 +23,14 @@ __all__ = ["command"]
 @click.argument("record", type=RecordPath())
 @click.option(
     "--allowed-signers",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="FILE",
     help="Allowed signers (see ssh-keygen(1)); an unsigned record then fails.",
 )
 @click.option(
     "--sign",
     "key",
-    type=click.Path(exists=True, path_type=Path),
+    type=InputFile(directory=True),
     metavar="KEY",
     help="Sign the record with this ssh key if it has no problems.",
 )

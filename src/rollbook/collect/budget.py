@@ -9,6 +9,8 @@ all facts and of one beat:
   that in samples so small that they are not measured;
 - bytes in total: 128 MiB, and for every beat so far a 64th of its text, or an eighth for a beat of the stand-in.
 
+A command of the user may send twice the bytes of its output, and a mebibyte.
+
 A mark adds the allowance of one beat. The agent deflates its samples and sends a few kilobytes per beat, about a
 thousandth of these limits; only the stand-in sends plain text.
 """
@@ -67,6 +69,20 @@ class Budget:
             total_bytes=128 * MIB,
             total_bytes_per_second=max(beat * beats / 64, beat / max(1.0, interval) / 8 if interval else 0.0),
             beat_bytes=beat,
+        )
+
+    @classmethod
+    def of_output(cls, limit: int) -> Self:
+        """The budget for a command that may write `limit` bytes; lines carry a third more than they hold."""
+        return cls(
+            bytes_per_second=64 * 1024,
+            burst_bytes=2 * limit + MIB,
+            frames_per_second=60,
+            burst_frames=1000 + limit // 1024,
+            inflated_per_second=0,
+            burst_inflated=0,
+            total_bytes=2 * limit + 8 * MIB,
+            total_bytes_per_second=1024,
         )
 
 

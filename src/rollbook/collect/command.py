@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import pty
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rollbook.collect.file_limit import is_raised, restore_limit
-from rollbook.errors import UsageError
+from rollbook.errors import CannotRun
 
 __all__ = ["Command"]
 
@@ -31,33 +32,46 @@ QUIET = 1.0  # seconds without output after which a process left in the backgrou
 class Command:
     """A program that runs with our stdin; its stdout and stderr are copied to ours and to log files.
 
-    If our stdout or stderr is a terminal, the program gets a terminal too. Separate threads copy the output, so that
+    If our stdout or stderr is a terminal, the program gets a terminal too; if both are the same one, one for both, and
+    the first log has the output of both in its order. Separate threads copy the output, so that
     nothing else in this process can block the program. A log that cannot be written is given up and the program
     continues. If the reader of our output closes it, the program finds its own output closed, as it would without us.
-    Raises `UsageError` if the program cannot be started.
+    `outputs` are the descriptors that stdout and stderr are copied to.
+    Raises `CannotRun` if the program cannot be started.
     """
 
-    def __init__(self, argv: Sequence[str], logs: tuple[Path, Path], environment: Mapping[str, str]) -> None:
-        self._terminals: dict[int, int] = {}
-        ends = [self._channel(stream) for stream in (1, 2)]
+    def __init__(
+        self,
+        argv: Sequence[str],
+        logs: tuple[Path, Path],
+        environment: Mapping[str, str],
+        outputs: tuple[int, int] = (1, 2),
+    ) -> None:
+        self._terminals: dict[int, int] = {}  # our terminal by our end of the program's
+        # On one terminal, output through two channels would lose its order; the log then holds both streams.
+        shared = _is_same_terminal(*outputs)
+        ends = [self._channel(stream) for stream in outputs[: 1 if shared else 2]]
         try:
             self._process = subprocess.Popen(
                 argv,
                 stdout=ends[0][1],
-                stderr=ends[1][1],
+                stderr=ends[-1][1],
                 env={**os.environ, **environment},
                 preexec_fn=restore_limit if is_raised() else None,  # noqa: PLW1509 - one system call
             )
         except OSError as error:
             for ours, _ in ends:
                 os.close(ours)
-            raise UsageError(f"cannot run {argv[0]}: {error.strerror}") from error
+            raise CannotRun(f"cannot run {argv[0]}: {error.strerror}", found=error.errno != errno.ENOENT) from error
         finally:
             for _, theirs in ends:
                 os.close(theirs)
-        self._copies = [_Copy(ours, output, log) for (ours, _), output, log in zip(ends, (1, 2), logs, strict=True)]
+        self._copies = [_Copy(ours, output, log) for (ours, _), output, log in zip(ends, outputs, logs, strict=False)]
         for copy in self._copies:
             copy.start()
+        if shared:
+            with contextlib.suppress(OSError):
+                os.close(os.open(logs[1], os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
     async def wait(self) -> int:
         """The exit status; 128 + n for a program that was ended by signal n, as in shells."""
@@ -86,7 +100,7 @@ class Command:
 
     def resize(self) -> None:
         """Copy the size of our terminal to the program's, then send it SIGWINCH."""
-        for stream, terminal in self._terminals.items():
+        for terminal, stream in self._terminals.items():
             _size(stream, terminal)
         if self._terminals:
             with contextlib.suppress(ProcessLookupError):
@@ -99,9 +113,16 @@ class Command:
         ours, theirs = pty.openpty()
         with contextlib.suppress(termios.error):
             tty.setraw(theirs)  # our own terminal converts newlines
-        self._terminals[stream] = ours
+        self._terminals[ours] = stream
         _size(stream, ours)
         return ours, theirs
+
+
+def _is_same_terminal(one: int, other: int) -> bool:
+    try:
+        return os.isatty(one) and os.isatty(other) and os.fstat(one).st_rdev == os.fstat(other).st_rdev
+    except OSError:
+        return False
 
 
 def _at_terminal() -> bool:

@@ -1,4 +1,4 @@
-"""Reads a plan once on many hosts: bounded fan-out, a timeout per host, and a result for every host."""
+"""Contacts many hosts, to read a plan once or for another task: bounded fan-out, retries, a result for every host."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from rollbook.collect.backoff import growing_pauses
 from rollbook.collect.file_limit import raise_limit
@@ -21,11 +21,47 @@ from rollbook.times import iso_time
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 
-__all__ = ["Progress", "gather", "read_host"]
+__all__ = [
+    "PINGS", "Conclusion", "Outcome", "Progress", "ProgressOf", "Result", "Visitor", "conclude", "fan_out", "gather",
+    "read_host", "timeout_reason",
+]  # fmt: skip
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 PINGS = 3  # each wakes six processes; only series need a more exact clock
 Route = Callable[[Host], Transport]
+
+
+class Outcome(Protocol):
+    """What the results of all tasks have in common. `attempts` lists the reasons of earlier attempts."""
+
+    name: str
+    status: HostStatus
+    reason: str
+    agent: str
+    attempts: list[str]
+
+    @property
+    def gave_data(self) -> bool:
+        """Whether the task was begun on the host, so that it must not be repeated by another transport."""
+
+
+Result = TypeVar("Result", bound=Outcome)
+Result_co = TypeVar("Result_co", bound=Outcome, covariant=True)
+
+
+class Visitor(Protocol[Result_co]):
+    """A task for one host at a time."""
+
+    async def visit(
+        self, host: Host, transport: Transport, timeout: float, stop: asyncio.Event
+    ) -> tuple[Result_co, bool]:
+        """Do the task on one host. Returns its result, and whether the host was busy and a retry makes sense."""
+
+    def unstarted(self, host: Host, reason: str) -> Result_co:
+        """The result of a host that was not contacted."""
+
+    def script(self) -> bytes:
+        """The orders for agents that cannot be sent any."""
 
 
 class Progress(Protocol):
@@ -38,9 +74,22 @@ class Progress(Protocol):
         """The host is finished, with or without success."""
 
 
+Done_contra = TypeVar("Done_contra", bound=Outcome, contravariant=True)
+
+
+class ProgressOf(Protocol[Done_contra]):
+    """As `Progress`, for any kind of result."""
+
+    def begun(self, host: Host) -> None:
+        """The collector starts to connect to the host."""
+
+    def done(self, result: Done_contra, /) -> None:
+        """The host is finished, with or without success."""
+
+
 class _Quiet:
     def begun(self, host: Host) -> None: ...
-    def done(self, result: HostResult) -> None: ...
+    def done(self, result: Outcome) -> None: ...
 
 
 async def gather(
@@ -54,7 +103,43 @@ async def gather(
     stop: asyncio.Event | None = None,
     fallback: Route | None = None,
 ) -> list[HostResult]:
-    """Read the plan on all hosts, `fanout` at a time; returns one result per host, in order.
+    """Read the plan on all hosts, `fanout` at a time; returns one result per host, in order; see `fan_out`."""
+    visitor = _PlanVisitor(plan)
+    return await fan_out(
+        hosts, route, visitor, timeout=timeout, fanout=fanout, progress=progress, stop=stop, fallback=fallback
+    )
+
+
+class _PlanVisitor:
+    """Reads a plan once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def visit(
+        self, host: Host, transport: Transport, timeout: float, stop: asyncio.Event
+    ) -> tuple[HostResult, bool]:
+        return await read_host(host, transport, self._plan, timeout, stop)
+
+    def unstarted(self, host: Host, reason: str) -> HostResult:
+        return Visit(host, self._plan).result("now", "failed", reason)
+
+    def script(self) -> bytes:
+        return self._plan.orders() + (b"go\tnow\nthen\n" if self._plan.sources else b"") + b"stop\n"
+
+
+async def fan_out(
+    hosts: Sequence[Host],
+    route: Route,
+    visitor: Visitor[Result],
+    *,
+    timeout: float = 60.0,
+    fanout: int = 64,
+    progress: ProgressOf[Result] | None = None,
+    stop: asyncio.Event | None = None,
+    fallback: Route | None = None,
+) -> list[Result]:
+    """Visit all hosts, `fanout` at a time; returns one result per host, in order.
 
     `timeout` limits each host from the moment it is started; no host delays another. When `stop` is set, hosts in
     progress end with what they have sent so far, and the others fail as interrupted. Hosts that returned no data are
@@ -65,7 +150,7 @@ async def gather(
     raise_limit(min(fanout, len(hosts)), launched(hosts, route))
     stop = stop or asyncio.Event()
 
-    async def one(host: Host) -> HostResult:
+    async def one(host: Host) -> Result:
         result = await with_retries(route, host)
         if fallback and not result.gave_data and not stop.is_set():
             before = [*result.attempts, f"{route(host).name}: {result.reason}"]
@@ -74,19 +159,19 @@ async def gather(
         progress.done(result)
         return result
 
-    async def with_retries(via: Route, host: Host) -> HostResult:
+    async def with_retries(via: Route, host: Host) -> Result:
         attempts: list[str] = []
-        refused: HostResult | None = None
+        refused: Result | None = None
         deadline: float | None = None
         pauses = growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             async with turns:
                 if stop.is_set():
-                    return Visit(host, plan).result("now", "failed", "interrupted before it was started")
+                    return visitor.unstarted(host, "interrupted before it was started")
                 if deadline is None:
                     deadline = time.monotonic() + timeout
                     progress.begun(host)
-                result, busy = await read_host(host, via(host), plan, deadline - time.monotonic(), stop)
+                result, busy = await visitor.visit(host, via(host), deadline - time.monotonic(), stop)
             if refused and result.status == "timed-out" and not result.agent:
                 result = refused  # too little time was left for this attempt: keep the reason of the previous one
             pause = next(pauses)
@@ -98,8 +183,7 @@ async def gather(
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause)
 
-    script = plan.orders() + (b"go\tnow\nthen\n" if plan.sources else b"") + b"stop\n"
-    async with launching(hosts, route, script):
+    async with launching(hosts, route, visitor.script()):
         return list(await asyncio.gather(*(one(host) for host in hosts)))
 
 
@@ -109,8 +193,6 @@ async def read_host(
     """Read the plan once on one host. Returns its result, and whether the host was busy and a retry makes sense."""
     began, at = time.monotonic(), dt.datetime.now(dt.UTC)
     session = Session(host, transport, plan)
-    status: HostStatus = "complete"
-    reason, busy = "", False
 
     async def visit() -> None:
         async with session:
@@ -124,33 +206,53 @@ async def read_host(
                 clock.cancel()
             await session.stop()
 
-    work = asyncio.create_task(visit())
+    ended = await conclude(session, visit(), timeout, stop)
+    session.visit.lost = session.decoder.lost
+    result = session.visit.result("now", ended.status, ended.reason)
+    result.seconds = round(time.monotonic() - began, 4)
+    result.collected_at = iso_time(at)
+    return result, ended.busy
+
+
+class Conclusion(NamedTuple):
+    """How a session ended; `busy` says that the host refused because of its load and a retry makes sense."""
+
+    status: HostStatus
+    reason: str = ""
+    busy: bool = False
+
+
+async def conclude(
+    session: Session, visit: Coroutine[None, None, None], timeout: float, stop: asyncio.Event
+) -> Conclusion:
+    """Run what a session has to do until it is done, fails, or must end; no error is raised."""
+    work = asyncio.create_task(visit)
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([work, stopped], timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            status = "failed" if stop.is_set() else "timed-out"
-            reason = "interrupted" if stop.is_set() else _timeout_reason(session, timeout)
+            interrupted = stop.is_set()
             work.cancel()
             await asyncio.wait([work])
-        else:
-            work.result()
+            return (
+                Conclusion("failed", "interrupted")
+                if interrupted
+                else Conclusion("timed-out", timeout_reason(session, timeout))
+            )
+        work.result()
     except TransportError as error:
-        status, reason, busy = error.status, str(error), isinstance(error, Busy)
+        return Conclusion(error.status, str(error), isinstance(error, Busy))
     except Exception as error:  # noqa: BLE001 - any error affects only this host
-        status, reason = "failed", f"unexpected: {error!r}"
+        return Conclusion("failed", f"unexpected: {error!r}")
     finally:
         stopped.cancel()
         work.cancel()
         await asyncio.wait([work])
-    session.visit.lost = session.decoder.lost
-    result = session.visit.result("now", status, reason)
-    result.seconds = round(time.monotonic() - began, 4)
-    result.collected_at = iso_time(at)
-    return result, busy
+    return Conclusion("complete")
 
 
-def _timeout_reason(session: Session, timeout: float) -> str:
+def timeout_reason(session: Session, timeout: float) -> str:
+    """Why a session was not finished in time."""
     within = f"within {round(timeout, 2):g} s"  # rounded: the remaining time is a moment less than the timeout
     if session.visit.hello:
         return f"not finished {within}"

@@ -15,6 +15,7 @@ from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
 from rollbook.journal.writer import Journal
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Transport
 
@@ -38,7 +39,7 @@ class Recorder:
         route: Callable[[Host], Transport],
         plan: Plan,
         *,
-        interval: float,  # seconds; 0 for facts alone
+        interval: float | None,  # seconds; 0 for facts alone, None for one that grows with the run
         about: dict[str, Any],
         timeout: float = 60.0,
         fanout: int = 64,
@@ -47,13 +48,16 @@ class Recorder:
         budget: Budget | None = None,
     ) -> None:
         self.broken = ""
+        now = time.time_ns()
+        schedule = Schedule.adaptive(now) if interval is None else Schedule(round(interval * 1e9))
         begin = {
             "hosts": [host.name for host in hosts],
             "slots": {host.name: host.slots for host in hosts if host.slots is not None},
             "users": {host.name: host.user for host in hosts if host.user is not None},
             "sources": [source.name for source in plan.sources],
-            "interval_ns": round(interval * 1e9),
-            "started_ns": time.time_ns(),
+            "interval_ns": schedule.interval_ns,
+            "doubles_ns": list(schedule.doubles),
+            "started_ns": now,
             **about,
         }
         self.journal = Journal(raw, begin)
@@ -62,7 +66,7 @@ class Recorder:
             hosts,
             route,
             plan,
-            interval=interval,
+            schedule=schedule,
             timeout=timeout,
             fanout=fanout,
             fallback=fallback,

@@ -11,6 +11,7 @@ from rollbook import agent
 from rollbook.collect.budget import Budget, Meter
 from rollbook.errors import AgentFailed, ProtocolError, RollbookError
 from rollbook.hosts import Host
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_frame
@@ -25,15 +26,15 @@ Listener = Callable[[int, Frame], None]
 
 SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
 KEY_PAUSE = 1.0  # seconds between two requests for a key frame
-FINISHED = frozenset(phase.encode() for phase in PHASES)
+FINISHED = frozenset((*(phase.encode() for phase in PHASES), b"items"))
 
 
 class Session:
     """Owns the channel to one agent. Use as `async with Session(...)`; the channel is closed on every exit.
 
     `visit` is updated as frames arrive, so that everything before a failure is kept. `listener` gets every frame with
-    its arrival time, before the frame is interpreted. `heard_at` is the time of the last frame. The session ends with
-    an `AgentFailed` when the host exceeds the budget of `meter`.
+    its arrival time, before the frame is interpreted. `heard_at` is the time of the last frame. `command_end` is how a
+    command ended, empty before. The session ends with an `AgentFailed` when the host exceeds the budget of `meter`.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Session:
         self.visit = Visit(host, plan, transport.name)
         self.decoder = Decoder()
         self.heard_at = time.monotonic()
+        self.command_end: dict[str, str] = {}
         self._listener, self._meter = listener, meter or Meter(Budget.of(plan, 0))
         self._channel: Channel | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -80,6 +82,16 @@ class Session:
         await self._send(b"go\t%s\n" % phase.encode())
         await self._until(lambda: phase.encode() in self._phases)
 
+    async def read_items(self, orders: bytes) -> None:
+        """Send the orders of an issue report and wait until its items are read; the listener gets their frames.
+
+        Raises `AgentFailed` for a host that only has the shell stand-in, which cannot read items.
+        """
+        if self.visit.hello.get("kind") == "sh":
+            raise AgentFailed("the host has no Python 3.6 or later, which reading the items of a report needs")
+        await self._send(orders)
+        await self._until(lambda: b"items" in self._phases)
+
     async def measure_clock(self, count: int) -> Clock | None:
         """The offset of the host's clock, from the shortest of `count` round trips.
 
@@ -105,11 +117,11 @@ class Session:
         assert self._pong is not None
         return self._pong
 
-    async def sample(self, interval_ns: int) -> None:
+    async def sample(self, schedule: Schedule) -> None:
         """Start sampling on every beat of our clock, as far as the host's offset is known."""
         if self.visit.clock is not None:
             await self._send(b"clock\t%d\n" % self.visit.clock.offset_ns)
-        await self._send(b"sample\t%d\n" % interval_ns)
+        await self._send(schedule.order)
         self._sampling, self._lost = True, self.decoder.lost
 
     async def correct(self, clock: Clock) -> None:
@@ -120,6 +132,11 @@ class Session:
         """Take an extra sample now."""
         self._meter.mark()
         await self._send(f"mark\t{name}\n".encode())
+
+    async def execute(self, order: bytes) -> None:
+        """Run a command and wait for its end; its output goes to the listener."""
+        await self._send(order)
+        await self._until(lambda: bool(self.command_end))
 
     async def wait_for_loss(self) -> None:
         """Wait until the session fails; raises the reason."""
@@ -219,12 +236,12 @@ class Session:
                 self.visit.hello = parse_fields(frame.payload)
             elif frame.kind == "E":
                 self.visit.goodbye = parse_fields(frame.payload) or {"sent": ""}
-            elif frame.kind == "P":
-                if frame.payload == self._ping and self._pong is None:
-                    self._pong = arrived, frame.wall
-            elif frame.kind == "D":
-                if frame.payload in FINISHED:
-                    self._phases.add(frame.payload)
+            elif frame.kind == "X":
+                self.command_end = parse_fields(frame.payload) or {"status": ""}
+            elif frame.kind == "P" and frame.payload == self._ping and self._pong is None:
+                self._pong = arrived, frame.wall
+            elif frame.kind == "D" and frame.payload in FINISHED:
+                self._phases.add(frame.payload)
             elif frame.kind in "RZ":
                 self._read(frame)
         except ProtocolError:

@@ -15,6 +15,7 @@ from rollbook.collect.gather import Progress
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed, Busy, HostStatus, RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import Visit
@@ -46,7 +47,7 @@ class Share:
     number: int
     plan: Plan
     sink: Sink
-    interval_ns: int
+    schedule: Schedule
     timeout: float
     logins: asyncio.Semaphore
     budget: Budget
@@ -75,7 +76,7 @@ class HostStream:
 
     async def mark(self, name: str) -> None:
         """Take a sample at the edge of a phase."""
-        if self._session is not None and self.share.interval_ns:
+        if self._session is not None and self.share.schedule.interval_ns:
             await self._session.mark(name)
 
     async def end(self, *, facts: bool, seconds: float) -> None:
@@ -172,8 +173,8 @@ class HostStream:
                 if not self._facts_requested:
                     self._facts_requested = True  # once: a source that hangs must not prevent sampling for ever
                     await session.read_all("start")
-            if self.share.interval_ns:
-                await session.sample(self.share.interval_ns)
+            if self.share.schedule.interval_ns:
+                await session.sample(self.share.schedule)
             self._session, self.state, self.reason, self._status = session, "sampling", "", "complete"
             self._set_ready()
             work = (self._watch_silence(session), self._measure_clock(session), session.wait_for_loss())
@@ -194,7 +195,7 @@ class HostStream:
     @property
     def _silence(self) -> float:
         """Seconds without any frame after which a host is lost."""
-        return SILENCE + 2 * self.share.interval_ns / 1e9
+        return SILENCE + 2 * self.share.schedule.at(time.time_ns()) / 1e9
 
     async def _watch_silence(self, session: Session) -> None:
         """Raise `TimedOut` after too long without a frame."""

@@ -11,6 +11,7 @@ from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.gather import Progress
 from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
@@ -32,7 +33,7 @@ class Streams:
         route: Callable[[Host], Transport],
         plan: Plan,
         *,
-        interval: float,  # seconds; 0 for facts alone
+        schedule: Schedule,
         timeout: float = 60.0,
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
@@ -40,12 +41,12 @@ class Streams:
         budget: Budget | None = None,
     ) -> None:
         self.sink, self.hosts, self.plan = sink, list(hosts), plan
-        self.interval_ns, self.timeout, self.fanout = round(interval * 1e9), timeout, fanout
+        self.schedule, self.timeout, self.fanout = schedule, timeout, fanout
         self.routes = [route, fallback] if fallback else [route]
         self.streams: list[HostStream] = []
-        self._progress, self._budget = progress, budget or Budget.of(plan, interval)
+        self._progress, self._budget = progress, budget or Budget.of(plan, schedule.interval_ns / 1e9)
         # The orders for agents of a launcher that cannot connect back; a signal ends `wait`.
-        sample = b"sample\t%d\n" % self.interval_ns if self.interval_ns else b""
+        sample = schedule.order if schedule.interval_ns else b""
         script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"
         self._launching = launching(hosts, route, script)
 
@@ -53,7 +54,7 @@ class Streams:
         raise_limit(len(self.hosts), launched(self.hosts, self.routes[0]))
         await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
-        shared = (self.plan, self.sink, self.interval_ns, self.timeout, logins, self._budget, self._progress)
+        shared = (self.plan, self.sink, self.schedule, self.timeout, logins, self._budget, self._progress)
         self.streams = [HostStream(Share(number, *shared), host, self.routes) for number, host in enumerate(self.hosts)]
         return self
 

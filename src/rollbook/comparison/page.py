@@ -16,7 +16,7 @@ from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
 from rollbook.metrics import catalogue
 from rollbook.records.record import Record
-from rollbook.report.page import html
+from rollbook.report.page import embed
 from rollbook.sql.connection import connect
 
 __all__ = ["ComparisonPage", "build", "write_page"]
@@ -76,7 +76,7 @@ class ComparisonPage(msgspec.Struct):
 
 def write_page(found: Comparison, sides: Sequence[Side], path: Path) -> None:
     """Write the page as one HTML file, atomically."""
-    write_file(path, html(build(found, sides), "compare").encode(), mode=BY_UMASK)
+    write_file(path, embed("compare", build(found, sides)).encode(), mode=BY_UMASK)
 
 
 def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:

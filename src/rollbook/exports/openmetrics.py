@@ -7,7 +7,7 @@ two samples of a host less than two milliseconds apart, as at the edge of a phas
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -15,6 +15,7 @@ import duckdb
 from rollbook.errors import RecordError
 from rollbook.exports.families import LABELS, Column, families
 from rollbook.files import BY_UMASK, atomic_file
+from rollbook.metrics import catalogue as metrics
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sql.connection import connect
@@ -50,9 +51,26 @@ def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
         lines = (line for column in columns for line in tables[column.table].lines(column))
         first = next(lines, "")
         if first:
-            origin = " ".join(dict.fromkeys(re.sub(r"[^\w. ]", "?", f"{one.table}.{one.name}") for one in columns))
-            yield f"# TYPE {name} {columns[0].kind}\n# HELP {name} From {origin}.\n{first}"
+            yield f"# TYPE {name} {columns[0].kind}\n# HELP {name} {help_of(columns)}\n{first}"
             yield from lines
+
+
+def help_of(columns: Sequence[Column]) -> str:
+    """The help text of a family: its columns, and the metrics of the catalogue that are computed from them."""
+    origin = " ".join(dict.fromkeys(re.sub(r"[^\w. ]", "?", f"{one.table}.{one.name}") for one in columns))
+    described, names = dict[str, None](), dict[str, None]()
+    for metric in metrics.load().values():
+        for column in columns:
+            formula = metric.formulas.get(column.table)
+            all_rows = all(f"'{value}'" in column.where for value in metric.where.values())
+            if formula is None or column.name not in formula.columns or (column.keyless and not all_rows):
+                continue
+            names[metric.name] = None
+            if len(formula.columns) == 1 and all_rows:  # then it describes the column itself
+                described[f"{metric.description}."] = None
+    used = f"Used for {', '.join(names)}." if names else ""
+    found = " ".join(filter(None, [f"From {origin}.", *list(described)[:1], used]))
+    return found.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class _Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,13 +30,17 @@ DROPPED = ("device_number", "extra")  # keys that the tool does not have
 REPEATED = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # values that are there by kernel name
 
 
-def write_timeseries(run: Record, path: Path, *, mode: int = PRIVATE) -> int:
+def write_timeseries(
+    run: Record, path: Path, *, mode: int = PRIVATE, connection: duckdb.DuckDBPyConnection | None = None
+) -> int:
     """Write the file atomically, with the keys that MLPerf Storage's tools read; returns the number of samples.
 
-    A source that a host never had is left out of its samples. Raises `RecordError` if the file cannot be written.
+    A source that a host never had is left out of its samples. A `connection` to the record stays open. Raises
+    `RecordError` if the file cannot be written.
     """
-    with connect(run) as connection, atomic_file(path, mode=mode) as file:
-        return _write(run, connection, file)
+    opened = contextlib.nullcontext(connection) if connection else connect(run)
+    with opened as found, atomic_file(path, mode=mode) as file:
+        return _write(run, found, file)
 
 
 def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from rollbook.journal.survey import HostJournal, Survey
-from rollbook.protocol.beats import LONGEST_STEP, shell_step
+from rollbook.protocol.beats import LONGEST_STEP, Schedule
 from rollbook.records.record import Gap, LossKind
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "SamplingTime",
     "frame_gaps",
     "host_gaps",
-    "interval_of",
     "sampling_time",
+    "schedule_of",
     "uses_stand_in",
 ]
 
@@ -26,14 +26,14 @@ LATE = 1.5  # intervals between two frames from which on a beat counts as missed
 
 @dataclasses.dataclass(frozen=True)
 class SamplingTime:
-    """When samples of a host were due: from when until when, on the collector's clock, and at which interval.
+    """When samples of a host were due: from when until when, on the collector's clock, and at which intervals.
 
     `connection_lost` says that the host was not connected at the end.
     """
 
     first_ns: int
     last_ns: int
-    interval_ns: int
+    schedule: Schedule
     connection_lost: bool
 
 
@@ -61,9 +61,9 @@ class FrameGaps:
     after: FrameGap | None = None
 
 
-def interval_of(survey: Survey, host: HostJournal) -> int:
-    """The nanoseconds between two samples of this host."""
-    return round(shell_step(survey.interval_ns / 1e9) * 1e9) if uses_stand_in(host) else survey.interval_ns
+def schedule_of(survey: Survey, host: HostJournal) -> Schedule:
+    """The intervals of this host."""
+    return dataclasses.replace(survey.schedule, whole_seconds=uses_stand_in(host))
 
 
 def uses_stand_in(host: HostJournal) -> bool:
@@ -77,33 +77,33 @@ def sampling_time(survey: Survey, host: HostJournal) -> SamplingTime:
     first = max(survey.ready_ns, times[0] if survey.sampled_from is None else survey.sampled_from)
     lost = any(loss["at_ns"] > times[-1] for loss in host.losses)
     last = survey.ended_ns if lost else survey.sampled_until
-    return SamplingTime(min(first, times[0]), max(last, times[-1]), interval_of(survey, host), lost)
+    return SamplingTime(min(first, times[0]), max(last, times[-1]), schedule_of(survey, host), lost)
 
 
 def frame_gaps(host: HostJournal, due: SamplingTime) -> FrameGaps:
     """The gaps between the frames of a host in which at least one beat is missing."""
-    times = host.times()
-    longest = round(LATE * due.interval_ns)
+    times, at = host.times(), due.schedule.at
     between = [
         FrameGap(times[index - 1], times[index], "lost" if index in host.restarts else "missed")
         for index in range(1, len(times))
-        if times[index] - times[index - 1] > longest
+        if times[index] - times[index - 1] > LATE * at(times[index])
     ]
     before = FrameGap(due.first_ns, times[0], "missed")
     after = FrameGap(times[-1], due.last_ns, "lost" if host.missing_at_end else "missed")
+    first, last = (LATE * at(gap.end_ns) for gap in (before, after))
     return FrameGaps(
-        due, before if before.length_ns > longest else None, between, after if after.length_ns > longest else None
+        due, before if before.length_ns > first else None, between, after if after.length_ns > last else None
     )
 
 
 def host_gaps(survey: Survey, host: HostJournal) -> Iterator[Gap]:
     """The gaps of a host that are long enough to be reported one by one."""
     times, due = host.times(), sampling_time(survey, host)
-    longest = LONGEST_STEP * due.interval_ns
+    at = due.schedule.at
     connections = set(host.connections)
     for index in range(1, len(times)):
         # One or two late beats are normal, but not where the connection was lost.
-        if times[index] - times[index - 1] <= (LATE * due.interval_ns if index in connections else longest):
+        if times[index] - times[index - 1] <= (LATE if index in connections else LONGEST_STEP) * at(times[index]):
             continue
         why = "no samples: the host was stopped or overloaded"
         if index in connections:
@@ -116,8 +116,8 @@ def host_gaps(survey: Survey, host: HostJournal) -> Iterator[Gap]:
         elif any(times[index - 1] <= at and at - by <= times[index] for at, by in host.timeline.suspends):
             why = "the host was suspended"
         yield Gap(times[index - 1], times[index], why)
-    if times[0] - due.first_ns > longest:
+    if times[0] - due.first_ns > LONGEST_STEP * at(times[0]):
         yield Gap(due.first_ns, times[0], "not connected yet")
-    if due.last_ns - times[-1] > longest:
+    if due.last_ns - times[-1] > LONGEST_STEP * at(due.last_ns):
         reasons = [str(loss.get("reason", "")) for loss in host.losses if loss["at_ns"] > times[-1]]
         yield Gap(times[-1], due.last_ns, f"connection lost: {reasons[0]}" if reasons else "no more samples")

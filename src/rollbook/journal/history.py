@@ -9,11 +9,11 @@ from typing import get_args
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
-from rollbook.journal.gaps import host_gaps, interval_of
+from rollbook.journal.gaps import host_gaps, schedule_of, uses_stand_in
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
-from rollbook.protocol.beats import nearest_beat
+from rollbook.protocol.beats import Schedule, nearest_beat
 from rollbook.protocol.readings import READABLE, parse_facts, read_frame
 from rollbook.protocol.visit import Phase, Visit, cost_of, parse_fields
 from rollbook.records.hosts import HostResult
@@ -21,7 +21,7 @@ from rollbook.records.record import ClockJump, SeriesHost, SourceLoss
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.times import iso_time
 
-__all__ = ["clock_notes", "describe_losses", "facts_of", "series_of"]
+__all__ = ["clock_notes", "describe_losses", "facts_of", "loss_text", "series_of"]
 
 MOST_NAMED = 3  # sources or clock steps in one line
 
@@ -93,13 +93,24 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         found.status, found.reason = _loss(host)
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
-    interval = interval_of(survey, host)
-    found.late, found.missed = _off_beat([survey.clock.aligned(ts, interval) for ts in times], interval)
+    schedule = schedule_of(survey, host)
+    found.late, found.missed = _off_beat([survey.clock.aligned(ts, schedule.at(ts)) for ts in times], schedule)
     found.gaps = list(host_gaps(survey, host))
+    # Beats before the first and after the last sample are missed too.
+    edges = [gap for gap in found.gaps if gap.end_ns == times[0] or gap.start_ns == times[-1]]
+    found.missed += sum(int(schedule.beats(gap.start_ns, gap.end_ns)) for gap in edges)
     cpus, life = start.fact(CpuInfo), survey.ended_ns - _connected(survey, host)
     if cost and cost.cpu_seconds is not None and cpus and life > 0:
         found.cpu_share = cost.cpu_seconds * 1e9 / life / cpus.logical_cpus
-    reasons = []
+    if reasons := _reasons(survey, host, found):
+        found.status, found.reason = "partial", "; ".join(reasons)
+    return found
+
+
+def _reasons(survey: Survey, host: HostJournal, found: SeriesHost) -> list[str]:
+    """Why a series is partial."""
+    reasons, schedule = [], schedule_of(survey, host)
+    interval = schedule.at(found.first_ns or 0)
     if found.gaps:
         seconds = sum(gap.end_ns - gap.start_ns for gap in found.gaps) / 1e9
         why = ", ".join(dict.fromkeys(gap.why for gap in found.gaps))
@@ -108,27 +119,43 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         reasons.append(failure_of(survey.directory) or "the collector died; the samples end there")
     elif host.thinned:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: connection too slow")
-    elif interval != survey.interval_ns:
+    elif found.is_sparse:
+        reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: the host was busy")
+    elif not schedule.doubles and interval != survey.interval_ns:
         reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
-    if losses := describe_losses(sources):
+    if cut := _missing_end(survey, host, found):
+        reasons.append(cut)
+    if losses := describe_losses(found.sources):
         reasons.append(losses)
-    if reasons:
-        found.status, found.reason = "partial", "; ".join(reasons)
-    return found
+    return reasons
+
+
+def _missing_end(survey: Survey, host: HostJournal, found: SeriesHost) -> str:
+    """What is known about lost data after the last sample that is too short for a gap; empty if nothing is missing."""
+    if not survey.ended or (found.gaps and found.gaps[-1].start_ns == found.last_ns):
+        return ""
+    if not host.ended:
+        reasons = [str(loss.get("reason", "")) for loss in host.losses if loss["at_ns"] > (found.last_ns or 0)]
+        return f"the end is missing: {reasons[0] if reasons else 'no end frame'}"
+    # The stand-in numbers the frames of its two processes separately.
+    return "frames after the last sample are lost" if host.missing_at_end and not uses_stand_in(host) else ""
 
 
 def describe_losses(sources: Sequence[SourceLoss]) -> str:
     """The losses of a host's sources in one line, the largest first; empty if there are none that affect its status."""
     found = sorted((one for one in sources if one.affected()), key=lambda one: -one.affected() / one.due)
-    parts = []
-    for one in found[:MOST_NAMED]:
-        losses = [loss for loss in one.losses if loss.kind != "missed"]
-        state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
-        kinds = ", ".join(loss.kind for loss in losses)
-        parts.append(f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})")
+    parts = [loss_text(one) for one in found[:MOST_NAMED]]
     if len(found) > MOST_NAMED:
         parts.append(f"{len(found) - MOST_NAMED} more sources")
     return "; ".join(parts)
+
+
+def loss_text(one: SourceLoss) -> str:
+    """`diskstats: 12 of 600 samples lost (timed-out)`."""
+    losses = [loss for loss in one.losses if loss.kind != "missed"]
+    state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
+    kinds = ", ".join(loss.kind for loss in losses)
+    return f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})"
 
 
 def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump] = ()) -> list[str]:
@@ -157,14 +184,15 @@ def _beats(host: HostJournal) -> list[int]:
     return list(dict.fromkeys(host.times()))
 
 
-def _off_beat(times: Sequence[int], interval: int) -> tuple[int, int]:
+def _off_beat(times: Sequence[int], schedule: Schedule) -> tuple[int, int]:
     """The number of beats with a sample late by more than a tenth of the interval, and without a sample."""
-    nearest: dict[int, int] = {}
+    nearest: dict[int, float] = {}  # the distance of each beat's sample, in intervals
     for ts in times:
+        interval = schedule.at(ts)
         beat = nearest_beat(ts, interval)
-        nearest[beat] = min(abs(ts - beat), nearest.get(beat, interval))
-    late = sum(distance > interval // 10 for distance in nearest.values())
-    return late, (max(nearest) - min(nearest)) // interval + 1 - len(nearest)
+        nearest[beat] = min(abs(ts - beat) / interval, nearest.get(beat, 1.0))
+    late = sum(distance > 0.1 for distance in nearest.values())
+    return late, round(schedule.beats(min(nearest), max(nearest))) + 1 - len(nearest)
 
 
 def _attempts(host: HostJournal) -> list[str]:

@@ -16,6 +16,7 @@ from rollbook.errors import ProtocolError, RecordError
 from rollbook.journal.clocks import CollectorClock, Timeline
 from rollbook.journal.entries import RUN, Entry
 from rollbook.journal.reader import Reader
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_header
@@ -27,6 +28,7 @@ from rollbook.sources.base import Source
 __all__ = ["HostJournal", "Survey", "survey"]
 
 MOST_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
+MOST_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
 MOST_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
 
 
@@ -56,9 +58,9 @@ class HostJournal:
     `restarts` are the indices of samples before which frames are missing, `connections` those of the first sample of a
     connection: deflate streams restart at both. `boot_ids` has an item for each connection, "" if the hello is damaged.
     `thinned` are samples before which the agent left out some. `missing_at_end` counts the frames that are missing
-    after the last sample. `clocks` has four numbers for each measurement of its clock: time, offset, bound, round trip.
-    `refused` counts readings of facts that the parser rejected, so that only the journal has their text; it is set when
-    facts have been read.
+    after the last sample, `ended` says whether the last connection has its end frame. `clocks` has four numbers for
+    each measurement of its clock: time, offset, bound, round trip. `refused` counts readings of facts that the parser
+    rejected, so that only the journal has their text; it is set when facts have been read.
     """
 
     name: str
@@ -75,6 +77,7 @@ class HostJournal:
     method: str = ""
     losses: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     goodbye: bytes = b""
+    ended: bool = False
     readings: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     lost_frames: int = 0
     turned_away: list[str] = dataclasses.field(default_factory=list)
@@ -82,6 +85,7 @@ class HostJournal:
     _greeted: bool = False
     _seq: int = -1
     _missing: int | None = None  # frames before the next sample; None if no frame is missing
+    _sample_seq: int = -1
     _round: tuple[int, int] = (-1, 0)
     _times: array[int] | None = None
     _frames: Repeats = dataclasses.field(default_factory=Repeats)
@@ -158,11 +162,12 @@ class HostJournal:
                 self.restarts.add(len(self.places))
                 self.lost_frames += self._missing
                 self._missing = None
+            self._sample_seq = frame.seq
             self._sample(place, size, steady)
         elif frame.kind == "G":
             self.thinned.add(len(self.places))
         elif frame.kind == "E":
-            self.goodbye = frame.payload
+            self.goodbye, self.ended = frame.payload, True
         elif frame.kind in "RZ":
             number, phase = _header(frame)
             if phase == "sample" and number < len(plan.sources):
@@ -177,7 +182,9 @@ class HostJournal:
     def _follow(self, frame: Frame) -> None:
         """Count the frames that are missing before a frame of any kind, for the next sample."""
         if frame.seq <= self._seq and frame.kind != "S":
-            return  # it was missing and was sent again
+            if self._missing and frame.seq > self._sample_seq:  # it was missing and was sent again
+                self._missing = self._missing - 1 or None
+            return
         if self._seq >= 0 and frame.seq != self._seq + 1:
             self._missing = (self._missing or 0) + max(0, frame.seq - self._seq - 1)
         self._seq = frame.seq
@@ -186,7 +193,7 @@ class HostJournal:
         self.timeline.connect()
         self.connections.append(len(self.places))
         self.boot_ids.append("")
-        self._seq, self._missing, self._round = -1, None, (-1, 0)
+        self._seq, self._missing, self._round, self._sample_seq, self.ended = -1, None, (-1, 0), -1, False
 
     def _sample(self, place: int, size: int, wall: int) -> None:
         self.places.append(place)
@@ -256,10 +263,17 @@ class Survey:
         """The plan of the run."""
         return plan_of(self.begin)
 
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """The intervals of the run; a journal may come from anyone, so values that are not times are left out."""
+        doubles = self.begin.get("doubles_ns")
+        found = [at for at in doubles if isinstance(at, int)] if isinstance(doubles, list) else []
+        return Schedule(int(self.begin.get("interval_ns") or 0), tuple(sorted(found)[:MOST_DOUBLES]))
+
     @property
     def interval_ns(self) -> int:
-        """The requested interval; 0 if nothing was sampled."""
-        return int(self.begin.get("interval_ns") or 0)
+        """The interval at the last sample; 0 if nothing was sampled."""
+        return self.schedule.at(self.sampled_until) if self.schedule.doubles else self.schedule.interval_ns
 
 
 def plan_of(begin: dict[str, Any]) -> Plan:

@@ -15,9 +15,9 @@ GROUP = "rollbook.metrics"
 """The entry point group of metrics from other packages: a `Metric`, or several in a list."""
 
 KIB, MIB = 1 << 10, 1 << 20
-FLOW: dict[str, Any] = {"bad": "low", "negligible": 2.0 * MIB}
-REQUESTS: dict[str, Any] = {"bad": "low", "negligible": 50.0}
-LATENCY: dict[str, Any] = {"bad": "high", "negligible": 0.5, "over_time": True}
+FLOW: dict[str, Any] = {"bad": "low", "negligible": 2.0 * MIB, "summary": True}
+REQUESTS: dict[str, Any] = {"bad": "low", "negligible": 50.0, "summary": True}
+LATENCY: dict[str, Any] = {"bad": "high", "negligible": 0.5, "over_time": True, "summary": True}
 WAITING: dict[str, Any] = {"bad": "high", "negligible": 2.0, "over_time": True}
 LEVEL: dict[str, Any] = {"negligible": 512.0 * MIB}
 EXTRA: dict[str, Any] = {"compared": False, "chart": False}
@@ -66,6 +66,7 @@ METRICS = (
         negligible=5.0,
         ceiling=100.0,
         watch="CPU",
+        summary=True,
     ),
     Metric("cpu_user", "CPU user", "%", "Time in user space", _cpu("user"), **CPU, **EXTRA),
     Metric("cpu_system", "CPU system", "%", "Time in the kernel", _cpu("system"), **CPU, **EXTRA),
@@ -423,6 +424,7 @@ METRICS = (
         negligible=5.0,
         ceiling=100.0,
         watch="GPU",
+        summary=True,
     ),
     Metric(
         "gpu_memory",
@@ -435,7 +437,14 @@ METRICS = (
         watch="GPU mem",
     ),
     Metric(
-        "gpu_power", "GPU power", "W", "Power draw of all GPUs", {"gpu": "power_watts"}, devices="gpus", negligible=50.0
+        "gpu_power",
+        "GPU power",
+        "W",
+        "Power draw of all GPUs",
+        {"gpu": "power_watts"},
+        devices="gpus",
+        negligible=50.0,
+        summary=True,
     ),
     Metric(
         "gpu_temperature",
@@ -457,6 +466,20 @@ METRICS = (
         **GPU,
         bad="low",
         negligible=100.0,
+    ),
+    Metric(
+        "gpu_throttled",
+        "GPU throttled",
+        "%",
+        "Share of GPUs slowed down by a power or temperature limit",
+        {
+            "gpu": "100 * min(max(throttle_bits - 3, 0), 1)"
+        },  # bits 1 and 2 stand for idle and for clocks set by the user
+        **GPU,
+        bad="high",
+        negligible=10.0,
+        ceiling=100.0,
+        summary=True,
     ),
     Metric(
         "gpu_memory_clock",

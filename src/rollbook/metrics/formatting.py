@@ -11,6 +11,7 @@ from rollbook.metrics.outliers import Stretch, Threshold
 __all__ = ["amount", "clock_span", "number", "outlier_text", "ratio_text"]
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+TIMES = ("ns", "us", "ms", "s")
 SHORT_NS = 300 * 10**9
 RATIO_FROM = 0.5  # of what is negligible: a multiple of less means nothing
 
@@ -30,8 +31,13 @@ def amount(value: float, unit: str) -> str:
             value /= 1024
             power += 1
         return f"{number(value)} {BYTES[power]}{unit[1:]}"
-    if unit == "ms" and abs(value) >= 1000:
-        return f"{number(value / 1000)} s"
+    if unit in TIMES:
+        scale = TIMES.index(unit)
+        while abs(value) >= 1000 and scale < len(TIMES) - 1:
+            value, scale = value / 1000, scale + 1
+        return f"{number(value)} {TIMES[scale]}"
+    if unit == "1/s" and abs(value) >= 10_000:
+        return f"{number(value / 1e6)} M/s" if abs(value) >= 1e6 else f"{number(value / 1e3)} k/s"
     return f"{number(value)} {unit}".rstrip()
 
 

@@ -16,7 +16,8 @@ from rollbook.sources.base import Compare, Source, compare_of
 __all__ = ["VALUES", "Metric", "Part", "Table", "parts_of"]
 
 TOTALS = ("sum", "max", "mean")
-RESERVED = ("beats", "samples", "rates", "phase_stats", "hosts", "facts", "phases", "gaps", "findings", "same_mounts")
+RESERVED = ("beats", "samples", "rates", "phase_stats", "hosts", "facts", "phases", "gaps", "losses", "findings",
+            "results", "same_mounts")  # fmt: skip
 VALUES = ("counter", "delta", "gauge")
 
 
@@ -34,6 +35,7 @@ class Metric:
     are compared unless `compared` is false. With `over_time` a host that has too few peers is compared with its own
     median. `ceiling` is the greatest possible value; `runs_out` marks a resource whose charts show the minimum of
     each cell instead of the maximum. `watch` is the heading in the live view; without it the metric is not shown there.
+    With `summary` the end of a run states its mean and peak if the peak is not negligible.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Metric:
     runs_out: bool = False
     chart: bool = True
     watch: str = ""
+    summary: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or not self.formula:

@@ -16,15 +16,15 @@ from rollbook.records.record import Record
 
 __all__ = ["export_mlpstorage"]
 
-LOGS = ("*.stdout.log", "*.stderr.log", "stdout.log", "stderr.log")
+STREAMS = ("stdout", "stderr")
 
 
 def export_mlpstorage(run: Record, path: Path) -> list[Path]:
     """Write the files of a record into the directory `path`, which must be empty or new; returns those written.
 
-    They include all result files of the benchmark: summary, Hydra's configuration, files of the ranks. Exactly one
-    file is called `*_metadata.json`, the cluster information has no time in its name, and the series is written at any
-    size. Raises `RecordError` for a result file that is gone.
+    They include all result files of the benchmark: summary, Hydra's configuration, files of the ranks; and the logs by
+    the tool's names. Exactly one file is called `*_metadata.json`, the cluster information has no time in its name, and
+    the series is written at any size. Raises `RecordError` for a result file that is gone.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -51,19 +51,36 @@ def export_mlpstorage(run: Record, path: Path) -> list[Path]:
         write_timeseries(run, written[-1], mode=BY_UMASK)
         about = metadata.get("timeseries_data")
         metadata["timeseries_data"] = {**(about if isinstance(about, dict) else {}), "file": written[-1].name}
-    for pattern in LOGS:
-        for log in sorted(run.path.glob(pattern)):
-            written.append(path / log.name)
-            try:
-                shutil.copy2(log, written[-1])
-            except OSError as error:
-                raise RecordError(f"cannot write {written[-1]}: {error.strerror or error}") from error
+    logs = _logs(run, f"{kind}_{metadata.get('command') or 'run'}")
+    for name, log in logs.items():
+        written.append(path / name)
+        try:
+            shutil.copy2(log, written[-1])
+        except OSError as error:
+            raise RecordError(f"cannot write {written[-1]}: {error.strerror or error}") from error
+    names = {stream: next((name for name in logs if name.endswith(f"{stream}.log")), None) for stream in STREAMS}
+    metadata["command_output_files"] = [{"command": metadata.get("executed_command"), **names}] if logs else []
     written += copy_results([*_beside(run), *map(str, run.metadata.get("result_files") or [])], path)
     write_file(written[0], json.dumps(metadata, indent=2).encode() + b"\n", mode=BY_UMASK)
     return written
 
 
+def _directory(run: Record) -> Path:
+    """The directory of the benchmark's own files: that of the record, or the one around it."""
+    return run.path.parent if run.path.name == INSIDE else run.path
+
+
+def _logs(run: Record, stem: str) -> dict[str, Path]:
+    """The logs of the tool, or else those of the record, by the names that the tool gives them."""
+    found: dict[str, Path] = {}
+    for stream in STREAMS:
+        tool = sorted(_directory(run).glob(f"*.{stream}.log"))
+        ours = run.path / f"{stream}.log"
+        found |= {log.name: log for log in tool} or ({f"{stem}.{ours.name}": ours} if ours.exists() else {})
+    return found
+
+
 def _beside(run: Record) -> list[str]:
     """Result files in the record itself or in the result directory around it."""
-    directory = run.path.parent if run.path.name == INSIDE else run.path
+    directory = _directory(run)
     return [str(path) for path in (*directory.iterdir(), *directory.glob("dlio_config/*")) if path.is_file()]

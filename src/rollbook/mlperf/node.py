@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollbook.checks.mlperf import is_size
 from rollbook.checks.views import View, views
 from rollbook.records.cluster import HostInfo
 from rollbook.records.hosts import HostResult
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.dmi import Machine
 from rollbook.sources.environment import Environment
+from rollbook.sources.infiniband import Port
 from rollbook.sources.net_class import Interface
 from rollbook.sources.os_release import OsRelease
 
@@ -70,18 +72,21 @@ def node_of(host: HostResult, roles: Roles) -> dict[str, Any]:
 def collected_node(host: Mapping[str, Any]) -> dict[str, Any]:
     """Return a client by path, from one host of a result's cluster information; missing values are left out."""
     memory, cpu, system = (_table(host.get(name)) for name in ("memory", "cpu", "system"))
-    release = _table(system.get("os_release"))
-    total = memory.get("total")
-    values = {
-        "chassis.memory_capacity": round(total / GIB) if isinstance(total, int | float) and total > 0 else None,
+    release, total = _table(system.get("os_release")), memory.get("total")
+    texts = {
         "chassis.model_name": host.get("chassis_model"),
         "chassis.cpu_model": cpu.get("model"),
-        "chassis.cpu_qty": cpu.get("num_sockets"),
-        "chassis.cpu_cores": cpu.get("num_cores"),
         "operating_system.name": release.get("NAME"),
         "operating_system.version": release.get("VERSION_ID"),
     }
-    return {path: Entry(value, "measured", "cluster information of the run") for path, value in values.items() if value}
+    counts = {
+        "chassis.memory_capacity": round(total / GIB) if is_size(total) else None,
+        "chassis.cpu_qty": cpu.get("num_sockets"),
+        "chassis.cpu_cores": cpu.get("num_cores"),
+    }
+    found: dict[str, Any] = {path: value for path, value in texts.items() if isinstance(value, str) and value}
+    found |= {path: int(value) for path, value in counts.items() if is_size(value) and value}
+    return {path: Entry(value, "measured", "cluster information of the run") for path, value in found.items()}
 
 
 def _table(value: Any) -> Mapping[str, Any]:
@@ -103,6 +108,11 @@ def _networking(host: HostResult, roles: Roles) -> list[dict[str, Entry]]:
         up = row.operstate == "up" or (row.operstate == "unknown" and row.carrier is True)
         speed = row.speed_mbps / 1000 if up and row.speed_mbps else None
         cards[kind, "up" if up else "down", speed, tuple(roles.get(row.interface_name, ()))] += 1
+    if not any(kind == "infiniband" for kind, *_ in cards):  # without an IP interface
+        for port in host.rows(Port):
+            if port.link_layer == "InfiniBand":
+                up = port.state == "ACTIVE"
+                cards["infiniband", "up" if up else "down", port.rate_gbps if up else None, ()] += 1
     return [
         {
             "unit_count": Entry(count, "measured"),

@@ -36,7 +36,7 @@ LOGS = ("stdout.log", "stderr.log")
 # Files of the benchmark that readers expect beside the metadata.
 RESULT_FILE = re.compile(
     r"summary\.json|\d+_output\.json|\d+_per_epoch_stats\.json|per_epoch_stats\.json|dlio\.log|statistics\.json"
-    r"|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json"
+    r"|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json|fs_separation\.json"
 )
 CONFIGURATION = ("config.yaml", "hydra.yaml", "overrides.yaml")
 

@@ -14,13 +14,14 @@ from rollbook.checks.mlperf import stated, table
 from rollbook.checks.mlperf_round import Round
 from rollbook.checks.run_data import BENCHMARKS, RunData
 from rollbook.errors import RecordError, UsageError
+from rollbook.mlperf.result_directory import is_result_directory
 from rollbook.records.document import read
 from rollbook.records.locate import INSIDE, is_record, locate_record
 from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts
 from rollbook.records.yaml import read_yaml
 
-__all__ = ["cluster_of", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
+__all__ = ["cluster_of", "dlio_metadata", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
 
 MOST_DIRECTORIES = 100_000  # searched for runs
 LARGEST = 1 << 20  # bytes of the list of overrides
@@ -44,13 +45,19 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def is_results_tree(path: Path) -> bool:
-    """Whether a directory holds runs of MLPerf Storage's benchmarks and is not itself a record of Rollbook."""
+    """Whether a directory holds runs of MLPerf Storage's benchmarks and is not itself a record of Rollbook.
+
+    The only record in a directory outside the layout of a submission stands for that directory.
+    """
     if not path.is_dir() or (path / "hosts.json").exists() or (path / INSIDE / "hosts.json").exists():
         return False
     runs = find_runs(path)
-    if len(runs) == 1 and is_record(locate_record(runs[0])) and (locate_record(runs[0]) / "hosts.json").exists():
-        return False
-    return any(_metadata(run).get("benchmark_type") in BENCHMARKS for run in runs)
+    kinds = {run: str(_metadata(run).get("benchmark_type")) for run in runs}
+    if len(runs) == 1 and not is_result_directory(runs[0], kinds[runs[0]]):
+        record = locate_record(runs[0])
+        if is_record(record) and (record / "hosts.json").exists():
+            return False
+    return any(kind in BENCHMARKS for kind in kinds.values())
 
 
 def open_run(path: Path, rules: Round, **options: Any) -> RunData:
@@ -106,10 +113,11 @@ def _metadata(path: Path) -> dict[str, Any]:
         metadata = _json(found[0])
         return {"problem": f"{found[0].name} is not a JSON object"} if metadata is None else metadata
     summary = _json(path / "summary.json")
-    return {"problem": "summary.json is not a JSON object"} if summary is None else _from_dlio(path, summary)
+    return {"problem": "summary.json is not a JSON object"} if summary is None else dlio_metadata(path, summary)
 
 
-def _from_dlio(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+def dlio_metadata(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what DLIO's files say about a run, by the tool's keys; only `problem` for a workflow that is unknown."""
     workload = table(_mapping(path / "dlio_config" / "config.yaml").get("workload"))
     flags = {name: str(value).lower() == "true" for name, value in table(workload.get("workflow")).items()}
     kind = "training" if flags.get("train") or flags.get("generate_data") else "checkpointing"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,20 @@ import msgspec
 from rollbook.checks import engine
 from rollbook.checks.mlperf import Issue, Validation, judge, verdict
 from rollbook.checks.mlperf_round import Round
+from rollbook.checks.mlperf_runs import ModelRun, ModelRuns
+from rollbook.checks.rule import Rule
+from rollbook.checks.run_data import RunData, SeveralRuns
+from rollbook.checks.silence import Silence, expired
 from rollbook.errors import RecordError
-from rollbook.mlperf import groups
-from rollbook.mlperf.groups import Group, Run
 from rollbook.mlperf.runs import find_runs, model_of, open_run
 from rollbook.records.document import current_version
 from rollbook.records.findings import Finding, Findings, RuleResult, Severity
+from rollbook.records.record import RecordHosts
 from rollbook.times import iso_now
 
 __all__ = ["GroupVerdict", "RunVerdict", "Submission", "judge_tree"]
+
+NO_HOSTS = RecordHosts(started_ns=0, ended_ns=0)
 
 
 class RunVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -33,6 +40,11 @@ class RunVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     missing: list[str] = []
     notes: list[str] = []
     rules: list[RuleResult] = []
+
+    @property
+    def is_preparation(self) -> bool:
+        """Whether its command only prepares, such as data generation; such a run has no verdict and lacks nothing."""
+        return self.verdict is None and not self.missing
 
 
 class GroupVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -49,7 +61,7 @@ class GroupVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """The group in one line."""
-        count = sum(not run.notes for run in self.runs)
+        count = sum(not run.is_preparation for run in self.runs)
         runs = f"{count} run{'s' * (count != 1)}"
         if self.verdict:
             return f"{self.name}: {runs}: {self.verdict}"
@@ -69,13 +81,15 @@ class Submission(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sc
     verdicts: dict[str, int]
     groups: list[GroupVerdict]
     unreadable: list[str] = []
+    notes: list[str] = []
 
     def at_least(self, severity: Severity) -> list[Finding]:
-        """The findings of that severity or worse."""
+        """The findings of that severity or worse that are not silenced."""
         wanted = ("fail",) if severity == "fail" else ("fail", "warn")
         rules = [rule for group in self.groups for rule in group.rules]
         rules += [rule for group in self.groups for run in group.runs for rule in run.rules]
-        return [finding for rule in rules for finding in rule.findings if finding.severity in wanted]
+        findings = (finding for rule in rules for finding in rule.findings)
+        return [one for one in findings if one.silenced is None and one.severity in wanted]
 
     @property
     def is_judged(self) -> bool:
@@ -83,25 +97,35 @@ class Submission(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sc
         return not self.unreadable and all(group.verdict for group in self.groups)
 
 
-def judge_tree(path: Path, rules: Round, **options: Any) -> Submission:
+def judge_tree(path: Path, rules: Round, silences: Sequence[Silence] = (), **options: Any) -> Submission:
     """Judge every run at or below a path; a path that is a run is judged without rules over several runs.
 
-    Raises `RecordError` if there is no run.
+    Silenced findings are marked; for the verdict they count. Raises `RecordError` if there is no run.
     """
     directories = find_runs(path)
     if not directories:
         raise RecordError(f"{path} has no runs: no directory with a summary.json or a *_metadata.json")
-    members: dict[tuple[str, str, str], list[tuple[Run, RunVerdict]]] = {}
+    today = dt.datetime.now(dt.UTC).date()
+    members: dict[tuple[str, str, str], list[tuple[ModelRun, RunVerdict]]] = {}
     unreadable = []
     for directory in directories:
         try:
-            run, found = _judged(directory, path, rules, options)
+            data = open_run(directory, rules, **options)
         except RecordError as error:
             unreadable.append(str(error))
             continue
+        found = _judged(data, _name(directory, path), silences, today)
+        run = ModelRun(name=directory.name, metadata=dict(data.metadata), summary=data.summary, verdict=found.verdict)
         members.setdefault((_place(directory, path, found.type), found.type, found.model), []).append((run, found))
-    alone = directories == [path]
-    judged = [_group(key, runs, None if alone else rules) for key, runs in sorted(members.items())]
+    judged = []
+    for key, runs in sorted(members.items()):
+        group = GroupVerdict(name="/".join(filter(None, key)), type=key[1], model=key[2], runs=[one for _, one in runs])
+        if directories == [path]:
+            group.verdict, group.missing = group.runs[0].verdict, group.runs[0].missing
+        else:
+            together = ModelRuns(type=key[1], runs=[run for run, _ in runs])
+            _judge_group(group, RunData(NO_HOSTS, mlperf_round=rules, runs=together), silences, today)
+        judged.append(group)
     return Submission(
         created=iso_now(),
         path=str(path),
@@ -109,52 +133,52 @@ def judge_tree(path: Path, rules: Round, **options: Any) -> Submission:
         verdicts=dict(Counter(group.verdict or "not judged" for group in judged)),
         groups=judged,
         unreadable=unreadable,
+        notes=expired(silences, today),
     )
 
 
-def _judged(directory: Path, root: Path, rules: Round, options: dict[str, Any]) -> tuple[Run, RunVerdict]:
-    data = open_run(directory, rules, **options)
-    metadata = dict(data.metadata)
-    results = [engine.evaluate(rule, data) for rule in engine.rules() if rule.id.startswith("mlperf-")]
+def _rules(*, over_several: bool) -> list[Rule]:
+    """MLPerf Storage's rules for one run, or those over several."""
+    own = (rule for rule in engine.rules() if rule.id.startswith("mlperf-"))
+    return [rule for rule in own if (SeveralRuns in rule.needs) == over_several]
+
+
+def _judged(data: RunData, name: str, silences: Sequence[Silence], today: dt.date) -> RunVerdict:
+    kind = str(data.metadata.get("benchmark_type") or "")
+    results = [engine.evaluate(rule, data, silences, today) for rule in _rules(over_several=False)]
     findings = Findings.of(iso_now(), [], results)
-    if metadata.get("benchmark_type") in rules.needs:
+    if data.mlperf_round is not None and kind in data.mlperf_round.needs:
         judge(findings, data)
     else:
-        findings.not_judged = [f"rules for {metadata.get('benchmark_type') or 'an unknown benchmark'}"]
-    found = RunVerdict(
-        path=str(directory.relative_to(root)) if directory != root else directory.name,
-        type=str(metadata.get("benchmark_type") or ""),
-        model=model_of(metadata),
-        command=str(metadata.get("command") or ""),
+        findings.not_judged = [f"rules for {kind or 'an unknown benchmark'}"]
+    return RunVerdict(
+        path=name,
+        type=kind,
+        model=model_of(data.metadata),
+        command=str(data.metadata.get("command") or ""),
         verdict=findings.verdict,
         missing=findings.not_judged,
         notes=findings.notes,
         rules=[rule for rule in findings.rules if rule.outcome != "not-applicable"],
     )
-    run = Run(path=directory, metadata=metadata, summary=data.summary, verdict=found.verdict, missing=found.missing)
-    return run, found
+
+
+def _judge_group(group: GroupVerdict, data: RunData, silences: Sequence[Silence], today: dt.date) -> None:
+    """Set rules, verdict and missing inputs of all runs of a model together."""
+    results = [engine.evaluate(rule, data, silences, today) for rule in _rules(over_several=True)]
+    group.rules = [rule for rule in results if rule.outcome != "not-applicable"]
+    evidence = (finding.evidence["issue"] for rule in group.rules for finding in rule.findings)
+    worst = verdict(msgspec.convert(issue, Issue) for issue in evidence)
+    group.missing = [f"{rule.id}: {rule.note}" for rule in group.rules if rule.is_incomplete]
+    if worst is Validation.INVALID or not group.missing:
+        group.verdict, group.missing = worst.name, []
+
+
+def _name(directory: Path, root: Path) -> str:
+    return str(directory.relative_to(root)) if directory != root else directory.name
 
 
 def _place(directory: Path, root: Path, kind: str) -> str:
     """The system that a run belongs to: the directories above the one named after its type; empty at the root."""
     parts = directory.relative_to(root).parts
     return "/".join(parts[: parts.index(kind)]) if kind in parts else ""
-
-
-def _group(key: tuple[str, str, str], runs: list[tuple[Run, RunVerdict]], rules: Round | None) -> GroupVerdict:
-    """Judge the runs of a group together; without rules, the verdict is that of its only run."""
-    _, kind, model = key
-    found = GroupVerdict(
-        name="/".join(part for part in key if part), type=kind, model=model, runs=[one for _, one in runs]
-    )
-    if rules is None:
-        found.verdict, found.missing = found.runs[0].verdict, found.runs[0].missing
-        return found
-    results = groups.evaluate(Group(type=kind, runs=[run for run, _ in runs], rules=rules))
-    found.rules = [rule for rule in results if rule.outcome != "not-applicable"]
-    evidence = (finding.evidence["issue"] for rule in found.rules for finding in rule.findings)
-    worst = verdict(msgspec.convert(issue, Issue) for issue in evidence)
-    found.missing = [f"{rule.id}: {rule.note}" for rule in found.rules if rule.is_incomplete]
-    if worst is Validation.INVALID or not found.missing:
-        found.verdict, found.missing = worst.name, []
-    return found

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from rollbook.checks.text import value_text
+from rollbook.checks.text import value_lines, value_text
 from rollbook.files import BY_UMASK, write_file
 from rollbook.mlperf.submission import GroupVerdict, RunVerdict, Submission
-from rollbook.records.findings import Compared, RuleResult
+from rollbook.records.findings import Compared, Finding, RuleResult
 
 __all__ = ["submission_html", "submission_lines", "write_submission_page"]
 
@@ -41,29 +41,40 @@ PAGE = """<!doctype html>
 
 
 def submission_lines(found: Submission) -> Iterator[str]:
-    """The verdict of each group, its findings and missing inputs, then each run."""
+    """The verdict of each group, its findings and missing inputs, then each run.
+
+    The values that rules compared follow where a rule did not pass, and for a single run all of them.
+    """
+    alone = [len(group.runs) for group in found.groups] == [1]
     for group in found.groups:
         yield group.text
-        yield from _rule_lines(group.rules, "  ")
+        yield from _rule_lines(group.rules, "  ", every=alone)
         for run in group.runs:
             yield f"  {run.path}: {_verdict(run)}"
-            yield from _rule_lines(run.rules, "    ")
-            yield from (f"    note: {note}" for note in run.notes)
+            yield from _rule_lines(run.rules, "    ", every=alone)
     yield from (f"unreadable: {text}" for text in found.unreadable)
+    yield from (f"note: {note}" for note in found.notes)
     counts = ", ".join(f"{count} {word}" for word, count in found.verdicts.items())
     yield f"MLPerf Storage, rules of {found.round}: {counts or 'nothing to judge'}"
 
 
 def _verdict(run: RunVerdict) -> str:
-    if run.notes and not run.verdict and not run.missing:
-        return "prepares"
+    if run.is_preparation:
+        return f"{run.command} prepares and is not judged"
     return run.verdict or f"not judged; missing: {'; '.join(run.missing)}"
 
 
-def _rule_lines(rules: Sequence[RuleResult], indent: str) -> Iterator[str]:
+def _rule_lines(rules: Sequence[RuleResult], indent: str, *, every: bool) -> Iterator[str]:
     for rule in rules:
         for finding in rule.findings:
-            yield f"{indent}{finding.severity or 'fail':<5} {rule.id}: {finding.message}"
+            mark = "silenced" if finding.silenced else finding.severity or "fail"
+            yield f"{indent}{mark:<5} {rule.id}: {finding.message}"
+            if finding.silenced:
+                yield f"{indent}      until {finding.silenced.until}: {finding.silenced.reason}"
+            else:
+                yield f"{indent}      Fix: {finding.advice}"
+    shown = [rule for rule in rules if every or rule.outcome != "pass"]
+    yield from (f"{indent}{line}" for line in value_lines(shown))
 
 
 def write_submission_page(found: Submission, path: Path) -> None:
@@ -79,6 +90,7 @@ def submission_html(found: Submission) -> str:
         f"<h1>{escape(found.path)}</h1>",
         f"<p>Rules of {escape(found.round)}: {escape(counts)}. Created {escape(found.created)} by Rollbook.</p>",
         *(f'<p class="INVALID">Unreadable: {escape(text)}</p>' for text in found.unreadable),
+        *(f"<p>{escape(note)}</p>" for note in found.notes),
         *(part for group in found.groups for part in _group(group)),
     ]
     return PAGE.format(digest=digest, title=escape(found.path), style=STYLE, body="\n".join(body))
@@ -112,12 +124,17 @@ def _table(rules: Sequence[RuleResult]) -> Iterator[str]:
     yield f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>"
     for rule in rules:
         rows = [_row(value) for value in rule.values]
-        rows += [f'<td colspan="4">{escape(finding.message)}</td>' for finding in rule.findings]
+        rows += [f'<td colspan="4">{escape(_finding_text(finding))}</td>' for finding in rule.findings]
         rows += [f'<td colspan="4">{escape(rule.note)}</td>'] if rule.note else []
         for cells in rows:
             outcome = f'<td class="{rule.outcome}">{rule.outcome}</td>'
             yield f"<tr><td>{escape(rule.id)}</td>{outcome}{cells}</tr>"
     yield "</table>"
+
+
+def _finding_text(finding: Finding) -> str:
+    silenced = finding.silenced
+    return f"{finding.message} (silenced until {silenced.until}: {silenced.reason})" if silenced else finding.message
 
 
 def _row(value: Compared) -> str:

@@ -23,6 +23,7 @@ _NAMES = {
     "mlpstorage.hosts": "CgroupInfo HostCPUInfo HostDiskInfo HostInfo HostMemoryInfo HostNetworkInfo HostSystemInfo "
     "MountInfo summarize_cpuinfo",
     "mlpstorage.issues": "Issue",
+    "mlpstorage.machine": "collect_chassis_model collect_drives collect_environment collect_networking collect_sysctl",
     "mlpstorage.parsers": "parse_os_release parse_proc_cgroups parse_proc_cpuinfo parse_proc_diskstats "
     "parse_proc_loadavg parse_proc_meminfo parse_proc_mounts parse_proc_net_dev parse_proc_uptime parse_proc_version "
     "parse_proc_vmstat",
@@ -32,6 +33,7 @@ _NAMES = {
     "CheckpointingRunRulesChecker ClusterValidationRulesChecker KVCacheRunRulesChecker MultiRunRulesChecker "
     "RulesChecker RunRulesChecker TrainingRunRulesChecker TrainingSubmissionRulesChecker VectorDBRunRulesChecker",
     "mlpstorage.scripts": "MPI_COLLECTOR_SCRIPT SSH_COLLECTOR_SCRIPT TIMESERIES_SSH_SCRIPT",
+    "mlpstorage.shared_fs": "FileSystemError run_shared_fs_probe",
     "mlpstorage.timeseries": "MultiHostTimeSeriesCollector TimeSeriesCollector",
     "mlperf.export": "export_mlpstorage",
     "records.timeseries": "TimeSeriesData TimeSeriesSample",

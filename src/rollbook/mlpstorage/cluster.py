@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from rollbook.checks.mlperf import is_size
 from rollbook.mlpstorage.hosts import GIB, KIB, HostCPUInfo, HostInfo, HostMemoryInfo
 from rollbook.mlpstorage.logs import log
 from rollbook.records.cluster import consistency_issues
@@ -47,7 +48,7 @@ class ClusterInformation:
     @classmethod
     def from_mpi_collection(cls, collected_data: Mapping[str, Any], logger: Any) -> ClusterInformation:
         """Return the cluster from a collector's data by host, with how it was collected under `_metadata`."""
-        about = collected_data.get("_metadata") or {}
+        about = _table(collected_data.get("_metadata"))
         hosts: list[HostInfo] = []
         missing: dict[str, str] = {}
         seen: dict[Any, str] = {}
@@ -57,16 +58,19 @@ class ClusterInformation:
                 continue
             requested = str(data.get("requested_name") or name)
             names |= {requested, name}
-            if not data.get("meminfo"):
-                missing[requested] = str(data.get("error") or (data.get("errors") or {}).get("meminfo") or "no memory")
-                continue
             host = HostInfo.from_collected_data(data)
+            if not host.memory.total:
+                errors = data.get("errors")
+                why = errors.get("meminfo") if isinstance(errors, Mapping) else ""
+                missing[requested] = str(data.get("error") or why or "no memory")
+                continue
             if host.identity in seen and host.identity is not None:
                 log(logger, "warning", f"{name} is the same machine as {seen[host.identity]}; it counts once")
                 continue
             seen[host.identity] = name
             hosts.append(host)
-        for entry in about.get("requested_hosts") or []:
+        entries = about.get("requested_hosts")
+        for entry in entries if isinstance(entries, list) else []:
             requested = str(entry).partition(":")[0].strip()
             if requested and requested not in names and about.get("collection_method") == "local_fallback":
                 missing.setdefault(requested, str(about.get("mpi_error") or "not collected"))
@@ -74,7 +78,7 @@ class ClusterInformation:
         found.missing_hosts = [{"name": name, "status": "failed", "reason": why} for name, why in missing.items()]
         found.num_hosts_requested = len(hosts) + len(missing)
         found.collection_method = str(about.get("collection_method", "mpi"))
-        times = [host.collection_timestamp for host in hosts if host.collection_timestamp]
+        times = [str(host.collection_timestamp) for host in hosts if host.collection_timestamp]
         found.collection_timestamp = about.get("collection_timestamp") or max(times, default=None)
         found.validate_cluster_consistency()
         return found
@@ -115,16 +119,22 @@ class ClusterInformation:
         """Return the cluster from `as_dict`, with its hosts; None for anything without `total_memory_bytes`."""
         if not isinstance(data, Mapping) or "total_memory_bytes" not in data:
             return None
-        hosts = [HostInfo.from_written(host) for host in data.get("hosts") or [] if isinstance(host, Mapping)]
+        listed = data.get("hosts")
+        hosts = (
+            [HostInfo.from_written(one) for one in listed if isinstance(one, Mapping)]
+            if isinstance(listed, list)
+            else []
+        )
         found = cls(hosts, logger, calculate_aggregated_info=False)
         for name in SUMS:
-            setattr(found, name, int(data.get(name) or 0))
+            setattr(found, name, int(data[name]) if is_size(data.get(name)) else 0)
         found.num_hosts = found.num_hosts or len(hosts)
         found.collection_method = str(data.get("collection_method") or "unknown")
         found.collection_timestamp = data.get("collection_timestamp")
-        found.host_consistency_issues = list(data.get("host_consistency_issues") or [])
+        issues, missing = data.get("host_consistency_issues"), data.get("missing_hosts")
+        found.host_consistency_issues = [str(one) for one in issues] if isinstance(issues, list) else []
+        found.missing_hosts = [one for one in missing if isinstance(one, dict)] if isinstance(missing, list) else []
         found.num_hosts_requested = data.get("num_hosts_requested")
-        found.missing_hosts = list(data.get("missing_hosts") or [])
         return found
 
     def validate_cluster_consistency(self) -> list[str]:
@@ -175,6 +185,10 @@ class ClusterSnapshots:
             return None
         end = ClusterInformation.from_dict(data.get("end"), logger)
         return cls(start, end, str(data.get("collection_method") or "unknown"))
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _numbers(values: Any) -> list[float]:

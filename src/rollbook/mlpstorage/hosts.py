@@ -5,9 +5,13 @@ Rows also answer `row["field"]`. Values that are unknown are 0 or "" here, as th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
+
+from rollbook.checks.mlperf import is_size
+from rollbook.records.cluster import MEMORY
 
 __all__ = [
     "CgroupInfo",
@@ -167,26 +171,14 @@ class HostMemoryInfo(_Row):
     @classmethod
     def from_psutil_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return memory from psutil's fields; those that are missing are 0."""
-        names = ("total", "available", "used", "free", "active", "inactive", "buffers", "cached", "shared")
-        sizes: dict[str, Any] = {name: int(data.get(name) or 0) for name in names}
-        return cls(**sizes)
+        return cls.from_dict({name: _whole(data.get(name)) for name in ("total", "used", *MEMORY)})
 
     @classmethod
     def from_proc_meminfo_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return memory from /proc/meminfo's names, in kB or as `123 kB`; those that are missing are 0."""
-        size = {name: _kib(data.get(name)) * KIB for name in data}
-        total, free, buffers, cached = (size.get(name, 0) for name in ("MemTotal", "MemFree", "Buffers", "Cached"))
-        return cls(
-            total=total,
-            available=size.get("MemAvailable", 0),
-            used=total - free - buffers - cached,
-            free=free,
-            active=size.get("Active", 0),
-            inactive=size.get("Inactive", 0),
-            buffers=buffers,
-            cached=cached,
-            shared=size.get("Shmem", 0),
-        )
+        total, sizes = _bytes(data.get("MemTotal")), {field: _bytes(data.get(name)) for field, name in MEMORY.items()}
+        used = total - sizes["free"] - sizes["buffers"] - sizes["cached"]
+        return cls.from_dict({"total": total, "used": used, **sizes})
 
     @classmethod
     def from_total_mem_int(cls, total_mem_int: int) -> Self:
@@ -194,9 +186,14 @@ class HostMemoryInfo(_Row):
         return cls(total=int(total_mem_int))
 
 
-def _kib(value: Any) -> int:
-    words = str(value).split()
-    return int(words[0]) if words and words[0].isdecimal() else 0
+def _whole(value: Any) -> int:
+    """A count or a size; 0 for anything else."""
+    return int(value) if is_size(value) else 0
+
+
+def _bytes(kib: Any) -> int:
+    words = str(kib).split()
+    return int(words[0]) * KIB if words and words[0].isdecimal() else 0
 
 
 @dataclasses.dataclass
@@ -213,11 +210,11 @@ class HostCPUInfo(_Row):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return CPUs from their dictionary; what is missing is 0 or empty."""
         return cls(
-            num_cores=int(data.get("num_cores") or 0),
-            num_logical_cores=int(data.get("num_logical_cores") or 0),
+            num_cores=_whole(data.get("num_cores")),
+            num_logical_cores=_whole(data.get("num_logical_cores")),
             model=str(data.get("model") or ""),
             architecture=str(data.get("architecture") or ""),
-            num_sockets=int(data.get("num_sockets") or 0),
+            num_sockets=_whole(data.get("num_sockets")),
         )
 
 
@@ -234,11 +231,11 @@ class HostInfo:
     collection_timestamp: str | None = None
     mounts: list[MountInfo] | None = None
     cgroups: list[CgroupInfo] | None = None
-    chassis_model: str | None = None
-    networking: list[dict[str, Any]] | None = None
-    sysctl: list[dict[str, Any]] | None = None
-    environment: list[dict[str, Any]] | None = None
-    drives: list[dict[str, Any]] | None = None
+    chassis_model: str = ""
+    networking: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    sysctl: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    environment: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    drives: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     requested_name: str | None = None
     machine_id: str | None = None
     boot_id: str | None = None
@@ -253,7 +250,8 @@ class HostInfo:
     @property
     def identity(self) -> tuple[str, str, str] | None:
         """What is equal only for one machine under two names; None where it is unknown."""
-        return (self.hostname, self.machine_id, self.boot_id) if self.machine_id and self.boot_id else None
+        known = self.machine_id and self.boot_id
+        return (self.hostname, str(self.machine_id), str(self.boot_id)) if known else None
 
     @classmethod
     def from_dict(cls, hostname: str, data: Mapping[str, Any]) -> Self:
@@ -268,49 +266,46 @@ class HostInfo:
     @classmethod
     def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
-        host = cls(hostname=str(data.get("hostname", "unknown")))
-        if data.get("meminfo"):
-            host.memory = HostMemoryInfo.from_proc_meminfo_dict(data["meminfo"])
-        if data.get("cpuinfo"):
-            host.cpu = HostCPUInfo.from_dict(_cpu_fields(summarize_cpuinfo(data["cpuinfo"])))
-        host.disks = [HostDiskInfo.from_dict(row) for row in data.get("diskstats") or []] or None
-        host.network = [HostNetworkInfo.from_dict(row) for row in data.get("netdev") or []] or None
-        host.mounts = [MountInfo.from_dict(row) for row in data.get("mounts") or []] or None
-        host.cgroups = [CgroupInfo.from_dict(row) for row in data.get("cgroups") or []] or None
-        load = data.get("loadavg") or {}
-        host.system = HostSystemInfo(
-            hostname=host.hostname,
-            kernel_version=str(data.get("version") or ""),
-            os_release=dict(data.get("os_release") or {}),
-            uptime_seconds=data.get("uptime_seconds") or data.get("uptime") or 0.0,
-            load_average_1min=load.get("load_1min", 0.0),
-            load_average_5min=load.get("load_5min", 0.0),
-            load_average_15min=load.get("load_15min", 0.0),
-            running_processes=load.get("running_processes", 0),
-            total_processes=load.get("total_processes", 0),
-        )
-        for name in OURS:
-            setattr(host, name, data.get(name) or None)
-        host.collection_timestamp = data.get("collection_timestamp")
-        return host
+        memory, load, listed = _table(data.get("meminfo")), _table(data.get("loadavg")), data.get("cpuinfo")
+        cpus = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        system = {
+            "hostname": str(data.get("hostname", "unknown")),
+            "kernel_version": str(data.get("version") or ""),
+            "os_release": _table(data.get("os_release")),
+            "uptime_seconds": data.get("uptime_seconds") or data.get("uptime") or 0.0,
+            **{f"load_average_{time}": load.get(f"load_{time}", 0.0) for time in ("1min", "5min", "15min")},
+            **{name: load.get(name, 0) for name in ("running_processes", "total_processes")},
+        }
+        written = {
+            "memory": HostMemoryInfo.from_proc_meminfo_dict(memory).to_dict() if memory else None,
+            "cpu": _cpu_fields(summarize_cpuinfo(cpus)) if cpus else None,
+            "disks": data.get("diskstats"),
+            "network": data.get("netdev"),
+            "system": system,
+        }
+        return cls.from_written({**data, **written})
 
     @classmethod
     def from_written(cls, data: Mapping[str, Any]) -> Self:
-        """Return a host from what `to_dict` wrote, here or in the tool."""
-        cpu, system = data.get("cpu"), data.get("system")
+        """Return a host from what `to_dict` wrote, here or in the tool; values of a wrong type are left out."""
+        name, memory = str(data.get("hostname", "unknown")), _table(data.get("memory"))
+        cpu, system = data.get("cpu"), _table(data.get("system"))
         host = cls(
-            hostname=str(data.get("hostname", "unknown")),
-            memory=HostMemoryInfo.from_dict(data.get("memory") or {}),
+            hostname=name,
+            memory=HostMemoryInfo.from_dict(
+                {key: one for key, one in memory.items() if key == "origin" or is_size(one)}
+            ),
             cpu=HostCPUInfo.from_dict(cpu) if isinstance(cpu, Mapping) else None,
-            disks=[HostDiskInfo.from_dict(row) for row in data.get("disks") or []] or None,
-            network=[HostNetworkInfo.from_dict(row) for row in data.get("network") or []] or None,
-            system=HostSystemInfo.from_dict(system) if isinstance(system, Mapping) else None,
             collection_timestamp=data.get("collection_timestamp"),
         )
-        host.mounts = [MountInfo.from_dict(row) for row in data.get("mounts") or []] or None
-        host.cgroups = [CgroupInfo.from_dict(row) for row in data.get("cgroups") or []] or None
-        for name in OURS:
-            setattr(host, name, data.get(name) or None)
+        if system:
+            texts = {"hostname": name, "kernel_version": str(system.get("kernel_version") or "")}
+            host.system = HostSystemInfo.from_dict({**system, **texts, "os_release": _table(system.get("os_release"))})
+        for key, row in ROWS.items():
+            setattr(host, key, _rows(row, data.get(key)) or None)
+        for key in OURS:
+            if data.get(key):
+                setattr(host, key, data[key])
         return host
 
     def to_dict(self) -> dict[str, Any]:
@@ -323,12 +318,18 @@ class HostInfo:
         for name in ("cpu", "system"):
             if getattr(self, name):
                 found[name] = getattr(self, name).to_dict()
-        for name in ("disks", "network", "mounts", "cgroups"):
+        for name in ROWS:
             if getattr(self, name):
                 found[name] = [row.to_dict() for row in getattr(self, name)]
         return found | {name: getattr(self, name) for name in OURS if getattr(self, name)}
 
 
+ROWS: dict[str, type[_Row]] = {
+    "disks": HostDiskInfo,
+    "network": HostNetworkInfo,
+    "mounts": MountInfo,
+    "cgroups": CgroupInfo,
+}
 OURS = (
     "chassis_model",
     "networking",
@@ -343,13 +344,25 @@ OURS = (
 )
 
 
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _rows(row: type[_Row], values: Any) -> list[_Row]:
+    found = []
+    for one in values if isinstance(values, list) else []:
+        with contextlib.suppress(TypeError):  # a row without its name
+            found.append(row.from_dict(_table(one)))
+    return found
+
+
 def summarize_cpuinfo(cpu_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return counts, model and architecture from the blocks of /proc/cpuinfo; zeros and empty texts without any."""
     if not cpu_list:
         return {"num_logical_cores": 0, "num_physical_cores": 0, "model": "", "architecture": ""}
     first = cpu_list[0]
-    cores = {(cpu.get("physical id"), cpu["core id"]) for cpu in cpu_list if "core id" in cpu}
-    sockets = {cpu["physical id"] for cpu in cpu_list if "physical id" in cpu}
+    cores = {(str(cpu.get("physical id")), str(cpu["core id"])) for cpu in cpu_list if "core id" in cpu}
+    sockets = {str(cpu["physical id"]) for cpu in cpu_list if "physical id" in cpu}
     model, flags = str(first.get("model name") or ""), str(first.get("flags") or "").split()
     found: dict[str, Any] = {
         "num_logical_cores": len(cpu_list),

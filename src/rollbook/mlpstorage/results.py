@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from rollbook.checks.dataset import column_bytes
 from rollbook.checks.mlperf import GIB
 from rollbook.errors import CannotTell
+from rollbook.mlperf.runs import dlio_metadata
 from rollbook.mlpstorage.cluster import ClusterInformation
 from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
 from rollbook.mlpstorage.issues import Issue
@@ -39,7 +41,6 @@ __all__ = [
 ]
 
 NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
-OVERRIDE = "++workload."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ class RunID:
     run_datetime: str
 
     def __str__(self) -> str:
-        return "_".join(part for part in (self.program, self.command, self.model, self.run_datetime) if part)
+        return "_".join(str(part) for part in (self.program, self.command, self.model, self.run_datetime) if part)
 
 
 @dataclasses.dataclass
@@ -171,45 +172,29 @@ class DLIOResultParser:
     def parse(self, result_dir: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> BenchmarkRunData:
         """Return the data of a run; raises `ValueError` without a summary or a workflow that is known."""
         root = Path(result_dir)
-        result = BenchmarkResult(root, self.logger)
-        summary, configs = result.summary, result.hydra_configs
+        summary = BenchmarkResult(root, self.logger).summary
         if summary is None:
             raise ValueError(f"No summary.json found in {result_dir}")
-        workload = _table(_table(configs.get("config.yaml")).get("workload"))
-        overrides = [str(one) for one in configs.get("overrides.yaml") or [] if isinstance(one, str)]
-        chosen = next((one.partition("=")[2] for one in overrides if one.startswith("workload=")), "")
-        name = _table(workload.get("model")).get("name") or chosen.rpartition("_")[0]
+        found = dlio_metadata(root, summary)
+        if "problem" in found:
+            raise ValueError(f"{result_dir}: {found['problem']}")
         system = ClusterInformation.from_dlio_summary_json(summary, self.logger, root)
         if system is None:
-            system = ClusterInformation.from_dict(_table((metadata or {}).get("cluster_information")), self.logger)
-        changed = (one.removeprefix(OVERRIDE).partition("=") for one in overrides if one.startswith(OVERRIDE))
+            system = ClusterInformation.from_dict((metadata or {}).get("cluster_information"), self.logger)
         return BenchmarkRunData(
-            benchmark_type=_type(_table(workload.get("workflow"))),
-            model=_model(str(name or "")),
-            command="run",
+            benchmark_type=BENCHMARK_TYPES[found["benchmark_type"]],
+            model=found["model"],
+            command=found["command"],
             run_datetime=str(summary.get("start") or ""),
-            num_processes=int(summary.get("num_accelerators") or 0),
-            parameters=workload,
-            override_parameters={key: value for key, _, value in changed},
+            num_processes=int(found["num_processes"] or 0),
+            parameters=dict(found["parameters"]),
+            override_parameters=found["override_parameters"],
             system_info=system,
-            metrics=_table(summary.get("metric")),
+            metrics=dict(found["metrics"]),
             result_dir=str(result_dir),
-            accelerator=chosen.partition("_")[2] or None,
+            accelerator=found["accelerator"] or None,
             end_datetime=str(summary.get("end") or ""),
         )
-
-
-def _type(workflow: Mapping[str, Any]) -> BENCHMARK_TYPES:
-    flags = {name: str(value).lower() == "true" for name, value in workflow.items()}
-    if flags.get("generate_data") or flags.get("train"):
-        return BENCHMARK_TYPES.training
-    if flags.get("checkpoint"):
-        return BENCHMARK_TYPES.checkpointing
-    raise ValueError("The workflow in dlio_config/config.yaml is neither training nor checkpointing")
-
-
-def _model(name: str) -> str:
-    return name.replace("llama_", "llama3-").replace("_", "-")
 
 
 class ResultFilesExtractor:
@@ -293,10 +278,9 @@ class BenchmarkRun:
         """Return the run with that data."""
         return cls(data=data, logger=logger)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _FIELDS:
-            return getattr(self.__dict__["data"], name)
-        raise AttributeError(name)
+    if TYPE_CHECKING:  # the fields of its data, as properties
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def run_id(self) -> RunID:
@@ -325,7 +309,8 @@ class BenchmarkRun:
         return {**found, "accelerator": data.accelerator} if data.accelerator else found
 
 
-_FIELDS = frozenset(field.name for field in dataclasses.fields(BenchmarkRunData))
+for _field in dataclasses.fields(BenchmarkRunData):
+    setattr(BenchmarkRun, _field.name, property(operator.attrgetter(f"data.{_field.name}")))
 
 
 def get_runs_files(results_dir: str | os.PathLike[str], logger: Any = None) -> list[BenchmarkRun]:

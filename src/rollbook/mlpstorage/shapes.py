@@ -21,7 +21,7 @@ from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.sysctl import Sysctl
 from rollbook.sources.vmstat import VmStat
 
-__all__ = ["SOURCES", "failed_record", "raw_record", "sample_value"]
+__all__ = ["SOURCES", "failed_record", "hardware", "raw_record", "sample_value"]
 
 NOT_IN_TOOL = ("device_number", "extra")  # keys that the tool does not know
 # Keys of a host's record, and the sources they come from.
@@ -38,6 +38,8 @@ SOURCES = {
     "os_release": "os_release",
     "uptime_seconds": "uptime",
 }
+INTERFACES = ("nvme", "sata", "sas")  # of the drives that the tool lists
+DRIVE = ("interface", "capacity_in_GB")
 DIRECT = ("meminfo", "vmstat", "loadavg", "diskstats", "netdev", "mounts", "cgroups")
 
 
@@ -77,7 +79,7 @@ def raw_record(host: HostResult) -> dict[str, Any]:
     for key in DIRECT:
         if SOURCES[key] in host.facts:
             found[key] = sample_value(host.facts[SOURCES[key]])
-    found |= _system(host) | _hardware(host)
+    found |= _system(host) | hardware(host)
     errors = {
         name: f"{reading.status}: {reading.note}".rstrip(": ")
         for name, reading in host.readings.items()
@@ -93,24 +95,25 @@ def raw_record(host: HostResult) -> dict[str, Any]:
 
 
 def _system(host: HostResult) -> dict[str, Any]:
-    system, machine = HostSystemInfo.of(host), host.fact(Machine)
+    system = HostSystemInfo.of(host)
     found = {
         "version": system.kernel_version or None,
         "os_release": system.os_release or None,
         "uptime_seconds": system.uptime_seconds,
-        "chassis_model": (machine.product_name if machine else None) or "",
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _hardware(host: HostResult) -> dict[str, Any]:
-    """CPUs, network cards and drives one by one, settings by name."""
-    node = node_of(host, {})
-    settings = host.fact(Sysctl)
+def hardware(host: HostResult) -> dict[str, Any]:
+    """Return the machine, its CPUs, network cards and drives one by one, and its settings by name."""
+    node, machine, settings = node_of(host, {}), host.fact(Machine), host.fact(Sysctl)
     found: dict[str, Any] = {
+        "chassis_model": (machine.product_name if machine else None) or "",
         "networking": [_plain(row, "type", "state", "speed") for row in _each(node["networking"])],
         "drives": [
-            _plain(row, "vendor_name", "model_name", "interface", "capacity_in_GB") for row in _each(node["drives"])
+            {"vendor_name": "", "model_name": "", **_plain(row, "vendor_name", "model_name", *DRIVE)}
+            for row in _each(node["drives"])
+            if row["interface"].value in INTERFACES
         ],
         "environment": [_plain(row, "name", "value") for row in node["environment"]],
         "sysctl": [{"name": name, "value": value} for name, value in (settings.settings if settings else {}).items()],

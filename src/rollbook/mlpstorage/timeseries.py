@@ -118,6 +118,9 @@ class _Collector(TimeSeriesCollectorInterface):
                 self._result = self._read(self._directory)
             data = self._result.data
             log(self.logger, "debug", f"{name} stopped: {data.num_samples} samples of {len(self._result)} hosts")
+            for host in (host for host in data.hosts_requested if host not in data.hosts_collected):
+                why = next((text for one in self._result[host] for text in one["errors"].values()), "no samples")
+                log(self.logger, "warning", f"{name}: {host} gave no samples: {why}")
             if data.collection_interval_seconds > self.interval_seconds:
                 text = f"more than {self.max_samples} samples per host: kept one every "
                 log(self.logger, "warning", f"{name}: {text}{data.collection_interval_seconds:g}s")

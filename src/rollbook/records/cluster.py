@@ -28,6 +28,7 @@ from rollbook.sources.uptime import Uptime
 from rollbook.sources.version import Version
 
 __all__ = [
+    "MEMORY",
     "CgroupInfo",
     "ClusterInformation",
     "HostCPUInfo",
@@ -41,6 +42,16 @@ __all__ = [
 ]
 
 KIB = 1024
+# Fields of a host's memory, and their names in /proc/meminfo.
+MEMORY = {
+    "available": "MemAvailable",
+    "free": "MemFree",
+    "active": "Active",
+    "inactive": "Inactive",
+    "buffers": "Buffers",
+    "cached": "Cached",
+    "shared": "Shmem",
+}
 HostDiskInfo = Disk
 HostNetworkInfo = Interface
 MountInfo = Mount
@@ -69,21 +80,16 @@ class HostMemoryInfo(msgspec.Struct):
     def of(cls, memory: MemInfo, limits: CgroupLimits | None) -> HostMemoryInfo:
         """From /proc/meminfo; a cgroup limit above the total is ignored."""
         size = {name: kib * KIB for name, kib in memory.kib.items()}
-        parts = [size.get(name) for name in ("MemFree", "Buffers", "Cached")]
+        sizes = {field: size.get(name) for field, name in MEMORY.items()}
+        parts = [sizes[field] for field in ("free", "buffers", "cached")]
         used = size["MemTotal"] - sum(p for p in parts if p is not None) if None not in parts else None
         limit = limits.memory_bytes if limits else None
         return cls(
             total=size["MemTotal"],
-            available=size.get("MemAvailable"),
             used=used,
-            free=size.get("MemFree"),
-            active=size.get("Active"),
-            inactive=size.get("Inactive"),
-            buffers=size.get("Buffers"),
-            cached=size.get("Cached"),
-            shared=size.get("Shmem"),
             limit=limit if limit is not None and limit < size["MemTotal"] else None,
             origin="measured",
+            **sizes,
         )
 
     @property
@@ -218,7 +224,7 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
     """Sums and extremes over the hosts that returned data, and the names of those that did not."""
 
     total_memory_bytes: int
-    total_cores: int
+    total_cores: int | None
     num_hosts: int
     min_memory_bytes: int
     max_memory_bytes: int
@@ -243,7 +249,7 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
         memory = [host.memory.total for host in hosts]
         return cls(
             total_memory_bytes=sum(memory),
-            total_cores=sum(host.cores for host in hosts),
+            total_cores=sum(host.cores for host in hosts) if any(host.cpu for host in hosts) or not hosts else None,
             num_hosts=len(hosts),
             min_memory_bytes=min(memory, default=0),
             max_memory_bytes=max(memory, default=0),

@@ -15,6 +15,7 @@ __all__ = [
     "Change",
     "Compared",
     "Difference",
+    "EvidenceLine",
     "Finding",
     "Findings",
     "GroupSummary",
@@ -27,7 +28,8 @@ __all__ = [
     "Value",
 ]
 
-Severity = Literal["warn", "fail"]
+Severity = Literal["note", "warn", "fail"]
+"""`note` is worth knowing but not a problem of its own: it does not count, and its rule passes."""
 Outcome = Literal["pass", "warn", "fail", "not-applicable", "could-not-tell"]
 RANK: dict[str, int] = {"not-applicable": 0, "pass": 1, "could-not-tell": 2, "warn": 3, "fail": 4}
 
@@ -72,10 +74,19 @@ class Silenced(msgspec.Struct, frozen=True):
     until: dt.date
 
 
+class EvidenceLine(msgspec.Struct, frozen=True):
+    """A line of a file in an issue report: the path relative to the report, the line number from 1, the text."""
+
+    path: str
+    line: int
+    text: str
+
+
 class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One finding of a rule: the hosts concerned, and the numbers as evidence.
 
-    If a rule leaves `severity` or `advice` empty, those of the rule apply.
+    If a rule leaves `severity` or `advice` empty, those of the rule apply. Findings in an issue report also have the
+    device, the number of events with the time of the first and the last one, and up to five lines.
     """
 
     message: str
@@ -87,6 +98,11 @@ class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
     evidence: dict[str, Any] = {}
     advice: str = ""
     silenced: Silenced | None = None
+    device: str = ""
+    count: int = 0
+    first: dt.datetime | None = None
+    last: dt.datetime | None = None
+    lines: list[EvidenceLine] = []
 
 
 class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,8 +178,14 @@ class Findings(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sche
         """From results, worst first."""
         ordered = sorted(rules, key=lambda result: -RANK[result.outcome])
         found = cls(created=created, outcomes=dict(Counter(r.outcome for r in ordered)), groups=groups, rules=ordered)
-        found.counts = {"fail": len(found.failures), "warn": len(found.warnings)}
+        found.count_severities()
         return found
+
+    def count_severities(self) -> None:
+        """Set `counts`; notes are listed only if there are any."""
+        self.counts = {"fail": len(self.failures), "warn": len(self.warnings)}
+        if notes := len(self._counted("note")):
+            self.counts["note"] = notes
 
     @property
     def failures(self) -> list[Finding]:

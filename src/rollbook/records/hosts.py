@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from rollbook.errors import HostStatus
 from rollbook.sources import catalogue
 
-__all__ = ["GAVE_DATA", "Clock", "Cost", "Coverage", "HostResult", "HostStatus", "ReadingStatus"]
+__all__ = ["GAVE_DATA", "Clock", "Cost", "Coverage", "HasStatus", "HostResult", "HostStatus", "ReadingStatus"]
 
 GAVE_DATA: tuple[HostStatus, ...] = ("complete", "partial")
 
@@ -91,6 +91,14 @@ class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
         return self
 
 
+class HasStatus(Protocol):
+    """The result of a host, whatever was done there."""
+
+    name: str
+    status: HostStatus
+    reason: str
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """How many hosts were requested, and how many have each status; every host is in exactly one count."""
 
@@ -98,7 +106,7 @@ class Coverage(msgspec.Struct, frozen=True):
     by_status: dict[str, int]
 
     @classmethod
-    def of(cls, hosts: Sequence[HostResult]) -> Coverage:
+    def of(cls, hosts: Sequence[HasStatus]) -> Coverage:
         """Count statuses."""
         return cls(len(hosts), dict(Counter(host.status for host in hosts)))
 

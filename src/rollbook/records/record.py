@@ -57,6 +57,8 @@ text; `truncated`, `timed-out`, `denied` and `failed` as the host reported; `ski
 but not this one; `excess` the host sent more text or more names than a host may.
 """
 
+MISSED_SHARE, FEW_MISSED = 0.05, 2  # of the beats, and beats, that a busy host may miss
+
 
 class Phase(msgspec.Struct, frozen=True):
     """A named part of the run, in nanoseconds of the collector's clock."""
@@ -147,18 +149,26 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
     cost: Cost | None = None
     cpu_share: float | None = None
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether more beats have no sample than a busy host misses now and then."""
+        return self.missed > max(FEW_MISSED, MISSED_SHARE * (self.samples + self.missed))
+
 
 class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.run/1"):
     """All data about the hosts of a run except the tables; a record that is only a snapshot has no end and no series.
 
-    `merged` is the number of beats in one stored sample, more than one if a limit on samples applied. `clock_steps` are
-    the times at which the collector's own clock was set; all times are on that clock as it ran before.
+    `interval_seconds` is the time between samples at the end of the run, `first_interval_seconds` that at the start if
+    it grew with the run; the tables have the last one throughout. `merged` is the number of beats in one stored sample,
+    more than one if a limit on samples applied. `clock_steps` are the times at which the collector's own clock was set;
+    all times are on that clock as it ran before.
     """
 
     rollbook: str = msgspec.field(default_factory=current_version)
     started_ns: int
     ended_ns: int
     interval_seconds: float | None = None
+    first_interval_seconds: float | None = None
     merged: int = 1
     start: list[HostResult] = []
     end: list[HostResult] = []

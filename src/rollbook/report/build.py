@@ -15,8 +15,9 @@ from rollbook.records.record import Phase, Record
 from rollbook.report.charts import Drawn, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
-from rollbook.report.model import MS, CommandShown, FindingShown, Mark, PageData
+from rollbook.report.model import MS, CommandShown, FindingShown, IssueReport, Mark, PageData
 from rollbook.report.phases import phases
+from rollbook.report.summary import summarise
 from rollbook.report.verdict import verdict
 from rollbook.sql.grids import Tables
 
@@ -25,6 +26,8 @@ __all__ = ["build"]
 WHEN = ("start_ns", "end_ns")
 """Evidence of the time of a finding, on the collector's clock."""
 OUTLIER = "host-outlier"
+BUNDLE = "bundle"
+"""The directory of an issue report inside a record."""
 HIDDEN = (*WHEN, "metrics", "also")
 """Evidence that the page shows in another form."""
 
@@ -35,6 +38,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
     place = {host.name: at for at, host in enumerate(hosts)}
     checked = _checked(run)
     found = _findings(checked, place) if checked else []
+    report = _issue_report(run, place)
     drawn = _drawn(run, tables, place, found)
     command, times = _command(run)
     differing, equal, groups = compared(run.hosts.start)
@@ -44,7 +48,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
         "Rates are differences of counters over the host's own clock; all hosts share one time line.",
     ]
     if checked:
-        notes += value_lines(checked)
+        notes += value_lines(checked.rules)
     if unlisted:
         notes.append(f"{unlisted} more facts changed between start and end; rollbook diff lists them all.")
     return PageData(
@@ -54,6 +58,8 @@ def build(run: Record, tables: Tables | None) -> PageData:
         end=run.hosts.ended_ns / MS,
         interval=run.hosts.interval_seconds,
         verdict=verdict(command, hosts, found, checked),
+        summary=summarise(run),
+        has_end=bool(run.hosts.end),
         command=command,
         coverage=dict(Counter(host.status for host in hosts).most_common()),
         hosts=hosts,
@@ -62,7 +68,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
         counts={"fail": len(checked.failures), "warn": len(checked.warnings)} if checked else {},
         no_findings=_no_findings(checked),
         cost=cost(hosts),
-        marks=[*times, *marks(run.hosts, hosts), *_finding_marks(found)],
+        marks=[*times, *marks(run.hosts, hosts), *_finding_marks([*found, *(report.findings if report else [])])],
         charts=drawn.charts,
         phases=phases(run),
         differing=differing,
@@ -70,6 +76,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
         changes=changes,
         compared=groups,
         notes=notes,
+        issue_report=report,
     )
 
 
@@ -97,6 +104,16 @@ def _no_findings(checked: Findings | None) -> str:
 def _checked(run: Record) -> Findings | None:
     path = run.path / "findings.json"
     return read(path, Findings) if path.exists() else None
+
+
+def _issue_report(run: Record, place: Mapping[str, int]) -> IssueReport | None:
+    """The issue report that was taken because the run failed, with its findings that have a time in the run."""
+    directory = run.path / BUNDLE
+    path = directory / "findings.json"
+    if not path.exists():
+        return None
+    found = [one for one in _findings(read(path, Findings), place) if one.start is not None and one.severity != "note"]
+    return IssueReport(f"{BUNDLE}/index.html", found)
 
 
 def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]:

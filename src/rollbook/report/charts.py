@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
-from rollbook.metrics import catalogue
 from rollbook.metrics.grid import Grid
 from rollbook.metrics.metric import Metric
 from rollbook.records.record import RecordHosts
 from rollbook.report.chart_order import highlights
 from rollbook.report.model import MS, Chart, Devices
 from rollbook.report.pack import pack
-from rollbook.sql.grids import Grids, Tables, grids_of
+from rollbook.sql.grids import Grids, Tables
 
 __all__ = ["Drawn", "draw"]
 
@@ -42,9 +41,10 @@ def draw(
 
     `metrics` and `hosts` are those with outliers, the strongest first.
     """
-    found = grids_of(tables, run, [metric for metric in catalogue.load().values() if metric.chart])
-    if found is None:
+    everything = tables.all_grids(run)
+    if everything is None:
         return Drawn([], ["The series has no samples."])
+    found = everything.select(lambda metric: bool(metric.chart))
     first = highlights(list(found.by_host.items()), metrics)
     devices = _devices(found.by_device, hosts)
     charts = [_chart(metric, grid, devices.get(metric), place, first) for metric, grid in found.by_host.items()]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rollbook.hosts import natural
+from rollbook.journal.history import loss_text
 from rollbook.metrics.formatting import amount
 from rollbook.records.cluster import HostInfo, HostSystemInfo
 from rollbook.records.hosts import GAVE_DATA, Cost, HostResult, HostStatus
 from rollbook.records.record import RecordHosts, SeriesHost
-from rollbook.report.model import MS, CostShown, GapShown, HostShown, Mark
+from rollbook.report.model import MS, CostShown, GapShown, HostShown, Mark, SourceGapShown
 from rollbook.sources.mountinfo import MountInfo
 
 __all__ = ["cost", "hosts_shown", "marks"]
 
 MOST_MOUNTS = 12
+MOST_GAPS = 40  # of all sources of a host
 WORST_FIRST: tuple[HostStatus, ...] = ("failed", "refused", "unreachable", "timed-out", "partial", "complete")
 
 
@@ -48,6 +50,8 @@ def _host(name: str, start: HostResult | None, series: SeriesHost | None, end: H
         missed=series.missed if series else None,
         boots=len(series.boot_ids) if series else 0,
         gaps=[GapShown(gap.start_ns / MS, gap.end_ns / MS, gap.why) for gap in series.gaps] if series else [],
+        source_gaps=list(_source_gaps(series)) if series else [],
+        losses=[loss_text(one) for one in series.sources if one.affected()] if series else [],
         clock_offset_ms=clock.offset_ns / MS if clock else None,
         clock_bound_ms=clock.bound_ns / MS if clock else None,
         cpu_share=series.cpu_share if series else None,
@@ -55,6 +59,14 @@ def _host(name: str, start: HostResult | None, series: SeriesHost | None, end: H
         sent_bytes=spent.sent_bytes,
         about=_about(start) if start else [],
     )
+
+
+def _source_gaps(series: SeriesHost) -> Iterator[SourceGapShown]:
+    """The longest gaps of single sources, in order of time."""
+    gaps = [(one.source, gap) for one in series.sources for gap in one.gaps]
+    gaps = sorted(gaps, key=lambda item: item[1].start_ns - item[1].end_ns)[:MOST_GAPS]
+    for source, gap in sorted(gaps, key=lambda item: item[1].start_ns):
+        yield SourceGapShown(source, gap.start_ns / MS, gap.end_ns / MS, gap.why)
 
 
 def _about(host: HostResult) -> list[tuple[str, str]]:
@@ -99,7 +111,7 @@ def _median(values: Iterable[int | None]) -> float | None:
 
 
 def marks(run: RecordHosts, hosts: list[HostShown]) -> list[Mark]:
-    """Gaps of single hosts, and where their samples resume."""
+    """Gaps of single hosts and of single sources, and where samples resume."""
     found = []
     last = {series.name: (series.last_ns or 0) / MS for series in run.series}
     for at, host in enumerate(hosts):
@@ -107,4 +119,5 @@ def marks(run: RecordHosts, hosts: list[HostShown]) -> list[Mark]:
             found.append(Mark("reboot" if "reboot" in gap.why else "gap", gap.start, gap.end, gap.why, at))
             if last[host.name] > gap.end:
                 found.append(Mark("reconnect", gap.end, gap.end, "samples resume", at))
+        found += [Mark("gap", one.start, one.end, f"{one.source}: {one.why}", at) for one in host.source_gaps]
     return found

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from rollbook.report.pack import Packed
+from rollbook.report.summary import Summary
 from rollbook.version import __version__
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "FactShown",
     "FindingShown",
     "HostShown",
+    "IssueReport",
     "Level",
     "Mark",
     "PageData",
@@ -32,7 +34,7 @@ __all__ = [
 
 MS = 1e6
 """Nanoseconds in a millisecond."""
-Level = Literal["good", "warn", "bad"]
+Level = Literal["good", "warn", "bad", "open"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -60,6 +62,15 @@ class GapShown(msgspec.Struct, frozen=True):
     why: str
 
 
+class SourceGapShown(msgspec.Struct, frozen=True):
+    """A time without samples of one source of a host."""
+
+    source: str
+    start: float
+    end: float
+    why: str
+
+
 class HostShown(msgspec.Struct, frozen=True, kw_only=True):
     """One requested host; None is unknown."""
 
@@ -72,6 +83,8 @@ class HostShown(msgspec.Struct, frozen=True, kw_only=True):
     missed: int | None = None
     boots: int = 0
     gaps: list[GapShown] = []
+    source_gaps: list[SourceGapShown] = []
+    losses: list[str] = []
     clock_offset_ms: float | None = None
     clock_bound_ms: float | None = None
     cpu_share: float | None = None
@@ -192,8 +205,18 @@ class CostShown(msgspec.Struct, frozen=True):
     sent_bytes: float | None
 
 
+class IssueReport(msgspec.Struct, frozen=True):
+    """The issue report inside the record: the address of its page, and what was found in logs during the run."""
+
+    page: str
+    findings: list[FindingShown]
+
+
 class PageData(msgspec.Struct, kw_only=True):
-    """Everything on the page; `no_findings` is the text in place of the findings if there are none."""
+    """Everything on the page; `no_findings` is the text in place of the findings if there are none.
+
+    `has_end` says whether facts were read at the end too. `summary` is the document that `rollbook run --json` prints.
+    """
 
     schema: str = "rollbook.page/1"
     rollbook: str = __version__
@@ -203,6 +226,8 @@ class PageData(msgspec.Struct, kw_only=True):
     end: float
     interval: float | None
     verdict: Verdict
+    summary: Summary
+    has_end: bool
     command: CommandShown | None
     coverage: dict[str, int]
     hosts: list[HostShown]
@@ -219,3 +244,4 @@ class PageData(msgspec.Struct, kw_only=True):
     changes: list[ChangeShown]
     compared: str
     notes: list[str]
+    issue_report: IssueReport | None = None

@@ -7,6 +7,7 @@ the script only creates text nodes. The policy names script and style by their h
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import importlib.resources
 from pathlib import Path
@@ -17,9 +18,10 @@ from rollbook.errors import RecordError
 from rollbook.files import PRIVATE, write_file
 from rollbook.records.record import Record
 from rollbook.report.build import build
-from rollbook.sql.grids import open_tables
+from rollbook.report.model import PageData
+from rollbook.sql.grids import Tables, open_tables
 
-__all__ = ["html", "write_report"]
+__all__ = ["embed", "html", "write_report"]
 
 BUILT = "built"
 
@@ -34,7 +36,7 @@ PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<div id="page"><noscript>This page needs JavaScript; the same data is in the record as JSON and Parquet.
+<div id="page"><noscript>This page needs JavaScript; the same data is in the files next to it.
 </noscript></div>
 <script id="data" type="application/json">{data}</script>
 <script>{script}</script>
@@ -43,16 +45,21 @@ PAGE = """<!doctype html>
 """
 
 
-def write_report(run: Record, path: Path, *, mode: int = PRIVATE) -> None:
-    """Write the page of a record atomically."""
-    with open_tables(run) as tables:
-        data = build(run, tables)
+def write_report(run: Record, path: Path, *, mode: int = PRIVATE, tables: Tables | None = None) -> None:
+    """Write the page of a record atomically, from its open tables or after opening them."""
+    with contextlib.nullcontext(tables) if tables else open_tables(run) as opened:
+        data = build(run, opened)
     write_file(path, html(data).encode(), mode=mode)
 
 
-def html(data: msgspec.Struct, bundle: str = "page") -> str:
-    """The page as text; `bundle` names the script and style that draw the document."""
-    script, style = _bundled(f"{bundle}.js"), _bundled(f"{bundle}.css")
+def html(data: PageData) -> str:
+    """The page of a record as text."""
+    return embed("page", data)
+
+
+def embed(name: str, data: msgspec.Struct) -> str:
+    """A page as text: the script and style of that name, and the document that they draw."""
+    script, style = _bundled(f"{name}.js"), _bundled(f"{name}.css")
     return PAGE.format(
         policy=(
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src 'none'; "

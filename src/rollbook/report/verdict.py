@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Sequence
 
 from rollbook.hosts import fold
+from rollbook.records.causes import group_by_cause
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import GAVE_DATA
 from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, Verdict
 
 __all__ = ["verdict"]
 
+MISSING = "host-missing"
 LONGEST_REASON = 90  # characters
 MOST_NAMES = 8
-TITLES: dict[Level, str] = {"bad": "Problems", "warn": "Worth a look", "good": "All well"}
+TITLES: dict[Level, str] = {"bad": "Problems", "warn": "Worth a look", "good": "All well", "open": "Not checked"}
 
 
 def verdict(
@@ -29,29 +31,33 @@ def verdict(
     silent = [host for host in hosts if host.status not in GAVE_DATA]
     partial = [host for host in hosts if host.status == "partial"]
 
+    missing = any(finding.id == MISSING for finding in failed)
     bad = []
     if command and command.code:
         bad.append(f"the command failed with exit code {command.code}")
     if hosts and len(silent) == len(hosts):
         bad.append(f"no host gave data{_why(silent)}")
+    # A host without data is described once, as a host, and not again as a failed check.
+    failed = [finding for finding in failed if not (silent and finding.id == MISSING)]
     if failed:
         bad.append(f"{_count(len(failed), 'check failed', 'checks failed')}: {_described(failed[0])}")
     unclear = ["the exit code of the command is unknown"] if command and command.code is None else []
     if silent and len(silent) < len(hosts):
-        unclear.append(f"{_count(len(silent), 'host', 'hosts')} gave nothing: {_some(silent)}{_why(silent)}")
+        # A finding of severity fail says that it is bad, unless it is silenced.
+        (bad if missing else unclear).append(f"{_of(silent, hosts)} failed: {_cause(silent)} on {_some(silent)}")
     if partial:
-        unclear.append(f"{_count(len(partial), 'host is', 'hosts are')} partial: {_some(partial)}{_why(partial)}")
+        unclear.append(f"{_of(partial, hosts)} partial: {_cause(partial)} on {_some(partial)}")
     if warnings := [finding for finding in counted if finding not in failed]:
         unclear.append(f"{_count(len(warnings), 'warning', 'warnings')}: {_described(warnings[0])}")
 
     if checked and checked.not_judged:
         unclear.append(checked.verdict_text)
     first, *rest = [*bad, *unclear] or [f"{_count(len(hosts), 'host', 'hosts')} complete"]
-    if checked is None:
+    if checked is None and (bad or unclear):
         rest.append("not checked")
-    elif checked.verdict:
+    elif checked and checked.verdict:
         rest.append(checked.verdict_text)
-    level: Level = "bad" if bad else "warn" if unclear else "good"
+    level: Level = "bad" if bad else "warn" if unclear else "good" if checked else "open"
     return Verdict(level, f"{TITLES[level]}: {first}", rest)
 
 
@@ -59,19 +65,32 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
+def _of(some: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
+    return f"{len(some)} of {_count(len(hosts), 'host', 'hosts')}"
+
+
 def _described(finding: FindingShown) -> str:
     """The message with the name of its rule, which says what the message is about."""
-    return f"{finding.message} ({finding.id})"
+    return f"{_short(finding.message)} ({finding.id})"
+
+
+def _short(text: str) -> str:
+    """The text without what a program printed, which follows in brackets, shortened to fit a line."""
+    plain = re.sub(r"\s*\[[^\]]*\]", "", text) or text
+    return plain if len(plain) <= LONGEST_REASON else f"{plain[:LONGEST_REASON]}…"
+
+
+def _cause(hosts: Sequence[HostShown]) -> str:
+    """What most of these hosts have in common: `connection refused`, without advice."""
+    causes = group_by_cause((host.name, host.reason or host.status) for host in hosts)
+    reason, _ = max(causes, key=lambda cause: len(cause[1]))
+    others = f" and {_count(len(causes) - 1, 'other cause', 'other causes')}" if len(causes) > 1 else ""
+    return f"{_short(reason.partition(';')[0])}{others}"
 
 
 def _why(hosts: Sequence[HostShown]) -> str:
-    """The reason that most of these hosts have, shortened to fit a line."""
-    reasons = Counter(host.reason for host in hosts if host.reason)
-    if not reasons:
-        return ""
-    reason, _ = reasons.most_common(1)[0]
-    short = reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…"
-    return f" ({short}{'; and others' if len(reasons) > 1 else ''})"
+    """The reason that most of these hosts have."""
+    return f": {_cause(hosts)}" if any(host.reason for host in hosts) else ""
 
 
 def _some(hosts: Sequence[HostShown]) -> str:

@@ -31,7 +31,7 @@ from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import SELDOM, Compare, Mode, compare_of
 from rollbook.sql.damage import damaged_tables, replace_damaged
-from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_texts
+from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_results, add_texts
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 
@@ -152,6 +152,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Record, *, whole: bool) ->
             sampled[source.name] = table
     add_hosts(connection, run.hosts)
     add_findings(connection, run.path)
+    add_results(connection, run.metadata)
     _counted(connection, run)
     for name, body in views_of(sampled, columns).items():
         connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")

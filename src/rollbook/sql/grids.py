@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rollbook.hosts import natural
+from rollbook.metrics import catalogue
 from rollbook.metrics.grid import Axis, Grid, Row, Scale
 from rollbook.metrics.metric import Metric
 from rollbook.metrics.views import host_view
@@ -19,7 +20,7 @@ from rollbook.tables.quoting import quoted
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Grids", "Tables", "grids_of", "open_tables", "sampled_span"]
+__all__ = ["Grids", "Tables", "open_tables", "sampled_span"]
 
 
 class Span(NamedTuple):
@@ -42,23 +43,42 @@ class Grids:
     by_device: Mapping[Metric, Grid]
     always_zero: Sequence[Metric]
 
+    def select(self, wanted: Callable[[Metric], bool]) -> Grids:
+        """The grids of only these metrics."""
+        by_host, by_device = (
+            {metric: grid for metric, grid in grids.items() if wanted(metric)}
+            for grids in (self.by_host, self.by_device)
+        )
+        return Grids(self.axis, by_host, by_device, list(filter(wanted, self.always_zero)))
+
 
 class Tables:
-    """The views of one record, with the metrics of hosts and devices."""
+    """The views of one record, with the metrics of hosts and devices.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    With `charts`, grids have all metrics that are drawn; without it only the means of those that are compared.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, charts: bool = True) -> None:
+        self.connection, self._charts = connection, charts
+        self._computed: tuple[RecordHosts, Grids | None] | None = None
+
+    def all_grids(self, run: RecordHosts) -> Grids | None:
+        """The grids of the metrics of a run, computed once; None for a run without samples."""
+        if self._computed is None or self._computed[0] is not run:
+            metrics = [one for one in catalogue.load().values() if one.compared or (self._charts and one.chart)]
+            self._computed = run, _grids_of(self, run, metrics, means_only=not self._charts)
+        return self._computed[1]
 
     def columns(self, view: str) -> set[str]:
         """The columns of a view; empty if there is no such view."""
-        found = self._connection.execute(
+        found = self.connection.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_name = ?", [view]
         ).fetchall()
         return {name for (name,) in found}
 
     def devices(self, view: str) -> list[Row]:
         """The devices of a view, in natural order."""
-        found = self._connection.execute(f"SELECT DISTINCT host, device FROM {quoted(view)}").fetchall()  # noqa: S608 - quoted
+        found = self.connection.execute(f"SELECT DISTINCT host, device FROM {quoted(view)}").fetchall()  # noqa: S608 - quoted
         return sorted((Row(*names) for names in found), key=lambda row: (natural(row.host), natural(row.device)))
 
     def grids(
@@ -67,7 +87,7 @@ class Tables:
         """The grid of each column that has a sample; with `means_only` it has no `steps`."""
         self._cut(view, columns, axis, rows, means_only=means_only)
         extents = ", ".join(f"min(low{at}), max(high{at})" for at in range(len(columns)))
-        ends = self._connection.execute(f"SELECT {extents} FROM cut").fetchall()[0]  # noqa: S608 - our own names
+        ends = self.connection.execute(f"SELECT {extents} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         return {
             name: self._grid(at, (low, high), axis, rows, means_only=means_only)
             for at, (name, low, high) in enumerate(zip(columns, ends[::2], ends[1::2], strict=True))
@@ -96,14 +116,14 @@ class Tables:
             ORDER BY number
         """  # noqa: S608 - quoted
         names = [[row.host for row in rows], [row.device for row in rows], len(rows)]
-        self._connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])
+        self.connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])
 
     def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row], *, means_only: bool) -> Grid:
         scale = Scale.of(*extent)
         planes = () if means_only else ("mean", "low", "high") if axis.beats > 1 else ("mean",)
         wanted = [f"coalesce(mean{at}, 'nan'::DOUBLE)", *(scale.sql(f"{plane}{at}") for plane in planes)]
         lists = ", ".join(f"list({value} ORDER BY number)" for value in wanted)
-        mean, *steps = self._connection.execute(f"SELECT {lists} FROM cut").fetchall()[0]  # noqa: S608 - our own names
+        mean, *steps = self.connection.execute(f"SELECT {lists} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         starts = range(0, len(mean), axis.buckets)
         return Grid(
             axis,
@@ -127,10 +147,7 @@ def sampled_span(run: RecordHosts) -> Span | None:
     return Span(first, max(first, min(max(ends), run.ended_ns + step)), step)
 
 
-def grids_of(
-    tables: Tables, run: RecordHosts, metrics: Collection[Metric], *, means_only: bool = False
-) -> Grids | None:
-    """The grids of these metrics, with `means_only` without their `steps`; None for a run without samples."""
+def _grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric], *, means_only: bool) -> Grids | None:
     rows = sorted((Row(host.name) for host in run.series if host.samples), key=lambda row: natural(row.host))
     span = sampled_span(run)
     if not rows or span is None:
@@ -171,12 +188,12 @@ def _by_device(
 
 
 @contextlib.contextmanager
-def open_tables(run: Record) -> Iterator[Tables | None]:
-    """The views of a record; None if it has no series."""
+def open_tables(run: Record, *, charts: bool = True) -> Iterator[Tables | None]:
+    """The views of a record; None if it has no series. Without `charts`, grids have only what rules compare."""
     if not run.series_files():
         yield None
         return
     from rollbook.sql import connection as store  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
 
     with store.connect(run, whole=True) as connection:
-        yield Tables(connection)
+        yield Tables(connection, charts=charts)

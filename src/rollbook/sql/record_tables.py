@@ -1,9 +1,9 @@
-"""The tables of a record besides the series: hosts, facts, phases, gaps, findings."""
+"""The tables of a record besides the series: hosts, facts, phases, gaps, losses, findings, results."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from rollbook.records.findings import Findings
 from rollbook.records.hosts import HostResult
 from rollbook.records.reading import read_regular
 from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
+from rollbook.records.results import results_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
 from rollbook.tables.arrow import Batches, Numbers, Texts
 
-__all__ = ["add_facts", "add_findings", "add_hosts", "add_texts"]
+__all__ = ["add_facts", "add_findings", "add_hosts", "add_results", "add_texts"]
 
 CHUNK = 50_000
 
@@ -129,6 +130,16 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
             silenced = one.silenced.reason if one.silenced else None
             row = [rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced]
             connection.execute("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def add_results(connection: duckdb.DuckDBPyConnection, metadata: Mapping[str, Any]) -> None:
+    """Create the table `results`: what the benchmark itself measured, a row for each job, phase and metric."""
+    columns = ("job", "host", "phase", "metric", "value", "unit", "text")
+    types = ", ".join(f"{name} {'DOUBLE' if name == 'value' else 'VARCHAR'}" for name in columns)
+    connection.execute(f"CREATE TABLE results ({types})")
+    for one in results_of(metadata):
+        row = [getattr(one, name) if getattr(one, name) != "" else None for name in columns]
+        connection.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def add_texts(

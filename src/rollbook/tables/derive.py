@@ -52,6 +52,9 @@ def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[Sourc
         started_ns=found.started_ns,
         ended_ns=found.ended_ns,
         interval_seconds=found.interval_ns / 1e9 if found.interval_ns else None,
+        first_interval_seconds=found.schedule.interval_ns / 1e9
+        if found.interval_ns != found.schedule.interval_ns
+        else None,
         merged=merged,
         start=start,
         end=end if asked else [],

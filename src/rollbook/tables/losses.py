@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 
 from rollbook.journal.gaps import LATE, FrameGap, FrameGaps
 from rollbook.records.record import Gap, Loss, LossKind, SourceLoss
+from rollbook.sources.base import Source
 
 __all__ = ["Tally"]
 
@@ -14,15 +16,16 @@ NEVER, ALWAYS = -1, 1 << 62
 
 
 class Tally:
-    """The samples of one source of one host, due every `beats` beats, added in order of time.
+    """The samples of one source of one host, added in order of time; with `every_beat` they are due at every beat.
 
     Adding one is on the critical path: for a sample that is stored completely before the `deadline`, it is enough to
     increment `stored`, set `latest` to its time and the deadline to `longest` after it.
     """
 
-    def __init__(self, source: str, beats: int, frames: FrameGaps) -> None:
-        self._source, self._frames = source, frames
-        self._step = beats * frames.due.interval_ns or ALWAYS
+    def __init__(self, source: Source, frames: FrameGaps, *, every_beat: bool = False) -> None:
+        self._source, self._frames, self._every_beat = source, frames, every_beat
+        self._changes = list(frames.due.schedule.doubles)
+        self._step = self._step_at(frames.due.first_ns)
         self.longest = round(LATE * self._step)
         self._starts = [gap.start_ns for gap in frames.between]
         self._ends = [gap.end_ns for gap in frames.between]
@@ -42,6 +45,10 @@ class Tally:
 
     def add(self, ts: int, kind: LossKind | None, *, stored: bool) -> None:
         """Add a sample: stored, lost for a reason, or stored without some of its rows for a reason."""
+        if self._changes and ts >= self._changes[0]:
+            self._changes = [at for at in self._changes if at > ts]
+            self._step = self._step_at(ts)
+            self.longest = round(LATE * self._step)
         if self.latest != NEVER and ts - self.latest > self.longest:
             self._skip(self.latest, ts)
         if kind is not None:
@@ -66,16 +73,16 @@ class Tally:
             return None
         before, after, due = self._frames.before, self._frames.after, self._frames.due
         if before is not None:
-            self._miss(before, before.length_ns // self._step)
+            self._miss(before, int(self._due_between(before.start_ns, before.end_ns)))
         # A source that the host no longer had at its last frame is not due after it.
         if after is not None and after.start_ns - self.latest <= self.longest:
-            whole = after.length_ns // self._step
-            self._miss(after, whole if due.connection_lost else round(after.length_ns / self._step) - 1)
+            samples = self._due_between(after.start_ns, after.end_ns)
+            self._miss(after, int(samples) if due.connection_lost else round(samples) - 1)
         if self._open:
             self._close(due.last_ns)
         lost = sum(samples - partly for samples, _, _, partly in self._losses.values())
         return SourceLoss(
-            source=self._source,
+            source=self._source.name,
             due=self.stored + lost,
             stored=self.stored,
             rows=self.rows,
@@ -92,11 +99,11 @@ class Tally:
 
     def _skip(self, before: int, ts: int) -> None:
         """Count the samples that are missing between two, by the frames that are missing between them."""
-        missing = round((ts - before) / self._step) - 1
+        missing = round(self._due_between(before, ts)) - 1
         between = self._frames.between
         gaps = between[bisect.bisect_left(self._starts, before) : bisect.bisect_right(self._ends, ts)]
-        without_frames = sum(gap.length_ns - self._frames.due.interval_ns for gap in gaps)
-        skipped = max(0, round((ts - before - without_frames) / self._step) - 1)
+        without_frames = sum(gap.length_ns - self._frames.due.schedule.at(gap.end_ns) for gap in gaps)
+        skipped = min(max(0, round((ts - before - without_frames) / self._step) - 1), max(0, missing))
         if skipped:
             self._lose("skipped", before, ts, skipped)
             self._open["skipped"] = None
@@ -107,6 +114,16 @@ class Tally:
                 self._open[kind] = None
         if self._open and self._open_since == NEVER:
             self._open_since = before
+
+    def _step_at(self, ns: int) -> int:
+        """The time between two samples of this source."""
+        interval = self._frames.due.schedule.at(ns)
+        return interval * (1 if self._every_beat or not interval else self._source.beats(interval / 1e9)) or ALWAYS
+
+    def _due_between(self, start_ns: int, end_ns: int) -> float:
+        """How many times the source was due between two times."""
+        edges = [start_ns, *(at for at in self._frames.due.schedule.doubles if start_ns < at < end_ns), end_ns]
+        return sum((end - start) / self._step_at(start) for start, end in itertools.pairwise(edges))
 
     def _miss(self, gap: FrameGap, samples: int) -> None:
         if samples > 0:

@@ -78,7 +78,7 @@ def seal(
             for source in survey.plan.sources:
                 if source.name in tables:
                     path = target / f"{source.name}.parquet"
-                    join(connection, source, tables[source.name], path, merged=merged > 1)
+                    join(connection, source, tables[source.name], path, merged=merge is not None)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     rows = {name: sum(part.rows for part in parts) for name, parts in tables.items()}
@@ -88,7 +88,8 @@ def seal(
 def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
     """The number of beats to merge into one sample so that no host has more than `max_samples`, and the merge.
 
-    A mark or a new connection of the host may add one sample.
+    Beats are those at the end of the run: if the interval grew, earlier samples are merged up to it. A mark or a new
+    connection of the host may add one sample.
     """
     edges = [(times[0], times[-1]) for host in survey.hosts if (times := host.times())]
     if not edges or not max_samples or not survey.interval_ns:
@@ -101,10 +102,11 @@ def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
     beats = round((last - first) / survey.interval_ns) + 1
     # A host's first sample is never merged and counts towards the limit.
     merged = 1 if beats <= max_samples else -(-beats // max(1, max_samples - 1))
-    if merged == 1:
+    finest = survey.schedule.at(first)
+    if merged == 1 and finest == survey.interval_ns:
         return 1, None
-    # Beats come slightly early or late, so groups end between them.
-    begin, step = first - survey.interval_ns // 2, merged * survey.interval_ns
+    # Beats come slightly early or late, so groups end between them; the last beat of a group is one of the end.
+    begin, step = first - survey.interval_ns + finest // 2, merged * survey.interval_ns
     return merged, Merge(begin, step, [at_ns for at_ns, _ in survey.marks])
 
 
@@ -195,11 +197,10 @@ class Share:
                 first = min(host.times())
                 frames = frame_gaps(host, job.due[host.name])
                 parsers, columns = dict[int, SampleParser](), dict[str, HostColumns]()
-                every_beat = uses_stand_in(host) or not frames.due.interval_ns
+                every_beat = uses_stand_in(host)
                 for number, source in enumerate(survey.plan.sources):
                     if source.every:
-                        beats = 1 if every_beat else source.beats(frames.due.interval_ns / 1e9)
-                        tally = Tally(source.name, beats, frames)
+                        tally = Tally(source, frames, every_beat=every_beat)
                         parsers[number] = SampleParser(source, tally, incremental=job.incremental)
                 for _ in _windows(HostSamples(survey, host, files), parsers, merge):
                     for parser in parsers.values():

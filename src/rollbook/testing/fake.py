@@ -156,7 +156,7 @@ class FakeChannel:
         elif word == "ping":
             self._say("P", rest[0].encode())
         elif word == "sample":
-            self._begin(self._sample(int(rest[0])))
+            self._begin(self._sample(*map(int, rest)))
         elif word == "clock":
             self._offset = int(rest[0])
         elif word == "mark":
@@ -205,12 +205,15 @@ class FakeChannel:
             self._say("R", payload, tag)
         self._readings += 1
 
-    async def _sample(self, interval: int) -> None:
+    async def _sample(self, interval: int, *doubles: int) -> None:
         """Samples on multiples of the interval, on the collector's clock as far as it told us about it."""
-        for source in self._plan:
-            source.every = min(source.every, max(1, SELDOM // interval))
+        left = list(doubles)
         while True:
             wall = self._clocks()[1] + self._offset
+            while left and wall >= left[0]:
+                interval, _ = 2 * interval, left.pop(0)
+            for source in self._plan:
+                source.every = min(source.every, max(1, SELDOM // interval))
             await asyncio.sleep((interval - wall % interval) / 1e9)
             self._take()
 

@@ -116,6 +116,7 @@ class Script:
         self._numbers = {name: number for number, name in enumerate(names)}
         self._beats: dict[int, Beats] = {}
         self._seq: dict[int, int] = {}
+        self._latest: dict[int, tuple[int, int, int]] = {}
 
     def connect(self, host: int = 0, boot: str = "boot-1", **hello: str) -> None:
         """A new connection of a host."""
@@ -137,10 +138,14 @@ class Script:
         """Any frame."""
         self._seq[host] += 1
         frame = Frame(kind, self._seq[host], mono, wall, payload)
-        self.journal.frame(host, wall if arrived is None else arrived, frame)
+        arrived = wall if arrived is None else arrived
+        self._latest[host] = wall, mono, arrived
+        self.journal.frame(host, arrived, frame)
 
-    def close(self) -> None:
-        """End the journal."""
+    def close(self, *, cut: bool = False) -> None:
+        """End the journal, with the end frame of each host unless its end is to be `cut` off."""
+        for host, (wall, mono, arrived) in self._latest.items() if not cut else ():
+            self.frame("E", b"", wall, mono, host=host, arrived=arrived)
         self.journal.event({"event": "end"})
         self.journal.close()
 
@@ -208,4 +213,6 @@ def synthesise(
             for number in range(hosts):
                 frame = Frame("S", beat + 1, 10**12 + beat * interval_ns, wall + 50_000, payloads[number % len(ways)])
                 journal.frame(number, wall + 900_000, frame)
+        for number in range(hosts):
+            journal.frame(number, wall + 900_000, Frame("E", beats + 1, frame.mono, frame.wall, b""))
         journal.event({"event": "end"})

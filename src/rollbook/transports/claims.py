@@ -2,7 +2,8 @@
 
 All agents of a launch share one token, so that one host could claim to be another. No launcher carries a secret for one
 host alone: srun, Open MPI and Hydra send the same environment to their daemons on every host. What remains is what the
-launcher and the network attest: each rank exists once, and connections come from addresses that belong to hosts.
+launcher and the network attest: each rank exists once, launchers label the output of each rank, and connections come
+from addresses that belong to hosts.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ RESOLVERS = 8  # threads
 class Claim(NamedTuple):
     """Which host an agent claims to be on: its rank, the launcher's name for its node, its own host name.
 
-    `address` is the peer address of its connection. Unknown values are empty.
+    `address` is the peer address of its connection. `instance` is the same for all connections and lines of one agent
+    and different for every other agent. `attested` is the rank that the launcher put before its lines. Unknown values
+    are empty.
     """
 
     rank: int | None
     node: str
     hostname: str
     address: str = ""
+    instance: str = ""
+    attested: int | None = None
 
 
 def match_host(claim: Claim, hosts: Sequence[Host], free: Collection[str]) -> Host | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import signal
 import time
@@ -119,7 +120,9 @@ class Launch:
     Agents with their own connection may outlive their launcher.
     """
 
-    def __init__(self, program: str, hosts: Sequence[Host], script: bytes) -> None:
+    def __init__(
+        self, program: str, hosts: Sequence[Host], script: bytes, label: re.Pattern[bytes] | None = None
+    ) -> None:
         self.program, self.hosts, self.script = program, list(hosts), script
         self.channels: dict[str, asyncio.Future[AgentChannel | None]] = {}
         self.token = secrets.token_hex(32)
@@ -130,9 +133,10 @@ class Launch:
         self.conflicts: dict[str, str] = {}  # hosts that agents make conflicting claims about, and the reason
         self._addresses = AddressBook(self.hosts, self._check_addresses)
         self._by_rank: dict[int, AgentChannel] = {}
+        self._false_ranks: dict[int, str] = {}  # ranks whose output has frames of another rank, and the reason
         self._by_address: dict[str, list[AgentChannel]] = {}
         self._listener = Listener(self.token, self._connected, ADDRESSES * len(self.hosts))
-        self._stdout, self._stderr = (SharedOutput(self.token, self._announced) for _ in range(2))
+        self._stdout, self._stderr = (SharedOutput(self.token, self._announced, label) for _ in range(2))
         self._pipe: Pipe | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._signalled = False
@@ -254,6 +258,9 @@ class Launch:
 
     def _assign(self, claim: Claim, connection: Connection | None = None) -> AgentChannel | None:
         """Make the channel of an agent; None if it belongs to no host, if the host has one, or if claims conflict."""
+        if claim.rank is not None and claim.attested not in (None, claim.rank):
+            self._report_false_rank(claim)
+            return None
         free = {name for name, future in self.channels.items() if not future.done()}
         host = match_host(claim, self.hosts, free)
         if host is None:
@@ -263,20 +270,32 @@ class Launch:
         if claim.rank is not None and (other := self._by_rank.setdefault(claim.rank, channel)) is not channel:
             self._conflict({host.name, other.host.name}, f"two agents claim rank {claim.rank}")
             return None
+        if claim.rank in self._false_ranks:
+            self._conflict({host.name}, self._false_ranks[claim.rank])
+            return None
         if self._is_contradicted(channel):
             return None
         self._by_address.setdefault(claim.address, []).append(channel)
         self.channels[host.name].set_result(channel)
         return channel
 
+    def _report_false_rank(self, claim: Claim) -> None:
+        """An agent claims another rank than that of the process whose output it wrote to."""
+        assert claim.attested is not None
+        claimed, writer = match_host(claim, self.hosts, self.channels), self._by_rank.get(claim.attested)
+        reason = f"frames of rank {claim.rank} came from the process of rank {claim.attested}"
+        self._false_ranks[claim.attested] = reason
+        self._conflict({*([claimed.name] if claimed else []), *([writer.host.name] if writer else [])}, reason)
+
     def _check_second(self, claim: Claim) -> None:
-        """An agent claims a host that has one already: a conflict if they are at different addresses."""
+        """An agent claims a host that has one already: a conflict, unless the same agent tries again."""
         host = match_host(claim, self.hosts, self.channels)
         first = self.channels[host.name].result() if host else None
-        if first and claim.address and first.claim.address and claim.address != first.claim.address:
-            owners = {*self._addresses.owners(claim.address), *self._addresses.owners(first.claim.address)}
-            reason = f"two agents claim to be {first.host.name}, at {first.claim.address} and at {claim.address}"
-            self._conflict({first.host.name, *owners}, reason)
+        if first and claim.instance != first.claim.instance:
+            addresses = [one.address for one in (first.claim, claim) if one.address]
+            owners = {owner for address in addresses for owner in self._addresses.owners(address)}
+            where = f", at {' and at '.join(addresses)}" if addresses else ""
+            self._conflict({first.host.name, *owners}, f"two agents claim to be {first.host.name}{where}")
 
     def _check_addresses(self, name: str, addresses: frozenset[str]) -> None:
         """Check the agents that arrived before the addresses of this host were found."""

@@ -15,8 +15,10 @@ import abc
 import asyncio
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from rollbook import agent
 from rollbook.agent.wire import slurp
@@ -33,6 +35,14 @@ __all__ = ["Launcher", "launched", "launching"]
 
 LINES_PER_SECOND = 10_000  # of all agents together, on the launcher's stdout
 RETRY_AFTER = 10.0  # seconds before a launcher that could not be started is tried again
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A transport that may start agents which cannot be sent orders."""
+
+    def expect(self, hosts: Sequence[Host], script: bytes) -> None:
+        """Announce the hosts that will be opened, and the orders for such agents."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -75,6 +85,10 @@ class Launcher(abc.ABC):
     @abc.abstractmethod
     def variables(self) -> tuple[str, str]:
         """The environment variables with an agent's rank and, if the launcher sets one, the name of its node."""
+
+    def label(self) -> re.Pattern[bytes] | None:
+        """What the launcher puts before each line of a process, with the rank as its group; None if nothing."""
+        return None
 
     async def addresses(self, hosts: Sequence[Host]) -> dict[str, str]:
         """Addresses by host name, for launchers whose messages name hosts by address; looked up after a failure."""
@@ -194,7 +208,7 @@ class Launcher(abc.ABC):
             return self._launch
 
     async def _start(self, hosts: Sequence[Host]) -> Launch:
-        launch = Launch(self.program, hosts, self._script)
+        launch = Launch(self.program, hosts, self._script, self.label())
         if not hosts:
             return launch
         pace = max(2, 1000 * len(hosts) // LINES_PER_SECOND)
@@ -218,18 +232,18 @@ def launched(hosts: Sequence[Host], route: Callable[[Host], Transport]) -> int:
 
 @contextlib.asynccontextmanager
 async def launching(hosts: Sequence[Host], route: Callable[[Host], Transport], script: bytes) -> AsyncIterator[None]:
-    """Announce their hosts to the launchers among the transports; end those launchers at the end of the block.
+    """Announce hosts and script to the transports that expect them; end launchers at the end of the block.
 
     `script` holds the orders for agents that cannot be sent any (the agent's `then` and `wait`).
     """
-    launchers: dict[Launcher, list[Host]] = {}
+    expecting: dict[Expecting, list[Host]] = {}
     for host in hosts:
         transport = route(host)
-        if isinstance(transport, Launcher):
-            launchers.setdefault(transport, []).append(host)
-    for launcher, its in launchers.items():
-        launcher.expect(its, script)
+        if isinstance(transport, Expecting):
+            expecting.setdefault(transport, []).append(host)
+    for one, its in expecting.items():
+        one.expect(its, script)
     try:
         yield
     finally:
-        await asyncio.gather(*(launcher.close() for launcher in launchers))
+        await asyncio.gather(*(one.close() for one in expecting if isinstance(one, Launcher)))

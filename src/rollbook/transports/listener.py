@@ -124,7 +124,7 @@ class Listener:
         ours = secrets.token_hex(16).encode()
         writer.write(ours + b"\n")
         fields = (await reader.readuntil(b"\n")).split()
-        if len(fields) != 6 or fields[0] != b"rollbook":
+        if len(fields) != 7 or fields[0] != b"rollbook":
             return None
         *claim, theirs, proof = fields[1:]
         words = ours, theirs, *claim
@@ -133,10 +133,10 @@ class Listener:
         writer.write(derive(self._token, b"collector", *words).hex().encode() + b"\n")
         await writer.drain()
         _keep_alive(writer.get_extra_info("socket"))
-        rank, node, hostname = (word.decode("utf-8", "replace") for word in claim)
+        rank, node, hostname, instance = (word.decode("utf-8", "replace") for word in claim)
         peer = ipaddress.ip_address(writer.get_extra_info("peername")[0].partition("%")[0])
         return Connection(
-            Claim(int(rank) if rank.isdecimal() else None, "" if node == "-" else node, hostname, str(peer)),
+            Claim(int(rank) if rank.isdecimal() else None, "" if node == "-" else node, hostname, str(peer), instance),
             reader,
             writer,
             send=Seal(derive(self._token, b"collector-key", *words)),

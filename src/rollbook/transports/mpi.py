@@ -29,7 +29,10 @@ AGENTS = ("plm_rsh_agent", "plm_ssh_agent", "-launcher-exec")  # arguments that 
 
 
 class Family(NamedTuple):
-    """A kind of launcher: what its `--version` prints, its options for hosts, and the variable with an agent's rank."""
+    """A kind of launcher: what its `--version` prints, its options for hosts, and the variable with an agent's rank.
+
+    `label` matches what its options make it put before each line of output, with the rank as its group.
+    """
 
     name: str
     version: str
@@ -37,6 +40,7 @@ class Family(NamedTuple):
     options: Callable[[Sequence[str]], list[str]]
     root: str = ""
     more_than_slots: str = ""
+    label: re.Pattern[bytes] | None = None
 
 
 def _one_each(hosts: Sequence[str]) -> list[str]:
@@ -47,21 +51,23 @@ def _one_each(hosts: Sequence[str]) -> list[str]:
 def _open_mpi_4(hosts: Sequence[str]) -> list[str]:
     # mpirun(1) of 4.1: a rank that fails or is killed ends all others unless both are given.
     return [
-        *_one_each(hosts), "--mca", "orte_abort_on_non_zero_status", "0", "--enable-recovery", "-x", agent.TOKEN,
+        *_one_each(hosts), "--mca", "orte_abort_on_non_zero_status", "0", "--enable-recovery", "--tag-output",
+        "-x", agent.TOKEN,
     ]  # fmt: skip
 
 
 def _open_mpi_5(hosts: Sequence[str]) -> list[str]:
     # prterun(1): the same, as runtime options.
     return [
-        *_one_each(hosts), "--runtime-options", "error-nonzero-status=false,recoverable", "-x", agent.TOKEN,
+        *_one_each(hosts), "--runtime-options", "error-nonzero-status=false,recoverable", "--output", "tag",
+        "-x", agent.TOKEN,
     ]  # fmt: skip
 
 
 def _hydra(hosts: Sequence[str]) -> list[str]:
     return [
         "-n", str(len(hosts)), "-ppn", "1", "-hosts", ",".join(hosts), "-bind-to", "none", "-disable-auto-cleanup",
-        "-genvall",
+        "-genvall", "-prepend-rank",
     ]  # fmt: skip
 
 
@@ -73,13 +79,16 @@ def _pals(hosts: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
+OPEN_MPI_LABEL = re.compile(rb"\[\d+,(\d{1,9})\]<std(?:out|err)>: ?")
+HYDRA_LABEL = re.compile(rb"\[(\d{1,9})\] ")
+
 # PALS comes last: its version line names only mpiexec.
 FAMILIES = (
     Family("Open MPI 5", r"\((Open MPI|PRRTE)\) [5-9]\.", "OMPI_COMM_WORLD_RANK", _open_mpi_5,
-           "--allow-run-as-root", "--oversubscribe"),
+           "--allow-run-as-root", "--oversubscribe", OPEN_MPI_LABEL),
     Family("Open MPI 4", r"\((Open MPI|OpenRTE)\) [34]\.", "OMPI_COMM_WORLD_RANK", _open_mpi_4,
-           "--allow-run-as-root", "--oversubscribe"),
-    Family("MPICH Hydra", r"HYDRA build details", "PMI_RANK", _hydra),
+           "--allow-run-as-root", "--oversubscribe", OPEN_MPI_LABEL),
+    Family("MPICH Hydra", r"HYDRA build details", "PMI_RANK", _hydra, label=HYDRA_LABEL),
     Family("HPE PALS", r"PALS|^mpiexec version \d", "PALS_RANKID", _pals),
 )  # fmt: skip
 
@@ -112,6 +121,10 @@ class Mpi(Launcher):
         """MPI launchers set no variable with the node's name."""
         assert self._family is not None
         return self._family.rank, ""
+
+    def label(self) -> re.Pattern[bytes] | None:
+        """What the family's launcher prints; None for PALS."""
+        return self._family.label if self._family else None
 
     async def unusable_hosts(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
         """None; finds out what kind of launcher it is, and raises `AgentFailed` if it is not supported."""

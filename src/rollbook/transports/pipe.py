@@ -125,6 +125,10 @@ class Pipe:
                     except BlockingIOError:
                         await self._ready(self._in.fileno(), write=True)
 
+    def end_input(self) -> None:
+        """Close the process's stdin."""
+        self._release(self._in)
+
     async def close(self, grace: float = 0.0) -> Ending:
         """Close our side; after `grace` seconds send SIGTERM, a second later SIGKILL. Returns how it ended.
 

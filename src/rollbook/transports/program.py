@@ -13,12 +13,18 @@ __all__ = ["run_program"]
 MAX_OUTPUT = 64 << 20
 
 
-async def run_program(argv: Sequence[str], seconds: float) -> tuple[str, Ending]:
-    """What the program writes to stdout, and how it ended; raises `AgentFailed` if it cannot be started."""
+async def run_program(argv: Sequence[str], seconds: float, stdin: bytes = b"") -> tuple[str, Ending]:
+    """What the program writes to stdout, and how it ended; raises `AgentFailed` if it cannot be started.
+
+    `stdin` is small enough for the program to read it before it writes much.
+    """
     pipe, output = Pipe(argv), bytearray()
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
+                if stdin:
+                    await pipe.write(stdin)
+                    pipe.end_input()
                 while (data := await pipe.read()) and len(output) < MAX_OUTPUT:
                     output += data
     finally:

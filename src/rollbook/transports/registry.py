@@ -26,6 +26,7 @@ BUILT_IN = {
     "slurm": "rollbook.transports.slurm:Slurm",
     "mpi": "rollbook.transports.mpi:Mpi",
     "ssm": "rollbook.transports.ssm:Ssm",
+    "kube": "rollbook.transports.kube:Kube",
 }
 
 GROUP = "rollbook.transports"

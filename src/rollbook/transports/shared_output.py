@@ -2,15 +2,17 @@
 
 Launchers interleave the lines of their agents, add warnings, and some truncate lines when an agent writes faster than
 it is read (Open MPI 4; srun those over 1,024 bytes). A line is taken from its marker to its end or to the next marker.
-Every program of the job can write to this output, so only frames with a valid authentication code are passed on.
+Every program of the job can write to this output, so only frames with a valid authentication code are passed on. Where
+the launcher puts the rank of a process before each of its lines, that rank is part of the agent's claim.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
-from rollbook.agent.secure import line_code
+from rollbook.agent.secure import instance_of, line_code
 from rollbook.agent.wire import text
 from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.visit import parse_fields, to_int
@@ -18,11 +20,18 @@ from rollbook.transports.claims import Claim
 
 __all__ = ["SharedOutput"]
 
-LINE = re.compile(rb"@rb1 ([0-9]{1,10}) [^\n@]*")
+LINE = re.compile(rb"@rb1 ([0-9]{1,10}-[0-9a-f]{16}) [^\n@]*")
 LONGEST = 64 * 1024  # of a line without an end; agents write shorter ones
 EARLY = 8 << 20  # bytes taken from an agent whose greeting has not arrived; then it begins again
 MOST_EARLY, MOST_KEPT = 16_384, 256 << 20  # such agents, and bytes of all of them; the oldest is dropped
 OTHER_KEPT = 16 * 1024
+
+
+class _Origin(NamedTuple):
+    """Where lines come from: their tag, and the rank that the launcher put before them."""
+
+    tag: bytes
+    rank: int | None
 
 
 class _Stream:
@@ -40,12 +49,22 @@ class _Stream:
 
 
 class SharedOutput:
-    """Takes what the launcher prints. `announce` is called once for each agent and returns what takes its lines."""
+    """Takes what the launcher prints. `announce` is called once for each agent and returns what takes its lines.
 
-    def __init__(self, token: str, announce: Callable[[Claim], Callable[[bytes], None]]) -> None:
-        self._token, self._announce = token.encode(), announce
-        self._streams: dict[bytes, _Stream] = {}
-        self._early: dict[bytes, _Stream] = {}  # those without a greeting, the oldest first
+    `label` matches what the launcher puts before each line; its group is the rank. After the first line with a label,
+    lines of agents without one are dropped, for example those that follow half a line of another process.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        announce: Callable[[Claim], Callable[[bytes], None]],
+        label: re.Pattern[bytes] | None = None,
+    ) -> None:
+        self._token, self._announce, self._label = token.encode(), announce, label
+        self._is_labelled = False
+        self._streams: dict[_Origin, _Stream] = {}
+        self._early: dict[_Origin, _Stream] = {}  # those without a greeting, the oldest first
         self._kept = 0  # bytes received by them
         self._rest = b""
         self._other = bytearray()
@@ -66,23 +85,28 @@ class SharedOutput:
             for found in LINE.finditer(line):
                 self._keep_other(line[end : found.start()])
                 end = found.end()
-                self._take(found[1], found[0] + b"\n")
+                label = self._label.fullmatch(line, 0, found.start()) if self._label else None
+                self._is_labelled |= label is not None
+                if label or not self._is_labelled:
+                    self._take(_Origin(found[1], int(label[1]) if label else None), found[0] + b"\n")
             self._keep_other(line[end:].rstrip(b"\r") + b"\n")
 
     def _keep_other(self, noise: bytes) -> None:
+        if self._label and (label := self._label.match(noise)):
+            noise = noise[label.end() :]
         if noise.strip():
             self._other += noise
             del self._other[:-OTHER_KEPT]
 
-    def _take(self, tag: bytes, line: bytes) -> None:
-        stream = self._streams.get(tag)
+    def _take(self, origin: _Origin, line: bytes) -> None:
+        stream = self._streams.get(origin)
         if stream is None:
-            stream = self._streams[tag] = self._early[tag] = _Stream(self._token, tag)
+            stream = self._streams[origin] = self._early[origin] = _Stream(self._token, origin.tag)
         for frame in stream.decoder.feed(line):
             lines = stream.lines(frame)
-            if stream.consumer is None and frame.kind == "H" and (claim := _claim_of(frame, tag)):
-                self._forget(tag)
-                self._streams[tag] = stream
+            if stream.consumer is None and frame.kind == "H" and (claim := self._claim_of(frame, origin)):
+                self._forget(origin)
+                self._streams[origin] = stream
                 stream.consumer = self._announce(claim)
                 lines, stream.early = bytes(stream.early) + lines, bytearray()
             if stream.consumer is not None:
@@ -93,18 +117,20 @@ class SharedOutput:
             stream.received += len(line)
             self._kept += len(line)
             if len(self._early) > MOST_EARLY or self._kept > MOST_KEPT or stream.received > EARLY:
-                self._forget(tag if stream.received > EARLY else next(iter(self._early)))
+                self._forget(origin if stream.received > EARLY else next(iter(self._early)))
 
-    def _forget(self, tag: bytes) -> None:
-        """Drop what came with a tag before a greeting; it may begin again."""
-        self._kept -= self._early.pop(tag).received
-        del self._streams[tag]
+    def _forget(self, origin: _Origin) -> None:
+        """Drop what came from an agent before its greeting; it may begin again."""
+        self._kept -= self._early.pop(origin).received
+        del self._streams[origin]
 
-
-def _claim_of(greeting: Frame, tag: bytes) -> Claim | None:
-    """The claim in a greeting; None if its rank is another than that of its lines."""
-    fields = parse_fields(greeting.payload)
-    rank, node = to_int(fields.get("rank")), fields.get("node", "-")
-    if rank is not None and str(rank).encode() != tag:
-        return None
-    return Claim(rank, node.strip("-"), fields.get("hostname", ""))
+    def _claim_of(self, greeting: Frame, origin: _Origin) -> Claim | None:
+        """The claim in a greeting; None if its rank is another than that of its lines."""
+        fields = parse_fields(greeting.payload)
+        rank, node = to_int(fields.get("rank")), fields.get("node", "-")
+        number, _, secret = origin.tag.partition(b"-")
+        if rank is not None and str(rank).encode() != number:
+            return None
+        rank = origin.rank if rank is None else rank  # one that is not stated is the launcher's
+        instance = instance_of(self._token, secret).decode()
+        return Claim(rank, node.strip("-"), fields.get("hostname", ""), "", instance, origin.rank)

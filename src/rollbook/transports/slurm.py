@@ -24,6 +24,7 @@ __all__ = ["Slurm", "allocation"]
 
 SECONDS = 20.0
 NODE = re.compile(r"^NodeName=(\S+) .*? State=(\S+)(?:.*? Reason=(.*?))?\s*$", re.MULTILINE)
+LABEL = re.compile(rb" *(\d{1,9}): ")
 DEAD = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "FUTURE", "UNKNOWN"}
 CLOSED = {"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"}  # to new jobs; a running job continues
 
@@ -56,6 +57,10 @@ class Slurm(Launcher):
     def variables(self) -> tuple[str, str]:
         """The node name tells apart nodes that share a machine."""
         return "SLURM_PROCID", "SLURMD_NODENAME"
+
+    def label(self) -> re.Pattern[bytes]:
+        """What `--label` makes srun print; the numbers are aligned."""
+        return LABEL
 
     async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
         """One task on each node."""
@@ -139,5 +144,6 @@ def _step(names: Sequence[str]) -> list[str]:
         "--propagate=NONE",  # limits are facts of the node, not of the machine that starts us
         "--chdir=/",
         "--input=none",
+        "--label",
         "--job-name=rollbook",
     ]

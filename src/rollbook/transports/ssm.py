@@ -1,35 +1,42 @@
 """The agent through AWS Session Manager: SageMaker HyperPod nodes and plain instances, without ssh or a plug-in.
 
 The agent runs under `AWS-StartInteractiveCommand`, the document whose command can be sent input. Its terminal is set to
-raw mode, and frames travel as lines with checksums, so banners and lost bytes are detected. Where `sudo` needs no
-password the agent runs as root, because most of what support asks for is readable by root only.
+raw mode, and frames travel as lines with checksums, so banners and lost bytes are detected. Where that document is
+refused, the agent runs under `AWS-StartNonInteractiveCommand`, with all its orders in the command line, and with
+separate output streams if they are allowed. Where `sudo` needs no password the agent runs as root, because most of what
+support asks for is readable by root only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import shlex
 import weakref
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import msgspec
 
 from rollbook import agent
-from rollbook.aws.api import Account
+from rollbook.aws.api import Account, AwsError
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, with_hostnames
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
-from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
+from rollbook.errors import AgentFailed, NoHostReached, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
+from rollbook.transports.collector import is_gone, this_collector
 from rollbook.transports.options import Option, Python
 from rollbook.transports.pipe import Ending
 
 __all__ = ["Ssm"]
 
 DOCUMENT = "AWS-StartInteractiveCommand"
+ONE_WAY_DOCUMENT = "AWS-StartNonInteractiveCommand"
+REASON = "rollbook "
+MOST_PAGES = 20  # of active sessions, to look for those of killed collectors
 
 
 def _positive(rate: float) -> None:
@@ -71,13 +78,44 @@ class Ssm:
 
     async def open(self, host: Host) -> Channel:
         """Start a session on the node; waits for the start rate."""
-        target = await self._target(host.name)
-        command = agent.remote_command(self.python, carrier="text")
-        as_root = f"if [ $(id -u) != 0 ] && sudo -n true; then exec sudo -n sh -c {shlex.quote(command)}; fi"
-        parameters = {"command": [f"stty raw -echo; {as_root}; {command}"]}
-        session = Session(self.account, target, self.document, parameters, rate=_State.of(self).rate)
-        await session.__aenter__()
-        return _SessionChannel(session)
+        try:
+            target = await self._target(host.name)
+            return await self._start(target)
+        except (AwsError, NoHostReached) as error:
+            raise Refused(str(error)) from error
+
+    async def _start(self, target: str) -> Channel:
+        state = _State.of(self)
+        await state.end_stale(self)
+        while True:
+            document, more = state.documents[0]
+            one_way = document == ONE_WAY_DOCUMENT
+            parameters = {"command": [self.command(state.script if one_way else b"")], **more}
+            session = Session(self.account, target, document, parameters, rate=state.rate, reason=_reason())
+            try:
+                await session.__aenter__()
+            except (Refused, AwsError) as error:
+                if (document, more) == state.documents[-1] or not _is_about_document(error):
+                    raise
+                if (document, more) in state.documents:  # unless another node was refused first
+                    state.documents.remove((document, more))
+                continue
+            return _SessionChannel(session, one_way=one_way)
+
+    def command(self, script: bytes) -> str:
+        """The command that starts the agent, as root if possible; with a script it takes no input.
+
+        It is sent once and without byte code, because AWS limits its length.
+        """
+        sudo = 's=; if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then s="sudo -n"; fi'
+        start = agent.remote_command(self.python, "oneway" if script else "text", compiled=False, script=script)
+        start = f"{sudo}; exec $s {start.removeprefix('exec ')}"
+        return f"sh -c {shlex.quote(start)}" if script else f"stty raw -echo; {start}"
+
+    def expect(self, hosts: Sequence[Host], script: bytes) -> None:
+        """Keep the orders for agents that cannot be sent any."""
+        del hosts
+        _State.of(self).script = script
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """The reason that the session or the node gave."""
@@ -111,7 +149,12 @@ class _State:
 
     def __init__(self, transport: Ssm) -> None:
         self.rate = StartRate(transport.start_rate)
-        self._turn = asyncio.Lock()
+        self._turn, self._ending = asyncio.Lock(), asyncio.Lock()
+        self._ended_stale = False
+        self.script = b"stop\n"
+        self.documents: list[tuple[str, dict[str, list[str]]]] = [(transport.document, {})]
+        if transport.document == DOCUMENT:
+            self.documents += [(ONE_WAY_DOCUMENT, {"separateOutputStream": ["true"]}), (ONE_WAY_DOCUMENT, {})]
         self._cluster: Cluster | None = None
         self._named = False
 
@@ -120,6 +163,14 @@ class _State:
         """The state of a transport in the running event loop."""
         states = _STATES.setdefault(asyncio.get_running_loop(), {})
         return states.setdefault(transport, cls(transport))
+
+    async def end_stale(self, transport: Ssm) -> None:
+        """End sessions of collectors of this machine that were killed; without permission they end by themselves."""
+        async with self._ending:
+            if not self._ended_stale:
+                self._ended_stale = True
+                with contextlib.suppress(AwsError, NoHostReached, TransportError):
+                    await _end_stale(transport.account)
 
     async def node(self, transport: Ssm, name: str) -> ClusterNode | None:
         """The node of any of its names; host names that the list lacks are fetched once, if a name is unknown."""
@@ -139,6 +190,29 @@ class _State:
 _STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Ssm, _State]] = weakref.WeakKeyDictionary()
 
 
+def _is_about_document(error: Exception) -> bool:
+    """Whether another document may be accepted."""
+    return isinstance(error, Refused) or "document/" in str(error)
+
+
+def _reason() -> str:
+    """The reason of a session, which names the collector."""
+    return f"{REASON}{this_collector()}"
+
+
+async def _end_stale(account: Account) -> None:
+    parameters: dict[str, Any] = {"State": "Active", "MaxResults": 200}
+    for _ in range(MOST_PAGES):
+        page = await account.call("ssm", "describe_sessions", **parameters)
+        for session in page.get("Sessions", ()):
+            reason = str(session.get("Reason") or "")
+            if reason.startswith(REASON) and is_gone(reason.removeprefix(REASON)):
+                await account.call("ssm", "terminate_session", SessionId=session["SessionId"])
+        parameters["NextToken"] = page.get("NextToken")
+        if not parameters["NextToken"]:
+            return
+
+
 def _find(nodes: Iterable[ClusterNode], name: str) -> ClusterNode | None:
     return next((node for node in nodes if name in node.names), None)
 
@@ -146,16 +220,17 @@ def _find(nodes: Iterable[ClusterNode], name: str) -> ClusterNode | None:
 class _SessionChannel:
     """A session as the channel to an agent."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, *, one_way: bool) -> None:
+        self._session, self._one_way = session, one_way
 
     async def read(self) -> bytes:
         """The next bytes; empty when the session has ended."""
         return await self._session.read()
 
     async def write(self, data: bytes) -> None:
-        """Send orders."""
-        await self._session.write(data)
+        """Send orders; an agent that takes no input has those that it was started with."""
+        if not self._one_way:
+            await self._session.write(data)
 
     async def close(self, grace: float = 0.0) -> Ending:
         """Give the agent `grace` seconds to exit, then end the session on the node and at the service."""

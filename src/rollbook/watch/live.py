@@ -13,7 +13,7 @@ from rollbook.errors import ParseError, ProtocolError
 from rollbook.hosts import Host
 from rollbook.metrics import catalogue as metrics
 from rollbook.metrics.live import FACTS, HostMetrics, Values, sampled_sources
-from rollbook.protocol.beats import shell_step
+from rollbook.protocol.beats import Schedule, shell_step
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import READABLE, parse_facts, read_frame, split_pages
@@ -47,7 +47,14 @@ class Live:
         plan = Plan.of([catalogue.source(name) for name in (*sampled_sources(metrics.watched()), *FACTS)])
         self._hosts = [_Watched(host.name, plan, self.board) for host in hosts]
         self._streams = Streams(
-            self, hosts, route, plan, interval=interval, timeout=timeout, fanout=fanout, fallback=fallback
+            self,
+            hosts,
+            route,
+            plan,
+            schedule=Schedule(round(interval * 1e9)),
+            timeout=timeout,
+            fanout=fanout,
+            fallback=fallback,
         )
 
     @contextlib.asynccontextmanager

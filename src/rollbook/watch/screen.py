@@ -21,7 +21,28 @@ from rollbook.watch.text import details, headings, status_line
 __all__ = ["Feed", "WatchApp", "show"]
 
 REFRESH = 0.25  # seconds
+INTERNAL_ERROR = 70
 FAR = 10**9  # beats: beyond the end of any record
+
+
+HELP = """\
+Up, Down, k, j      move to another host; Page Up and Page Down by a screen
+Left, Right         scroll to columns that do not fit
+Enter               details of the host: all metrics, their medians, and devices
+s, S                sort by the next or the previous column; a click on a heading too
+r                   reverse the order
+u                   most unusual host first
+Space               pause and continue
+?                   this help
+q                   quit
+
+In a record:
+, and .             one beat back or forward
+[ and ]             a tenth of the record back or forward
+Home, End           start and end of the record
+
+`unusual` names the metric in which a host is furthest from the median of all
+hosts. A dot stands for a metric that the host does not have."""
 
 
 class Feed(Protocol):
@@ -53,7 +74,10 @@ class Feed(Protocol):
 async def show(feed: Feed) -> None:
     """Show a feed until the user quits."""
     async with feed.running():
-        await WatchApp(feed).run_async()
+        app = WatchApp(feed)
+        await app.run_async()
+    if app.return_code:  # Textual printed the traceback
+        raise SystemExit(INTERNAL_ERROR)
 
 
 class Details(ModalScreen[None]):
@@ -61,7 +85,8 @@ class Details(ModalScreen[None]):
 
     CSS = "Details > VerticalScroll { margin: 1 3; padding: 1 2; background: $panel; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q", "dismiss", "Back"),
+        Binding("escape,enter", "dismiss", "Back"),
+        Binding("q", "app.quit", "Quit"),
     ]
 
     def __init__(self, text: Callable[[], Text]) -> None:
@@ -86,6 +111,7 @@ class WatchApp(App[None]):
     CSS = "#status { background: $panel; padding: 0 1; } HostTable { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit"),
+        Binding("question_mark", "help", "Help"),
         Binding("s", "sort(1)", "Sort"),
         Binding("S", "sort(-1)", show=False),
         Binding("u", "order('unusual')", "Unusual"),
@@ -131,6 +157,11 @@ class WatchApp(App[None]):
         """A click on a heading: sort by it; again: reverse."""
         if event.column in self._orders():
             self.action_order(event.column, reverse=event.column == self.order and not self.reverse)
+
+    def action_help(self) -> None:
+        """Show all keys; the footer has room for some of them."""
+        if not isinstance(self.screen, Details):
+            self.push_screen(Details(lambda: Text(HELP)))
 
     def action_order(self, column: str, *, reverse: bool = False) -> None:
         """Sort by a column."""

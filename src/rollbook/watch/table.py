@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -20,8 +20,9 @@ from rollbook.watch.text import TREND, headings, table_row
 
 __all__ = ["HostTable"]
 
-WIDTHS = {"state": 14, "trend": TREND, "unusual": 22}
-WIDTH, LONGEST_NAME, GAP = 11, 40, 2  # a metric: "1023 MiB/s"
+WIDTHS = {"host": 40, "state": 14, "trend": TREND, "unusual": 22}  # at most
+WIDTH, GAP = 11, 2  # a metric: "1023 MiB/s"
+LOOKED_AT = 200  # hosts that the widths of columns are taken from
 LEFT = ("host", "state", "trend", "unusual")
 HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
 STYLES = {"lost": Style(color="red"), "silent": Style(color="yellow"), "back": Style(color="green")}
@@ -60,7 +61,7 @@ class HostTable(ScrollView, can_focus=True):
         self.board, self.order = board, ""
         self.hosts: Sequence[HostView] = []
         self.cursor = 0
-        self._longest = 4
+        self._seen: dict[str, int] = {}  # the widest cell of each column so far: columns grow, and never jump back
 
     def show(self, board: Board, order: str, *, reverse: bool) -> None:
         """Show the hosts of a board, in that order."""
@@ -68,7 +69,9 @@ class HostTable(ScrollView, can_focus=True):
         hosts = board.ordered(order, reverse=reverse)
         self.board, self.hosts, self.order = board, hosts, order
         self.cursor = next((index for index, host in enumerate(hosts) if host.name == on), 0)
-        self._longest = min(LONGEST_NAME, max(4, *map(len, self.board.hosts)))
+        for host in hosts[:LOOKED_AT]:
+            for name, text in zip(headings(board), table_row(board, host, order), strict=True):
+                self._seen[name] = max(self._seen.get(name, 0), cell_len(text))
         widths = self._widths()
         self.virtual_size = Size(sum(widths.values()) + GAP * len(widths), len(hosts) + 1)
         self.refresh()
@@ -85,17 +88,20 @@ class HostTable(ScrollView, can_focus=True):
             style = STYLES.get(host.state, Style.null()) + (CURSOR if index == self.cursor else Style.null())
             styles = [style] * len(texts)
         else:
-            return Strip.blank(self.size.width)
+            return Strip.blank(self.size.width, Style.null())
         segments = [
             Segment(_fit(text, width, left=name in LEFT) + " " * GAP, style)
             for (name, width), text, style in zip(widths.items(), texts, styles, strict=True)
         ]
         across = self.scroll_offset.x
-        return Strip(segments).crop(across, across + self.size.width).adjust_cell_length(self.size.width)
+        return Strip(segments).crop(across, across + self.size.width).adjust_cell_length(self.size.width, Style.null())
 
     def _widths(self) -> dict[str, int]:
         """The widths of the current columns: a host may have added one since `show`."""
-        return {name: WIDTHS.get(name, WIDTH) for name in headings(self.board)} | {"host": self._longest}
+        return {
+            name: max(cell_len(title), min(WIDTHS.get(name, WIDTH), self._seen.get(name, 0)))
+            for name, title in headings(self.board, self.order).items()
+        }
 
     def action_move(self, by: int) -> None:
         """Move the cursor, and scroll if needed."""

@@ -48,6 +48,7 @@ MODULES = (
     "mlperf_clients_inconsistent",
     "mlperf_minimum_memory",
     "mlperf_dataset_size",
+    "mlperf_file_system_shared",
     "mlperf_accelerators",
     "mlperf_nodes_unlike",
     "mlperf_description",
@@ -60,6 +61,12 @@ MODULES = (
     "mlperf_gap",
     "mlperf_vector_database",
     "mlperf_kv_cache",
+    "mlperf_runs_not_closed",
+    "mlperf_run_count",
+    "mlperf_data_generation",
+    "mlperf_run_gaps",
+    "mlperf_runs_inconsistent",
+    "mlperf_checkpoint_totals",
 )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from rollbook.checks.run_data import EndFacts, HostData, RunData
 from rollbook.checks.times import span
 from rollbook.hosts import fold
+from rollbook.records.causes import group_by_cause
 from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "host-lost", "fail", (EndFacts, HostData)
@@ -22,13 +23,13 @@ def check(run: RunData) -> Iterator[Finding]:
     """Hosts that gave data at the start and none at the end."""
     after = {host.name: host for host in run.end}
     last_sample = {host.name: host.last_ns for host in run.series if host.last_ns is not None}
-    reasons: dict[str, list[str]] = {}
+    reasons: list[tuple[str, str]] = []
     for host in run.hosts_with_data:
         last = after.get(host.name)
         if last is None or not last.gave_data:
             reason = f"{last.status} at the end: {last.reason}" if last else "not read at the end"
-            reasons.setdefault(reason, []).append(host.name)
-    for reason, names in reasons.items():
+            reasons.append((host.name, reason))
+    for reason, names in group_by_cause(reasons):
         times = [last_sample[name] for name in names if name in last_sample]
         when = span(min(times), run.ended_ns) if times else {}
         yield Finding(message=f"{reason} ({fold(names)})", hosts=names, evidence={**when})

@@ -15,12 +15,10 @@ from typing import Any
 from rollbook.checks.run_data import RunData, Samples
 from rollbook.checks.times import span
 from rollbook.errors import CannotTell, NotApplicable
-from rollbook.metrics import catalogue
 from rollbook.metrics.host_outliers import Outlier, find_outliers, group_by_cause
 from rollbook.metrics.outliers import FEWEST_FAR, FEWEST_ROWS
 from rollbook.records.findings import Finding
-from rollbook.records.record import Record, SeriesHost
-from rollbook.sql.grids import grids_of, open_tables
+from rollbook.records.record import SeriesHost
 
 ID, SEVERITY, NEEDS = "host-outlier", "warn", (SeriesHost, Samples)
 MOST = 60  # findings; of weaker outliers only the hosts are named
@@ -47,14 +45,15 @@ def findings_of(outliers: Sequence[Outlier]) -> Iterator[Finding]:
 
 
 def _outliers(run: RunData) -> list[Outlier]:
-    assert run.path is not None
-    with open_tables(Record(run.path, dict(run.metadata), run.hosts)) as tables:
+    with run.open_tables() as tables:
         if tables is None:
             raise CannotTell("the tables of the series are missing")
-        compared = [metric for metric in catalogue.load().values() if metric.compared]
-        grids = grids_of(tables, run.hosts, compared, means_only=True)
+        everything = tables.all_grids(run.hosts)
+    if everything is None:
+        return []
+    grids = everything.select(lambda metric: metric.compared)
     groups = {host.name: group.name for group in run.groups for host in group.hosts}
-    return find_outliers(grids.by_host, grids.by_device, groups) if grids else []
+    return find_outliers(grids.by_host, grids.by_device, groups)
 
 
 def _finding(cause: Sequence[Outlier]) -> Finding:

@@ -12,16 +12,14 @@ from collections.abc import Iterator
 
 from rollbook.checks.run_data import HostData, RunData
 from rollbook.hosts import fold
+from rollbook.records.causes import group_by_cause
 from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "host-partial", "warn", (HostData,)
 
 
 def check(run: RunData) -> Iterator[Finding]:
-    """Partial hosts; one finding per reason."""
-    reasons: dict[str, list[str]] = {}
-    for host in run.hosts_with_data:
-        if host.status == "partial":
-            reasons.setdefault(host.reason, []).append(host.name)
-    for reason, names in reasons.items():
+    """Partial hosts; one finding per cause."""
+    partial = [(host.name, host.reason) for host in run.hosts_with_data if host.status == "partial"]
+    for reason, names in group_by_cause(partial):
         yield Finding(message=f"{reason} ({fold(names)})", hosts=names)

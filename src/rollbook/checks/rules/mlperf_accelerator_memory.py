@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, positive_integer, round_of
+from rollbook.checks.mlperf import Issue, Validation, finding_for, positive_integer, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_size import checkpoint_gb
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
@@ -21,8 +21,7 @@ ID, SEVERITY, NEEDS = "mlperf-accelerator-memory", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Memory of all accelerators against one checkpoint; a run that names no type has the round's default."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     rules = round_of(run)
     sizes = rules.checkpointing.accelerator_gb
     if not sizes:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of, stated
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, text_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerator-unknown", "fail", (Benchmark,)
@@ -20,12 +19,9 @@ ID, SEVERITY, NEEDS = "mlperf-accelerator-unknown", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Compare the accelerator with those of the round and of the workload."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
+    require_type(run, "training")
     rules = round_of(run)
-    value = str(run.metadata.get("accelerator") or stated(run.metadata, "accelerator_type") or "").lower()
-    if not value:
-        raise CannotTell("the accelerator type is not recorded")
+    value = text_of(run, "accelerator", "accelerator_type").lower()
     closed = rules.training.closed_accelerators
     yield Compared("accelerator", closed, declared=value)
     workload = rules.training.workload.get(str(run.metadata.get("model")))

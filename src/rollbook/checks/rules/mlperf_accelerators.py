@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, needs_type, positive_integer
+from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, positive_integer, require_type
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.findings import Compared, Finding
 
@@ -21,8 +21,7 @@ ID, SEVERITY, NEEDS = "mlperf-accelerators", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The slots of the hosts where they were given; otherwise whether the processes divide evenly."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
+    require_type(run, "training")
     found = clients(run)
     by_slots: dict[int, list[str]] = {}
     for name, slots in found.slots.items():

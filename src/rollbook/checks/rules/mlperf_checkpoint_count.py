@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, finding_for, parameter, require_type, round_of, table
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-count", "fail", (Benchmark,)
@@ -21,8 +21,7 @@ ID, SEVERITY, NEEDS = "mlperf-checkpoint-count", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Writes and reads of this invocation; sums over invocations are judged for the group."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     rules = round_of(run).checkpointing
     writes, reads = count_of(run.metadata, "write"), count_of(run.metadata, "read")
     if writes is None or reads is None:

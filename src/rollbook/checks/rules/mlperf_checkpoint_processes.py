@@ -11,9 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter, positive_integer, round_of
+from rollbook.checks.mlperf import (
+    Issue,
+    Validation,
+    finding_for,
+    parameter,
+    positive_integer,
+    require_type,
+    round_of,
+    text_of,
+)
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
@@ -21,12 +30,11 @@ ID, SEVERITY, NEEDS = "mlperf-checkpoint-processes", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes against the model's, and against the size of a subset."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
-    rules, name = round_of(run).checkpointing, str(run.metadata.get("model") or "")
+    require_type(run, "checkpointing")
+    rules, name = round_of(run).checkpointing, text_of(run, "model")
     model = rules.model.get(name)
     if model is None:
-        raise CannotTell(f"there is no process count for {name or 'no model'}")
+        raise CannotTell(f"there is no process count for {name}")
     processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
     subset = parameter(run.metadata, "checkpoint.mode") == "subset"
     has_subset = model.subset_gb is not None

@@ -17,12 +17,12 @@ from rollbook.checks.mlperf import (
     finding_for,
     is_size,
     memory_of,
-    needs_type,
     require_all_memory,
+    require_type,
     round_of,
 )
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark,)
@@ -30,8 +30,7 @@ ID, SEVERITY, NEEDS = "mlperf-checkpoint-size", "warn", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The checkpoint's part of each host against the memory of a host."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     times = round_of(run).checkpointing.times_memory
     size, memory = checkpoint_gb(run), memory_of(run)
     if memory.effective is None or not memory.hosts:

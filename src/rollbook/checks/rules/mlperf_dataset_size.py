@@ -19,13 +19,12 @@ from rollbook.checks.mlperf import (
     Validation,
     finding_for,
     memory_of,
-    needs_type,
     parameter,
     positive_integer,
     require_all_memory,
+    require_type,
 )
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-dataset-size", "fail", (Benchmark,)
@@ -33,8 +32,7 @@ ID, SEVERITY, NEEDS = "mlperf-dataset-size", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Files of the run against files needed, with every number they are computed from."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
+    require_type(run, "training")
     memory = memory_of(run)
     needed = dataset_size(run, memory)
     name = "dataset.num_files_train"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, parameter
+from rollbook.checks.mlperf import Issue, Validation, finding_for, parameter, require_type
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-fsync-off", "fail", (Benchmark,)
@@ -20,8 +20,7 @@ ID, SEVERITY, NEEDS = "mlperf-fsync-off", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The parameter, also as text."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     value = parameter(run.metadata, "checkpoint.fsync")
     word = str(value).lower()
     if word not in ("true", "false"):

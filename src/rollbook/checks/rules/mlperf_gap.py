@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, round_of
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable, RecordError
@@ -30,8 +30,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """The end of the latest run beside this one that only wrote this model, against the start of this one."""
     rules = round_of(run)
     most = rules.checkpointing.gap_seconds
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     if most is None:
         raise NotApplicable(f"round {rules.name} has no such rule")
     if not only(run.metadata, "read"):
@@ -88,19 +87,35 @@ def _json(path: Path) -> Mapping[str, Any]:
 
 
 def _began(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
-    return _time(metadata, "invocation_start_time", summary.get("start"))
+    found = _time(metadata.get("invocation_start_time")) or _time(summary.get("start"))
+    if found is None:
+        raise CannotTell(f"invocation_start_time of {metadata.get('run_datetime')} is not recorded")
+    return found
 
 
 def _ended(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
-    return _time(metadata, "invocation_end_time", summary.get("end"))
+    """When the hosts were free again: the end of the invocation, else of the last collection after DLIO's end."""
+    if end := _time(metadata.get("invocation_end_time")):
+        return end
+    end = _time(summary.get("end"))
+    if end is None:
+        raise CannotTell(f"invocation_end_time of {metadata.get('run_datetime')} is not recorded")
+    return max([end, *_collections(metadata)])
 
 
-def _time(metadata: Mapping[str, Any], name: str, otherwise: Any) -> dt.datetime:
-    """A time of the invocation; without it DLIO's, which is local and has no zone."""
-    for value in (metadata.get(name), otherwise):
-        try:
-            time = dt.datetime.fromisoformat(str(value))
-        except ValueError:
-            continue
-        return time if time.tzinfo else time.astimezone()
-    raise CannotTell(f"{name} of {metadata.get('run_datetime')} is not recorded")
+def _collections(value: Any) -> Iterator[dt.datetime]:
+    """The times of all collections in the metadata."""
+    below = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    if isinstance(value, Mapping) and (time := _time(value.get("collection_timestamp"))):
+        yield time
+    for one in below:
+        yield from _collections(one)
+
+
+def _time(value: Any) -> dt.datetime | None:
+    """A time; those of DLIO are local and have no zone."""
+    try:
+        time = dt.datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.astimezone()

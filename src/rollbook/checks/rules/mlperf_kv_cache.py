@@ -10,9 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, number, round_of, stated
+from rollbook.checks.mlperf import (
+    Issue,
+    Validation,
+    finding_for,
+    number,
+    preview_finding,
+    require_type,
+    round_of,
+    stated,
+)
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-kv-cache", "fail", (Benchmark,)
@@ -20,12 +29,10 @@ ID, SEVERITY, NEEDS = "mlperf-kv-cache", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Users, duration, cache sizes, mode and profile."""
-    if why := needs_type(run, "kv_cache"):
-        raise NotApplicable(why)
+    require_type(run, "kv_cache")
     rules = round_of(run).kv_cache
     if rules.preview:
-        text = "the KV cache benchmark is a preview and not accepted for CLOSED"
-        yield finding_for(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
+        yield preview_finding("KV cache")
     missing: list[str] = []
     for name, least, closed in (
         ("num_users", rules.minimum_users, rules.closed_users),

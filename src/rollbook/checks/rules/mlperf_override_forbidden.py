@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rollbook.checks.mlperf import Issue, Validation, effect, finding_for, needs_type, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, effect, finding_for, require_type, round_of, table
 from rollbook.checks.mlperf_round import Overrides
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
@@ -21,8 +21,7 @@ ID, SEVERITY, NEEDS = "mlperf-override-forbidden", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Each override against the lists of the round."""
-    if why := needs_type(run, "training", "checkpointing", "vector_database"):
-        raise NotApplicable(why)
+    require_type(run, "training", "checkpointing", "vector_database")
     rules = round_of(run)
     allowed = {
         "training": rules.training.overrides,

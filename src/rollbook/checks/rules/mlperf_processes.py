@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, needs_type, positive_integer, round_of
+from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, positive_integer, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-processes", "warn", (Benchmark,)
@@ -20,8 +19,7 @@ ID, SEVERITY, NEEDS = "mlperf-processes", "warn", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Processes over hosts."""
-    if why := needs_type(run, "checkpointing"):
-        raise NotApplicable(why)
+    require_type(run, "checkpointing")
     limit, hosts = round_of(run).checkpointing.more_processes_per_host, clients(run).count
     processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
     yield Compared("processes a host", f"> {limit}", declared=processes / hosts)

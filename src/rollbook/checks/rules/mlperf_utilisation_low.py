@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, number, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, finding_for, number, require_type, round_of, table, text_of
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-utilisation-low", "fail", (Benchmark,)
@@ -21,11 +21,10 @@ MEAN, WORD = "train_au_mean_percentage", "train_au_meet_expectation"
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The mean utilisation against the workload's, and DLIO's own word where the round goes by it."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
-    rules, model = round_of(run), str(run.metadata.get("model") or "")
+    require_type(run, "training")
+    rules, model = round_of(run), text_of(run, "model")
     if model not in rules.training.workload:
-        raise CannotTell(f"round {rules.name} has no utilisation for {model or 'no model'}")
+        raise CannotTell(f"round {rules.name} has no utilisation for {model}")
     metrics = table(run.summary.get("metric")) or table(run.metadata.get("metrics"))
     measured, required = number(metrics.get(MEAN), MEAN), 100 * rules.training.workload[model].utilisation
     yield Compared("accelerator utilisation, %", required, measured)

@@ -10,9 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, is_size, needs_type, number, round_of, stated, table
+from rollbook.checks.mlperf import (
+    Issue,
+    Validation,
+    finding_for,
+    is_size,
+    number,
+    preview_finding,
+    require_type,
+    round_of,
+    stated,
+    table,
+)
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-vector-database", "fail", (Benchmark,)
@@ -20,12 +31,10 @@ ID, SEVERITY, NEEDS = "mlperf-vector-database", "fail", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Runtime, metrics, and whether the round accepts the benchmark."""
-    if why := needs_type(run, "vector_database"):
-        raise NotApplicable(why)
+    require_type(run, "vector_database")
     rules = round_of(run).vector_database
     if rules.preview:
-        text = "the vector database benchmark is a preview and not accepted for CLOSED"
-        yield finding_for(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
+        yield preview_finding("vector database")
     metrics = table(run.metadata.get("metrics"))
     if rules.metrics:
         if not metrics:

@@ -14,9 +14,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollbook.checks.dataset import column_bytes
-from rollbook.checks.mlperf import Issue, Validation, finding_for, needs_type, number, parameter, round_of, table
+from rollbook.checks.mlperf import (
+    Issue,
+    Validation,
+    finding_for,
+    number,
+    parameter,
+    require_type,
+    round_of,
+    table,
+    text_of,
+)
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-workload-changed", "fail", (Benchmark,)
@@ -25,13 +35,12 @@ LENGTH = "dataset.record_length_bytes"
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The parameters of the run against those of its model and accelerator."""
-    if why := needs_type(run, "training"):
-        raise NotApplicable(why)
-    rules, model = round_of(run), str(run.metadata.get("model") or "")
-    accelerator = str(run.metadata.get("accelerator") or "").lower()
+    require_type(run, "training")
+    rules, model = round_of(run), text_of(run, "model")
+    accelerator = text_of(run, "accelerator", "accelerator_type").lower()
     workload = rules.training.workload.get(model)
     if workload is None or accelerator not in workload.batch_size:
-        raise CannotTell(f"round {rules.name} has no workload for {model or 'no model'} on {accelerator or 'none'}")
+        raise CannotTell(f"round {rules.name} has no workload for {model} on {accelerator}")
     required: dict[str, Any] = {
         "dataset.format": workload.format,
         "dataset.num_samples_per_file": workload.samples_per_file,

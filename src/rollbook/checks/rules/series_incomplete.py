@@ -16,14 +16,17 @@ from rollbook.records.findings import Finding
 from rollbook.records.record import SeriesHost
 
 ID, SEVERITY, NEEDS = "series-incomplete", "warn", (SeriesHost,)
-MISSED = 0.05  # of the beats; a few are normal on a busy host
 
 
 def check(run: RunData) -> Iterator[Finding]:
-    """Hosts with gaps, without an end, or with more than 5 % of the beats missed."""
-    for host in run.series:
+    """Hosts with gaps, without an end, or with more than 5 % of the beats missed.
+
+    Hosts that never gave data are findings of `host-missing`.
+    """
+    missing = {host.name for host in run.start if not host.gave_data}
+    for host in (host for host in run.series if host.samples or host.name not in missing):
         expected = host.samples + host.missed
-        if host.status == "complete" and not host.gaps and host.missed <= MISSED * expected and host.samples:
+        if host.status == "complete" and not host.gaps and not host.is_sparse and host.samples:
             continue
         parts = [f"{host.samples} of {expected} samples"]
         when: dict[str, int] = {}

@@ -1,0 +1,109 @@
+"""A command of the user: run once, its output sent as it comes."""
+
+import os
+import time
+
+from rollbook.agent.children import Child
+from rollbook.agent.wire import lines_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+
+    from rollbook.agent.loop import Agent
+else:
+    import _signal as signal  # the C module: the enumerations of signal cost more than all other imports here
+
+PIECE = 1 << 16  # bytes of output that are sent at once
+GATHERED = (
+    0.05  # seconds for which output is gathered: a command that prints line by line does not send a frame for each
+)
+FIRST_CHECK = 0.002  # seconds until the command is expected to end after it closed its output
+CHECKED = 0.2  # seconds between two checks whether the command has ended while others hold its output open
+LINGER = 2.0  # seconds for which output of processes that outlive the command is taken
+
+
+def unescape(word: str) -> bytes:
+    """An argument as it was given: in orders, tab, newline and backslash are escaped by a backslash."""
+    parts = [part.replace("\\t", "\t").replace("\\n", "\n") for part in word.split("\\\\")]
+    return "\\".join(parts).encode("utf-8", "surrogateescape")
+
+
+class Command(Child):
+    """A process group with the command, and a guard that ends the group if the agent is killed.
+
+    Output beyond `limit` bytes is read, counted and dropped, so that the command is not blocked. When the command has
+    ended, the rest of its group is killed.
+    """
+
+    def __init__(self, agent: "Agent", milliseconds: str, limit: str, *words: str) -> None:
+        self.argv = [unescape(word) for word in words]
+        self.left, self.dropped, self.ended, self.pause = int(limit), 0, 0.0, FIRST_CHECK
+        self.due = time.monotonic() + CHECKED
+        self.alive, self.life = os.pipe()  # only the agent can write to it: it closes when the agent ends
+        Child.__init__(self, agent, int(milliseconds) / 1000 or float("inf"), agent.children)
+        os.close(self.alive)
+
+    def work(self, out: int, err: int) -> None:
+        os.close(self.life)
+        helper = os.fork()
+        if not helper:
+            if not os.fork():  # its parent ends, so the command does not find a child that it did not start
+                os.close(out)
+                os.close(err)
+                os.read(self.alive, 1)
+                os.killpg(0, signal.SIGKILL)
+            os._exit(0)
+        os.waitpid(helper, 0)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        try:
+            os.execvp(self.argv[0], self.argv)
+        except OSError as error:
+            os.write(2, b"cannot run %s: %s\n" % (self.argv[0], (error.strerror or "").encode()))
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+    def readable(self, fd: int) -> None:
+        piece = os.read(fd, PIECE)
+        self.fds[fd] += piece
+        if piece:
+            self.progress()
+            return
+        self.close(fd)
+        if not self.fds:  # it has ended or goes on without output
+            self.due = 0.0
+
+    def progress(self) -> None:
+        self.due = min(self.due, time.monotonic() + GATHERED)
+        if len(self.out) + len(self.err) >= PIECE:
+            self.send()
+
+    def send(self) -> None:
+        """Send the output so far, as far as the limit allows."""
+        for stream, data in ((b"o", self.out), (b"e", self.err)):
+            kept = bytes(data[: self.left])
+            self.left -= len(kept)
+            self.dropped += len(data) - len(kept)
+            del data[:]
+            if kept:
+                self.agent.out.frame(b"O", stream + kept)
+
+    def check(self) -> None:
+        """Send the output, and end if the command has: a process that it left behind may hold its output open."""
+        moment, silent = time.monotonic(), not self.out and not self.err
+        self.send()
+        if not self.fds:
+            self.pause = min(2 * self.pause, CHECKED)
+        self.due = moment + (CHECKED if self.fds else self.pause)
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            self.ended = self.ended or moment
+            if silent or not self.fds or moment - self.ended > LINGER:
+                self.end()
+
+    def finished(self, timed_out: bool) -> None:
+        os.close(self.life)
+        self.send()
+        facts = [("status", self.code), ("dropped", self.dropped), ("timed_out", int(timed_out))]
+        self.agent.out.frame(b"X", lines_of(facts))  # type: ignore[arg-type] # list is invariant
+        self.agent.command = None

@@ -1,0 +1,450 @@
+"""Replaces secrets in a stream of text by marks, on the host, before anything is sent. Only part of issue reports.
+
+A mark is `***` and eight digits of a keyed hash: equal secrets have equal marks on all hosts of a run, and only its
+salt allows guesses. What a secret setting is called is defined in `redaction.py`; here are the forms of text that it
+occurs in. Most text has no secret, so a block is searched for hints first: once in a short form (lower case, without
+digits and most punctuation) and, for the hints that occur there, in the block itself. Only lines with a hint are
+parsed.
+"""
+
+import re
+
+from rollbook.agent.redaction import MASK, NETWORKS, is_secret
+from rollbook.agent.secure import Key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from re import Match, Pattern
+
+LONGEST_LINE = 1 << 20  # bytes; a longer line is redacted in pieces
+NEAR = 4096  # bytes around a cut that decide whether it is safe
+LONGEST_KEY = 400  # lines of a private key without an end
+MOST_REDACTIONS = 10000  # entries of a log
+REDACTED = re.compile(rb"\*\*\*[0-9a-f]{8}")
+
+# Names of settings. Camel case is split first: StoragePass.
+CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Last parts of names that describe a secret, next to those in `redaction.py`.
+DESCRIBES = set(
+    "type count length len size ttl expiry expires expiration url uri endpoint version policy format method enabled "
+    "required limit timeout algorithm issuer audience kind namespace ref index usage rotation store provider backend "
+    "class source".split()
+)
+# First parts of names that end in `key`, but are not secret.
+PLAIN_KEYS = set(
+    "public pub primary foreign sort partition cache routing idempotency host hot group row column map hash lookup "
+    "object config registry dict tag label index search sorting metric json yaml s3 event".split()
+)
+VAGUE = set("key auth private cred creds credential pass pw sig signature cookie".split())  # alone, also other things
+NOT_VALUES = set(
+    b"true false yes no none null nil on off ok required optional default unset empty disabled bearer basic digest "
+    b"negotiate token apikey aws4-hmac-sha256".split()
+)
+LOCATION = re.compile(rb"/(?:etc|var|run|usr|opt|home|root|tmp|mnt|srv|proc|sys|dev|data|lib|bin)(?:/[\w.@:\-]+)+/?")
+REFERENCE = re.compile(
+    rb"\$\{\w+\}|\$\(.*\)|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]|\{\}|x+"
+)
+RANDOM = re.compile(rb"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[A-Za-z0-9+/_=.%\-]{16,}")
+# `name=`, `name:`, `"name": `, `<name>`, and `name: NAME` followed by `value:`.
+SETTING = re.compile(
+    rb"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
+    rb"([\"'\\]*(?:[ \t]*(?:=>|:=|[:=>])|,?\s*[\"'\\]*value[\"'\\]*[ \t]*[:=])[ \t]*)"
+)
+QUOTED = re.compile(rb"(\\?[\"'])((?:(?!\1)[^\r\n])*)")
+# Separators and brackets are part of a value unless the value ends there.
+UNQUOTED = re.compile(
+    rb"(?:[^\s;&\"'`,<)}\]\\]|\\(?![\"'nrt])|,(?=[^\s\"'}\]])(?![\w.\-]+[=:])|[)}\]](?=[^\s,;\"'`)}\]])|[\"'](?=\w))+"
+)
+LINE_START = re.compile(rb"[ \t\-]*(?:export[ \t]+|set[ \t]+|env[ \t]+)?[\"']?\Z")
+LINE_REST = re.compile(rb"[^\r\n]*?(?=[ \t]+#|[ \t]+[\w.\-]+[ \t]*[=:]|[ \t]*\\?[\r\n]|[ \t]*\Z)")
+VALUE_LINE = re.compile(rb"[ \t\-\"'\\]*[Vv]alue[\"'\\]*[ \t]*[:=]")
+OPTION_VALUE = re.compile(rb"[^\s\"'`]+")
+OPTION = re.compile(rb"(?<![\w\-])--?([A-Za-z][\w.\-]+)[ \t]+(?![\-\s])")
+
+# Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` or `t` is the secret.
+EDGE = rb"(?<![A-Za-z0-9])"
+ARGUMENTS = rb"[ \t](?:[^\r\n|;]*?[ \t])?"
+HEADER = rb"(?i)authorization[\"'\\]*[ \t]*[:=][ \t]*[\"'\\]*"
+OTHER_NETWORKS = "|".join(name for name in NETWORKS if name != "tcp").encode()
+FORMS = [
+    ("aws", b"akia", rb"AKIA[A-Z0-9]{12,}[\"'\s:,=]{1,5}(?P<s>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"),
+    ("aws", b"asia", rb"ASIA[A-Z0-9]{12,}[\"'\s:,=]{1,5}(?P<s>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"),
+    ("aws", b"akia", EDGE + rb"(?P<s>AKIA[A-Za-z0-9]{8,})"),
+    ("aws", b"asia", EDGE + rb"(?P<s>ASIA[A-Z0-9]{12,})"),
+    ("aws", b"iqoj", EDGE + rb"(?P<s>IQoJ[A-Za-z0-9+/=%]{40,})"),
+    ("aws", b"fwog", EDGE + rb"(?P<s>FwoG[A-Za-z0-9+/=%]{40,})"),
+    ("aws", b"fqog", EDGE + rb"(?P<s>FQoG[A-Za-z0-9+/=%]{40,})"),
+    ("kubernetes", b"k8s-aws", EDGE + rb"(?P<s>k8s-aws-v1\.[\w\-]{8,})"),
+    ("jwt", b"eyj", EDGE + rb"(?P<s>eyJ[A-Za-z0-9_\-+/=.]{9,})"),
+    ("github", b"gh", EDGE + rb"(?P<s>gh[opsur]_[A-Za-z0-9]{8,})"),
+    ("github", b"_pat_", EDGE + rb"(?P<s>github_pat_[A-Za-z0-9_]{8,})"),
+    ("gitlab", b"gl", EDGE + rb"(?P<s>gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|oas|imt|ffct)-[\w\-.]{8,})"),
+    ("hugging-face", b"hf_", EDGE + rb"(?P<s>hf_[A-Za-z0-9]{9,})(?!_)"),
+    ("hugging-face", b"api_org_", EDGE + rb"(?P<s>api_org_[A-Za-z0-9]{9,})(?!_)"),
+    ("wandb", b"wandb_v1", EDGE + rb"(?P<s>wandb_v1_\w{8,})"),
+    ("wandb", b"wandb", rb"wandb[ \t]+login[ \t]+(?:--\S+[ \t]+)*(?P<s>[0-9a-f]{40})"),
+    ("slack", b"xox", EDGE + rb"(?P<s>xox[a-z](?:\.xox[a-z])?-[\w\-]{8,})"),
+    ("slack", b"xapp", EDGE + rb"(?P<s>xapp-[\w\-]{8,})"),
+    ("slack", b"slack", rb"hooks\.slack\.com/services/(?P<s>[\w/]{8,})"),
+    ("api-key", b"sk-", EDGE + rb"(?P<s>sk-(?=[A-Za-z_\-]*[0-9])[\w\-]{9,})"),
+    ("api-key", b"gsk_", EDGE + rb"(?P<s>gsk_[A-Za-z0-9]{12,})"),
+    ("api-key", b"_v1_", EDGE + rb"(?P<s>dop_v1_[A-Za-z0-9]{12,})"),
+    ("api-key", b"k_live_", EDGE + rb"(?P<s>[rs]k_live_[A-Za-z0-9]{12,})"),
+    ("ngc", b"nvapi-", EDGE + rb"(?P<s>nvapi-[\w\-]{6,})"),
+    ("google", b"aiza", EDGE + rb"(?P<s>AIza[\w\-]{8,})"),
+    ("google", b"ya29.", EDGE + rb"(?P<s>ya29\.[\w\-.]{7,})"),
+    ("google", b"gocspx-", EDGE + rb"(?P<s>GOCSPX-[\w\-]{8,})"),
+    ("package", b"npm_", EDGE + rb"(?P<s>npm_(?=[A-Za-z]*[0-9])[A-Za-z0-9]{16,})"),
+    ("package", b"pypi-", EDGE + rb"(?P<s>pypi-(?=[A-Za-z_\-]*[0-9])[\w\-]{16,})"),
+    ("package", b"_pat_", EDGE + rb"(?P<s>dckr_pat_[\w\-]{8,})"),
+    ("munge", b"munge:", rb"(?P<s>MUNGE:[A-Za-z0-9+/=]{20,}:?)"),
+    ("password-hash", b"$", rb"(?P<s>\$(?:1|2[abxy]|5|6|7|y|gy|apr1)\$[./A-Za-z0-9$=,]{8,})"),
+    ("url", b"://", rb"://[^\s/:@\"'<>]{0,200}:(?P<s>[^\s/\"'<>]*[^\s/\"'<>@])@"),
+    ("url", b"://", rb"://[^\s/:@\"'<>]{0,200}:(?!\d{1,5}/)(?P<s>[^\s\"'<>@]+)@"),
+    (
+        "address",
+        b"@",
+        rb"(?<![\w.\-/:@])(?:iscsi:|nbd:)?[\w.%+~\-]+:(?P<s>[^\s@/\"'\\(){}\[\],;]{3,})@(?!sha\d|(?:"
+        + OTHER_NETWORKS
+        + rb")\d*\b)(?:tcp\(|[\w.\-]+(?=[\s:/\"',]|\Z))",
+    ),
+    ("header", b"authorization", HEADER + rb"(?:bearer|basic|token|negotiate|apikey)[ \t]+(?P<s>[^\s\"'\\,;]+)"),
+    ("header", b"authorization", HEADER + rb"(?:digest|aws4-hmac-sha256|hmac)[ \t]+(?P<s>[^\r\n\"']+)"),
+    ("header", b"bearer", rb"\b[Bb](?:earer|EARER)[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
+    ("header", b"basic", rb"\b[Bb](?:asic|ASIC)[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
+    (
+        "cookie",
+        b"cookie",
+        rb"(?i)\b(?:set-)?cookie2?[\"'\\]*[ \t]*[:=][ \t]*[\"'\\]*(?P<s>[^\s=;,\"'\\]+=[^\r\n\"'\\]+)",
+    ),
+    ("netrc", b"login", rb"(?i)\blogin[ \t]+\S+\s+password[ \t]+(?P<s>\S+)"),
+    ("sql", b"identified", rb"(?i)\bidentified[ \t]+(?:with[ \t]+\S+[ \t]+)?(?:by|as)[ \t]+[\"'](?P<s>[^\"'\r\n]+)"),
+    ("sql", b"password", rb"(?i)\bpassword[ \t]+[\"'](?P<s>[^\"'\r\n]+)"),
+    ("kernel", b"set_cred", rb"systemd\.set_credential\w*=[^:\s]+:(?P<s>[^\s\"]+)"),
+    ("cifs", b"user", rb"\buser(?:name)?=[^,%\s]+%(?P<s>[^,\s]+)"),
+    ("program", b"mysql", rb"\bmysql\w*" + ARGUMENTS + rb"-p(?P<s>[^\s\-]\S*)"),
+    ("program", b"mariadb", rb"\bmariadb[\w\-]*" + ARGUMENTS + rb"-p(?P<s>[^\s\-]\S*)"),
+    ("program", b"sshpass", rb"\bsshpass[ \t]+(?:-\S+[ \t]+)*?-p[ \t]*(?P<s>[^\s\-]\S*)"),
+    (
+        "program",
+        b"curl",
+        rb"\bcurl" + ARGUMENTS + rb"(?:-u|--user|--proxy-user|-U)[ \t=]*[\"']?[^\s:\"']+:(?P<s>[^\s\"']+)",
+    ),
+    ("program", b"ipmitool", rb"\bipmitool" + ARGUMENTS + rb"-P[ \t]+(?P<s>\S+)"),
+    ("program", b"redis-cli", rb"\bredis-cli" + ARGUMENTS + rb"-a[ \t]+(?P<s>\S+)"),
+    ("program", b"ldap", rb"\bldap(?:search|modify|add|delete|whoami|passwd)" + ARGUMENTS + rb"-w[ \t]+(?P<s>\S+)"),
+    ("program", b"login", rb"\blogin" + ARGUMENTS + rb"-p[ \t]+(?P<s>\S+)"),
+    ("program", b"smb", rb"\bsmb(?:client|get)" + ARGUMENTS + rb"-U[ \t]*[^\s%]+%(?P<s>\S+)"),
+]
+FORM_PATTERNS = [(rule, gate, re.compile(pattern)) for rule, gate, pattern in FORMS]
+
+# Hints in the short form of a line. Nothing that the short form leaves out may be required. Each begins with a literal:
+# only then the search is fast. The second pattern, if any, must match the line as well.
+LEFT_OUT = b"0123456789()[]{}.,;/\\|<+*#!~^`?&"
+LOWER = bytes(range(256)).lower()
+AFTER = rb"(?:[a-z_\-]{0,60}[\"']*(?:[ \t]*[:=>]|[ \t]*[\"']*value)|[a-z]{0,8}[\"']*[ \t\r]*$)"
+HINTS = [
+    (re.compile(hint, re.MULTILINE), re.compile(confirm))
+    for hint, confirm in (
+        (
+            rb"p(?:ass%s|wd?%s|assword +[\"']|at[_\-]|i-(?:(?<=nvapi-)|(?<=pypi-))|m_(?<=npm_)|p-(?<=xapp-))"
+            % (AFTER, AFTER),
+            b"",
+        ),
+        (rb"password[ \t]", rb"login"),
+        (
+            rb"k(?:ey%s|(?<=tok)en%s|(?<=ook)ie%s|(?<=psk)%s|-(?<=sk-)|s-aws|sslack|ia(?<=akia))"
+            % (AFTER, AFTER, AFTER, AFTER),
+            b"",
+        ),
+        (rb"cred" + AFTER, b""),
+        (rb"secret" + AFTER, b""),
+        (rb"basic[ \t]", b""),
+        (rb"auth" + AFTER, b""),
+        (rb"g(?:h[opsur]_|l[a-z]{2,5}-|in[ \t](?<=wandb login[ \t])|(?<=sig)[a-z]{0,6}[\"']*[ \t]*[=:]|sk_)", b""),
+        (rb"--[a-z_\-]*?(?:pass|pwd|secret|token|key|auth|cred)[a-z_\-]*[ \t]", b""),
+        (rb" -[puaw]", rb"mysql|mariadb|sshpass|curl|ipmitool|redis-cli|ldap|login|smb"),
+        (rb"xox[a-z]-", b""),
+        (rb"bearer[ \t]", b""),
+        (rb"identified[ \t]", b""),
+        (rb"j(?<=eyj)", b""),
+        (rb"za(?<=aiza)", b""),
+        (rb"asia", b""),
+        (rb"q(?:oj(?<=iqoj)|og(?<=fqog))", b""),
+        (rb"wog(?<=fwog)", b""),
+        (rb"munge:", b""),
+        (rb"gocspx", b""),
+        (rb"\$[a-z]{0,4}\$", b""),
+        (rb"_(?:(?<=hf_)|(?:org|v|live)_)", b""),
+        (rb"%", rb"user(?:name)?=[^%\s]{1,60}%"),
+        (rb"@", rb":[^\s@]*@"),
+        (rb"private key", b""),
+    )
+]
+MOST_SEEN = 4 << 20  # bytes of short forms without a hint that are remembered
+KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
+KEY_END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
+KEY_TEXT = re.compile(rb"(?:[A-Za-z0-9+/]|\\/){16,}={0,2}|(?<![^\s\"'n])[A-Za-z0-9+/]+={0,2}(?=\s*\Z|\\n|[\"'])")
+
+
+class Redactor:
+    """Redacts one stream. Text goes in with `feed`, redacted whole lines come out; `close` gives the rest.
+
+    `log` has an entry for every different secret of a rule: rule, number of its first line, count, mark. With the
+    kind `arguments` lines are command lines, and each is parsed.
+    """
+
+    def __init__(self, salt: bytes, kind: str = "text") -> None:
+        self.key, self.every_line = Key(salt), kind == "arguments"
+        self.rest = b""
+        self.lines = 0  # lines that were given out
+        self.in_key = 0  # lines of a private key that may follow
+        self.seen: "set[bytes]" = set()
+        self.seen_bytes = 0
+        self.line = 1  # number of the first line of the unit
+        self.found: "dict[tuple[str, str], list[int]]" = {}
+        self.unlogged = 0  # replacements for which the log had no room
+
+    @property
+    def log(self) -> "list[tuple[str, int, int, str]]":
+        return sorted(
+            [(rule, line, count, mark) for (rule, mark), (line, count) in self.found.items()],
+            key=lambda entry: (entry[1], entry[0], entry[3]),
+        )
+
+    def feed(self, block: bytes) -> bytes:
+        """The redacted lines that can be given out; the last line is kept, because its value may be on the next."""
+        data = self.rest + block
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) < LONGEST_LINE:
+            self.rest = data
+            return b""
+        end = end or self.cut(data)
+        redacted = self.redact(data[:end])
+        last = redacted.rfind(b"\n", 0, -1) + 1 if redacted.endswith(b"\n") else len(redacted)
+        if self.in_key:  # its lines must not be read twice
+            last = len(redacted)
+        self.rest = redacted[last:] + data[end:]
+        self.lines += redacted.count(b"\n", 0, last)
+        return redacted[:last]
+
+    def cut(self, data: bytes) -> int:
+        """Where to cut a very long line: at a separator that is not part of a secret or in front of one."""
+        position = len(data) - NEAR
+        for _ in range(200):
+            position = max(data.rfind(each, 0, position) for each in (b" ", b",", b"}", b"\0")) + 1
+            before, after = data[max(0, position - NEAR) : position], data[position : position + NEAR]
+            scratch = Redactor(b"")
+            if position <= 1 or scratch.redact(before) + scratch.redact(after) == scratch.redact(before + after):
+                break
+            position -= 1
+        return position if position > 1 else len(data) - NEAR
+
+    def close(self) -> bytes:
+        """The rest."""
+        redacted, self.rest = self.redact(self.rest), b""
+        self.lines += redacted.count(b"\n")
+        return redacted
+
+    def redact(self, text: bytes) -> bytes:
+        """Redact whole lines."""
+        chosen = self.chosen(text)
+        if not chosen and not self.in_key:
+            return text
+        lines = text.split(b"\n")
+        self.redact_keys(lines, chosen)
+        end = 0
+        for start in chosen:
+            if start < end:
+                continue
+            end = start + 1
+            while end < len(lines) and VALUE_LINE.match(lines[end]):  # it belongs to the name in the line above
+                end += 1
+            self.line = self.lines + start + 1
+            unit = b"\n".join(lines[start:end])
+            for _ in range(5):
+                before, unit = unit, self.redact_unit(unit)
+                if before == unit:
+                    break
+            lines[start:end] = unit.split(b"\n")
+        return b"\n".join(lines)
+
+    def chosen(self, text: bytes) -> "list[int]":
+        """The indices of the lines with a hint."""
+        if self.every_line:
+            return list(range(text.count(b"\n") + 1))
+        short = text.translate(LOWER, LEFT_OUT).split(b"\n")
+        hinted = self.hinted(set(short))
+        found = [index for index, line in enumerate(short) if line in hinted] if hinted else []
+        if b"ya29." in text:
+            found = sorted({*found, *(index for index, line in enumerate(text.split(b"\n")) if b"ya29." in line)})
+        return found
+
+    def hinted(self, lines: "set[bytes]") -> "set[bytes]":
+        """The short forms with a hint. Logs repeat themselves, so those without one are remembered."""
+        lines -= self.seen
+        if not lines:
+            return lines
+        joined = b"\n".join(lines)
+        found = set()
+        for hint, confirm in HINTS:
+            for match in hint.finditer(joined):
+                start, end = joined.rfind(b"\n", 0, match.start()) + 1, joined.find(b"\n", match.end())
+                line = joined[start : len(joined) if end < 0 else end]
+                if confirm.search(line):
+                    found.add(line)
+        self.seen |= lines - found
+        self.seen_bytes += len(joined)
+        if self.seen_bytes > MOST_SEEN:
+            self.seen, self.seen_bytes = set(), 0
+        return found
+
+    def mark(self, rule: str, secret: bytes, lines: int) -> bytes:
+        """The mark of a secret that is this many lines below the start of the unit, noted in the log."""
+        digits = self.key.code(secret).hex()[:8]
+        mark = MASK + digits
+        entry = self.found.get((rule, mark))
+        if entry:
+            entry[1] += 1
+        elif len(self.found) < MOST_REDACTIONS:
+            self.found[rule, mark] = [self.line + lines, 1]
+        else:
+            self.unlogged += 1
+        return mark.encode()
+
+    def redact_unit(self, text: bytes) -> bytes:
+        """Redact a line with a hint, or two that belong together."""
+        lower = text.lower()
+        for rule, gate, pattern in FORM_PATTERNS:
+            if gate in lower:
+                text = self.replace(rule, pattern, text)
+        text = self.redact_settings(text)
+        return self.redact_options(text) if b" -" in text or text[:1] == b"-" else text
+
+    def replace(self, rule: str, pattern: "Pattern[bytes]", text: bytes) -> bytes:
+        """Replace the group `s` wherever a pattern matches."""
+
+        def marked(found: "Match[bytes]") -> bytes:
+            secret = found.group("s")
+            if not secret or REDACTED.search(secret) or REFERENCE.fullmatch(secret):
+                return found.group()
+            start, end = found.start("s") - found.start(), found.end("s") - found.start()
+            whole = found.group()
+            return whole[:start] + self.mark(rule, secret, text.count(b"\n", 0, found.start("s"))) + whole[end:]
+
+        return pattern.sub(marked, text)
+
+    def redact_settings(self, text: bytes) -> bytes:
+        """Replace the values of secret settings."""
+        parts, done, position = [], 0, 0
+        found = SETTING.search(text)
+        while found:
+            position = found.end(1)
+            name = found.group(1).decode("ascii")
+            if is_secret_name(name):
+                start, end, quote = value_bounds(text, found, is_vague(name))
+                secret = text[start:end]
+                if end > start and self.is_value(name, secret):
+                    parts += [text[done:start], quote, self.mark("setting", secret, text.count(b"\n", 0, start)), quote]
+                    done = position = end
+            found = SETTING.search(text, position)
+        return b"".join(parts) + text[done:]
+
+    def redact_options(self, text: bytes) -> bytes:
+        """Replace the arguments of secret options: `--password x`."""
+        parts, done = [], 0
+        found = OPTION.search(text)
+        while found:
+            position = found.end(1)
+            name = found.group(1).decode("ascii")
+            if is_secret_name(name):
+                value = QUOTED.match(text, found.end()) or OPTION_VALUE.match(text, found.end())
+                secret = value.group(value.lastindex or 0) if value else b""
+                if value and secret and self.is_value(name, secret):
+                    start = value.start(value.lastindex or 0)
+                    parts += [text[done:start], self.mark("option", secret, text.count(b"\n", 0, start))]
+                    done = position = start + len(secret)
+            found = OPTION.search(text, position)
+        return b"".join(parts) + text[done:]
+
+    def is_value(self, name: str, value: bytes) -> bool:
+        """Whether a value of a secret setting is a secret, and not a mark, a reference or a location."""
+        if REDACTED.search(value) or value.lower() in NOT_VALUES:
+            return False
+        if REFERENCE.fullmatch(value) or LOCATION.fullmatch(value):
+            return False
+        if not is_vague(name):
+            return True
+        if name.lower() in ("pass", "pw"):
+            return not value.isdigit()
+        return bool(RANDOM.fullmatch(value))
+
+    def redact_keys(self, lines: "list[bytes]", chosen: "list[int]") -> None:
+        """Replace the lines of private keys. The number of lines stays, so that line numbers are right."""
+        self.line = self.lines + 1
+        if not self.in_key and not any(b"PRIVATE KEY" in lines[index] for index in chosen):
+            return
+        for index, line in enumerate(lines):
+            if self.in_key or b"PRIVATE KEY" in line:
+                if not self.in_key and KEY_END.search(line) and not KEY_BEGIN.search(line):
+                    self.redact_before(lines, index)
+                lines[index] = self.redact_key(line, index)
+
+    def redact_key(self, line: bytes, number: int) -> bytes:
+        """Replace what belongs to a private key in a line; a key may be in one line."""
+        parts, position = [], 0
+        while True:
+            edge = (KEY_END if self.in_key else KEY_BEGIN).search(line, position)
+            body = line[position : edge.start() if edge else len(line)]
+            parts.append(self.mark_key(body, number) if self.in_key else body)
+            if not edge:
+                self.in_key = max(0, self.in_key - 1)
+                return b"".join(parts)
+            parts.append(edge.group())
+            position, self.in_key = edge.end(), 0 if self.in_key else LONGEST_KEY
+
+    def redact_before(self, lines: "list[bytes]", index: int) -> None:
+        """Replace the part of a private key in front of its end, whose begin was not read."""
+        for number in range(index - 1, max(-1, index - LONGEST_KEY), -1):
+            if not KEY_TEXT.fullmatch(lines[number].strip()):
+                break
+            lines[number] = self.mark_key(lines[number], number)
+
+    def mark_key(self, text: bytes, number: int) -> bytes:
+        return KEY_TEXT.sub(lambda found: self.mark("private-key", found.group(), number), text)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a setting of that name holds a secret; the definition in `redaction.py`, with camel case."""
+    split = CAMEL.sub(".", name).replace("_", ".").replace("-", ".").lower()
+    parts = [part for part in split.split(".") if part]
+    if len(parts) > 1 and (parts[-1] in DESCRIBES or (parts[-1] == "key" and parts[-2] in PLAIN_KEYS)):
+        return False
+    return is_secret(split) or is_secret(name)
+
+
+def is_vague(name: str) -> bool:
+    """Whether the name alone is also used for other things: `key=`, `pass: 12`."""
+    return name.lower() in VAGUE
+
+
+def value_bounds(text: bytes, found: "Match[bytes]", vague: bool) -> "tuple[int, int, bytes]":
+    """Start and end of the value of a setting, and the quotes that a mark needs there."""
+    start = found.end()
+    quoted = QUOTED.match(text, start)
+    if quoted:
+        return quoted.start(2), quoted.end(2), b""
+    separator = found.group(2)
+    if separator.rstrip().endswith(b">") and b"=" not in separator:  # XML
+        end = text.find(b"<", start)
+        return start, end if end >= 0 else start, b""
+    line_start = text.rfind(b"\n", 0, found.start()) + 1
+    if not vague and not separator.lstrip().startswith(b'"') and LINE_START.match(text, line_start, found.start()):
+        is_shell = separator.endswith(b"=")  # then a value ends at a blank
+        rest = (OPTION_VALUE if is_shell else LINE_REST).match(text, start)
+        if rest:
+            return start, rest.end(), b""
+    value = UNQUOTED.match(text, start)
+    end = value.end() if value else start
+    is_json = separator.startswith(b'"') and b":" in separator
+    return start, end, b'"' if is_json else b""

@@ -1,0 +1,48 @@
+"""Commands on all hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from rollbook.api.keywords import ExecuteOptions
+from rollbook.api.options import check_fanout, hosts_of, require_no_event_loop, transport_options
+from rollbook.collect.execute import MAX_OUTPUT, Command
+from rollbook.collect.execute import execute as execute_on
+from rollbook.records.commands import Execution
+from rollbook.records.hosts import Coverage
+from rollbook.times import iso_now
+from rollbook.transports.routing import fallback_route, route
+
+__all__ = ["execute", "execute_async"]
+
+OWN = ("command_timeout", "max_output", "fanout")
+
+
+async def execute_async(
+    command: str | Sequence[str], hosts: str | Sequence[str] = (), **options: Unpack[ExecuteOptions]
+) -> Execution:
+    """Run a command on every host; without hosts, on this machine.
+
+    `command` is a list of arguments, which are passed exactly, or a string, which `sh -c` runs. For the options see
+    `ExecuteOptions`. A host that fails is in the result with its reason; `UsageError` is raised for values that cannot
+    be used. If the caller is cancelled, the commands are killed.
+    """
+    transport: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
+    requested, reach = hosts_of(hosts), transport_options(**transport)
+    what = Command(command, options.get("command_timeout"), options.get("max_output", MAX_OUTPUT))
+    fanout, created = check_fanout(options.get("fanout", 64)), iso_now()
+    results = await execute_on(
+        requested, route(reach), what, timeout=reach.timeout, fanout=fanout, fallback=fallback_route(reach)
+    )
+    kept = command if isinstance(command, str) else list(command)
+    return Execution(created=created, command=kept, coverage=Coverage.of(results), hosts=results)
+
+
+def execute(
+    command: str | Sequence[str], hosts: str | Sequence[str] = (), **options: Unpack[ExecuteOptions]
+) -> Execution:
+    """As `execute_async`, for code without an event loop."""
+    require_no_event_loop("rollbook.execute", "await rollbook.execute_async(...)")
+    return asyncio.run(execute_async(command, hosts, **options))

@@ -1,0 +1,62 @@
+"""Analyses an issue report: every rule over its snapshot, its logs and its values; findings and a page as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rollbook.bundle.evidence import BundleData
+from rollbook.bundle.page import write_page
+from rollbook.bundle.reading import ARCHIVES, Bundle, unpack
+from rollbook.bundle.rules import rules
+from rollbook.checks import engine
+from rollbook.checks.silence import Silence
+from rollbook.errors import RecordError, UsageError
+from rollbook.files import write_file
+from rollbook.records.document import encode, read
+from rollbook.records.findings import Findings
+from rollbook.records.layout import update_manifest
+from rollbook.records.record import RecordHosts
+from rollbook.records.signing import signature_file
+
+__all__ = ["analyse", "open_bundle_data"]
+
+
+def analyse(bundle: Path, silences: Sequence[Silence] = ()) -> Findings:
+    """Apply all rules to an issue report; writes `findings.json` and `index.html` into it and returns the findings.
+
+    An archive is unpacked next to itself first, into a directory of its name. Raises `UsageError` for a report that is
+    signed, because the signature covers its files, and `RecordError` for one that cannot be read or written.
+    """
+    directory = _directory(bundle)
+    manifest = directory / "manifest.json"
+    if manifest.exists() and signature_file(manifest).exists():
+        raise UsageError(f"{directory} is signed; writing its findings would invalidate the signature: analyse a copy")
+    run = open_bundle_data(directory)
+    findings = engine.check(run, silences)
+    write_file(directory / "findings.json", encode(findings))
+    write_page(run, findings, directory / "index.html")
+    if manifest.exists():
+        for name in ("findings.json", "index.html"):
+            update_manifest(directory, name)
+    return findings
+
+
+def open_bundle_data(directory: Path, **options: Any) -> BundleData:
+    """An issue report as rules see it; without `hosts.json`, as when collection was interrupted, without facts."""
+    bundle = Bundle(directory)
+    path = directory / "hosts.json"
+    hosts = read(path, RecordHosts) if path.exists() else RecordHosts(started_ns=0, ended_ns=0, start=[])
+    return BundleData(bundle, hosts, rules(), **options)
+
+
+def _directory(bundle: Path) -> Path:
+    """The directory of a report, unpacked if it is an archive."""
+    suffix = next((suffix for suffix in ARCHIVES if bundle.name.endswith(suffix)), None)
+    if suffix is None or bundle.is_dir():
+        return bundle
+    target = bundle.with_name(bundle.name.removesuffix(suffix))
+    if target.exists():
+        raise RecordError(f"{target} already exists: analyse it, or remove it to unpack {bundle.name} again")
+    return unpack(bundle, target)

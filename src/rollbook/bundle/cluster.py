@@ -1,0 +1,159 @@
+"""What is read once for the whole cluster, with programs on the collector's machine: their limits, their files.
+
+Everything that these programs print is redacted before it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rollbook.agent.redactor import Redactor
+from rollbook.bundle.summary import File, ItemResult, ItemStatus
+from rollbook.errors import AgentFailed
+from rollbook.files import write_file
+from rollbook.protocol.redaction import mask_command_line
+from rollbook.transports.pipe import Pipe
+
+__all__ = ["ClusterPart", "Query"]
+
+DIRECTORY = "cluster"
+LARGEST = 64 << 20
+PARALLEL = 4
+
+Change = Callable[[bytes, Redactor], bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """A command whose output becomes a file of an item."""
+
+    item: str
+    file: str
+    argv: tuple[str, ...]
+    seconds: float = 120.0
+    limit: int = LARGEST
+    change: Change | None = None
+    """Masks what the redactor cannot see in the text; raises `ValueError` if the output cannot be read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    status: ItemStatus
+    reason: str = ""
+    file: File | None = None
+
+
+class ClusterPart:
+    """Runs queries, a few in parallel, until `seconds` have passed, and writes their output below `cluster/`."""
+
+    def __init__(self, bundle: Path, salt: bytes, seconds: float, environ: Mapping[str, str] | None = None) -> None:
+        self.bundle, self.salt, self.environ = bundle, salt, environ
+        self.deadline = time.monotonic() + seconds
+        self.redactions: list[tuple[str, str, int, int, str]] = []
+        """Path, rule, line, count and mark of everything that was redacted."""
+        self._free = asyncio.Semaphore(PARALLEL)
+
+    async def run(self, queries: Sequence[Query]) -> list[ItemResult]:
+        """The items of the queries, in their order; a query that fails affects only its own file."""
+        began = time.monotonic()
+        answers = await asyncio.gather(*(self._answer(query) for query in queries))
+        items: dict[str, list[_Answer]] = {}
+        for query, answer in zip(queries, answers, strict=True):
+            items.setdefault(query.item, []).append(answer)
+        return [_item(name, found, time.monotonic() - began) for name, found in items.items()]
+
+    async def output(self, argv: Sequence[str], seconds: float, limit: int = LARGEST) -> tuple[bytes, str, int | None]:
+        """What a program prints, why it failed (empty if not), and its exit status; None if it was ended by us."""
+        if shutil.which(argv[0], path=(self.environ or {}).get("PATH")) is None:
+            return b"", f"{argv[0]} is not in PATH", None
+        left = min(seconds, self.deadline - time.monotonic())
+        if left <= 0:
+            return b"", "the time for this part was over", None
+        try:
+            pipe = Pipe(argv, self.environ)
+        except AgentFailed as error:
+            return b"", str(error), None
+        data, timed_out = bytearray(), True
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    while len(data) <= limit and (piece := await pipe.read()):
+                        data += piece
+                    timed_out = False
+        finally:
+            ending = await pipe.close(grace=0.0 if timed_out or len(data) > limit else 1.0)
+        if timed_out:
+            return bytes(data), f"no answer within {left:.0f} s", None
+        if ending.code and len(data) <= limit:
+            return bytes(data), self.first_line(ending.stderr) or f"exit status {ending.code}", ending.code
+        return bytes(data), "", ending.code
+
+    def first_line(self, text: str) -> str:
+        """The last line that a program wrote to stderr, redacted."""
+        line = (text.strip().splitlines() or [""])[-1][:300]
+        return self.redact(line.encode()).decode("utf-8", "replace")
+
+    def redact(self, data: bytes, path: str = "") -> bytes:
+        """The data without secrets; what was replaced is noted for the file."""
+        redactor = Redactor(self.salt)
+        redacted = redactor.feed(data) + redactor.close()
+        self.redactions += [(path, *entry) for entry in redactor.log if path]
+        return redacted
+
+    async def _answer(self, query: Query) -> _Answer:
+        async with self._free:
+            data, reason, code = await self.output(query.argv, query.seconds, query.limit)
+        if reason and not data:
+            is_late = "within" in reason or "was over" in reason
+            return _Answer("timed-out" if is_late else "absent" if "not in PATH" in reason else "failed", reason)
+        is_short = len(data) > query.limit or (bool(reason) and code is None)
+        path = f"{DIRECTORY}/{query.item}/{query.file}"
+        before = len(self.redactions)
+        try:
+            data = await asyncio.to_thread(self._clean, query, data[: query.limit], path)
+        except ValueError as error:
+            return _Answer("failed", f"{query.file}: {reason or error}")
+        target = self.bundle / path
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(target, data)
+        missing = (
+            f"after the first {query.limit >> 20} MiB" if len(data) > query.limit else "the rest" if is_short else ""
+        )
+        file = File(
+            path=path,
+            source=shlex.join(mask_command_line(query.argv)),
+            size=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            truncated=missing,
+            exit_status=code,
+            redactions=sum(entry[3] for entry in self.redactions[before:] if entry[0] == path),
+        )
+        return _Answer("truncated" if is_short else "failed" if reason else "complete", reason, file)
+
+    def _clean(self, query: Query, data: bytes, path: str) -> bytes:
+        if query.change:
+            redactor = Redactor(self.salt)
+            data = query.change(data, redactor)
+            self.redactions += [(path, *entry) for entry in redactor.log]
+        return self.redact(data, path)
+
+
+# The status of an item is the worst of its files.
+WORST: tuple[ItemStatus, ...] = ("timed-out", "failed", "denied", "truncated", "absent", "complete")
+
+
+def _item(name: str, answers: Sequence[_Answer], seconds: float) -> ItemResult:
+    status = min((answer.status for answer in answers), key=WORST.index)
+    reasons = dict.fromkeys(answer.reason for answer in answers if answer.reason)
+    files = [answer.file for answer in answers if answer.file]
+    if files and status == "absent":
+        status = "complete"
+    return ItemResult(id=name, status=status, reason="; ".join(reasons), seconds=round(seconds, 3), files=files)

@@ -1,0 +1,341 @@
+"""Collects an issue report: one connection per node for facts and items, every item written as it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rollbook.bundle.directory import BundleDirectory, NodeState
+from rollbook.bundle.items import Item
+from rollbook.bundle.once import ClusterOptions, read_cluster
+from rollbook.bundle.receive import NodeFiles, NoSpace, Space
+from rollbook.bundle.request import MIB, orders
+from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
+from rollbook.collect.budget import Budget, Meter
+from rollbook.collect.file_limit import raise_limit
+from rollbook.collect.gather import PINGS, Conclusion, conclude, fan_out
+from rollbook.collect.session import Listener, Session
+from rollbook.errors import RecordError
+from rollbook.hosts import Host
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.plan import Plan
+from rollbook.protocol.visit import cost_of, to_int
+from rollbook.records.hosts import HostResult
+from rollbook.sources import catalogue
+from rollbook.times import iso_time
+from rollbook.transports.base import Transport
+
+__all__ = ["Progress", "Reach", "collect"]
+
+LEAVING = 5.0  # seconds before the timeout of a node at which its agent stops and sends what it has
+SUMMARY_EVERY = 5.0  # seconds between two versions of the summary, and at least 20 times what writing it takes
+DEFECTS = ("timed-out", "failed", "not-read")
+INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
+Route = Callable[[Host], Transport]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """How nodes are reached; `timeout` is the time for each in seconds."""
+
+    route: Route
+    fallback: Route | None = None
+    timeout: float = 300.0
+    fanout: int = 64
+
+
+class Progress(Protocol):
+    """Called while nodes are read; must not raise."""
+
+    def begun(self, host: Host) -> None:
+        """The collector starts to connect to the node."""
+
+    def item(self, node: str, item: ItemResult) -> None:
+        """An item of a node is finished."""
+
+    def finished(self, result: NodeResult) -> None:
+        """The node is finished, with or without success."""
+
+
+class _Quiet:
+    def begun(self, host: Host) -> None: ...
+    def item(self, node: str, item: ItemResult) -> None: ...
+    def finished(self, result: NodeResult) -> None: ...
+
+
+async def collect(
+    directory: BundleDirectory,
+    items: Sequence[Item],
+    hosts: Sequence[Host],
+    reach: Reach,
+    *,
+    cluster: ClusterOptions | None = None,
+    progress: Progress | None = None,
+    stop: asyncio.Event | None = None,
+) -> BundleSummary:
+    """Read what is missing in the bundle from the hosts; returns the summary, which is also written.
+
+    `items` are those of the request with their commands unmasked; `cluster` selects what is read once. When `stop` is
+    set, nodes end with what they have.
+    Raises `RecordError` if the bundle cannot be written.
+    """
+    run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event())
+    return await run.all(hosts, cluster or ClusterOptions(enabled=False))
+
+
+class _Run:
+    """One run of the collector."""
+
+    def __init__(
+        self, directory: BundleDirectory, items: Sequence[Item], reach: Reach, progress: Progress, stop: asyncio.Event
+    ) -> None:
+        self._directory, self._items, self._reach = directory, items, reach
+        self._progress, self._stop = progress, stop
+        self._limits = directory.request.limits
+        self._plan = Plan.of(catalogue.load())
+        self._salt = secrets.token_hex(16)
+        self._space = Space(directory.path, self._limits.run_bytes, self._limits.free_bytes)
+        self._why_stopped = ""
+        self._changed = False
+
+    async def all(self, hosts: Sequence[Host], cluster: ClusterOptions) -> BundleSummary:
+        pending = [host for host in hosts if self._needs(self._directory.nodes[host.name])]
+        raise_limit(2 * min(self._reach.fanout, len(pending)))
+        writer = asyncio.create_task(self._write_summaries())
+        once = asyncio.create_task(self._read_cluster(cluster))
+        timer = asyncio.get_running_loop().call_later(
+            self._limits.run_seconds,
+            self._halt,
+            f"the time limit of this run, {self._limits.run_seconds:g} s, is reached",
+        )
+        try:
+            self._check_space()
+            await fan_out(
+                pending,
+                self._reach.route,
+                self,
+                timeout=self._reach.timeout,
+                fanout=self._reach.fanout,
+                progress=_Nodes(self._progress.begun, self._finished),
+                stop=self._stop,
+                fallback=self._reach.fallback,
+            )
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait([once, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+        finally:
+            timer.cancel()
+            once.cancel()
+            writer.cancel()
+            await asyncio.wait([writer, once])
+            for node in self._directory.nodes.values():
+                if node.result.status == "not-tried":
+                    node.result.reason = self._why_stopped or "interrupted before it was started"
+            summary = self._directory.write_summary(interrupted=self._stop.is_set())
+        return summary
+
+    async def _read_cluster(self, options: ClusterOptions) -> None:
+        """Read what is read once, unless an earlier run did."""
+        known = self._directory.cluster
+        if not options.enabled or (known and all(item.status not in DEFECTS for item in known)):
+            return
+        window, salt = self._directory.request.window, self._salt.encode()
+        try:
+            found = await read_cluster(
+                self._directory.path, list(self._directory.nodes), options, salt=salt, window=window
+            )
+        except (RecordError, OSError) as error:
+            self._halt(str(error))
+            return
+        self._directory.cluster, self._changed = found, True
+        self._directory.cluster_type = next(
+            (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
+        )
+
+    def _needs(self, node: NodeState) -> bool:
+        return node.facts is None or bool(self._directory.missing_items(node))
+
+    def _halt(self, reason: str) -> None:
+        """End the run: nodes keep what they have."""
+        self._why_stopped = self._why_stopped or reason
+        self._stop.set()
+
+    def _check_space(self) -> None:
+        try:
+            self._space.check()
+        except NoSpace as error:
+            self._halt(str(error))
+
+    async def _write_summaries(self) -> None:
+        """Write the summary again and again, so that a killed run leaves a recent one."""
+        pause = SUMMARY_EVERY
+        while True:
+            await asyncio.sleep(pause)
+            if self._changed:
+                self._changed, began = False, time.monotonic()
+                with contextlib.suppress(RecordError):  # the disk is full: the last version stays
+                    self._directory.write_summary(interrupted=True)
+                pause = max(SUMMARY_EVERY, 20 * (time.monotonic() - began))
+
+    def _orders(self, items: Sequence[Item], seconds: float) -> bytes:
+        seconds = max(1.0, seconds - LEAVING)
+        window, size = self._directory.request.window, self._limits.node_bytes
+        return orders(items, window, seconds=seconds, size=size, salt=self._salt)
+
+    def unstarted(self, host: Host, reason: str) -> HostResult:
+        """The result of a node that was not contacted."""
+        return HostResult(name=host.name, status="failed", reason=reason)
+
+    def script(self) -> bytes:
+        """The orders for agents that cannot be sent any."""
+        return (
+            self._plan.orders() + b"go\tnow\nthen\n" + self._orders(self._items, self._reach.timeout) + b"then\nstop\n"
+        )
+
+    async def visit(
+        self, host: Host, transport: Transport, timeout: float, stop: asyncio.Event
+    ) -> tuple[HostResult, bool]:
+        """Read facts and missing items of one node. Returns its facts, and whether a retry makes sense."""
+        node = self._directory.nodes[host.name]
+        wanted = set(self._directory.missing_items(node))
+        items = [item for item in self._items if item.id in wanted]
+        began, at = time.monotonic(), dt.datetime.now(dt.UTC)
+        files = NodeFiles(
+            self._directory.node_path(node),
+            node.relative,
+            items,
+            space=self._space,
+            node_bytes=self._limits.node_bytes,
+            on_item=lambda item: self._keep(node, item),
+        )
+        plan = self._plan if node.facts is None else Plan(())
+        session = Session(host, transport, plan, self._listener(files), Meter(self._budget(plan)))
+
+        async def visit() -> None:
+            async with session:
+                await session.greet()
+                clock = asyncio.create_task(session.measure_clock(PINGS))
+                try:
+                    if plan.sources:
+                        await session.read_all("now")
+                    await clock
+                finally:
+                    clock.cancel()
+                if plan.sources:
+                    self._keep_facts(node, session, at, began)
+                if items:
+                    await session.read_items(self._orders(items, timeout - (time.monotonic() - began)))
+                await session.stop()
+
+        ended = await conclude(session, visit(), timeout, stop)
+        if self._why_stopped and stop.is_set():
+            ended = Conclusion("failed", self._why_stopped)
+        if node.facts is None and session.visit.readings:
+            self._keep_facts(node, session, at, began, ended)
+        if not ended.busy:  # otherwise the node is tried again
+            files.finish(ended.reason or "lost in transit")
+            node.redactions += files.redactions
+            node.unlisted += files.unlisted
+            self._end(node, ended, session, at, began)
+        return node.facts or session.visit.result("now", ended.status, ended.reason), ended.busy
+
+    def _listener(self, files: NodeFiles) -> Listener:
+        def listen(_arrived: int, frame: Frame) -> None:
+            if frame.kind != "I" or self._why_stopped:
+                return
+            try:
+                files.take(frame.payload)
+            except (NoSpace, RecordError) as error:  # ours, not the node's
+                self._halt(str(error))
+
+        return listen
+
+    def _finished(self, result: HostResult) -> None:
+        """A host is done; one that was always busy has no result of its own yet."""
+        node = self._directory.nodes[result.name]
+        if node.result.status == "not-tried" and not self._stop.is_set():
+            node.result = NodeResult(node=result.name, status=result.status, reason=result.reason, error=result.reason)
+        self._progress.finished(node.result)
+
+    def _keep(self, node: NodeState, item: ItemResult) -> None:
+        self._changed = True
+        before = node.items.get(item.id)
+        if item.status == "not-read" and before is not None and before.files:
+            return  # what an earlier run read stays
+        with contextlib.suppress(RecordError):  # the disk is full: the summary has it
+            self._directory.keep(node, item=item)
+        self._progress.item(node.host.name, item)
+
+    def _keep_facts(
+        self, node: NodeState, session: Session, at: dt.datetime, began: float, ended: Conclusion | None = None
+    ) -> None:
+        session.visit.lost = session.decoder.lost
+        result = session.visit.result("now", *(ended[:2] if ended else ("complete", "")))
+        result.seconds = round(time.monotonic() - began, 4)
+        result.collected_at = iso_time(at)
+        if result.gave_data:
+            self._directory.keep(node, host=result)
+
+    def _end(self, node: NodeState, ended: Conclusion, session: Session, at: dt.datetime, began: float) -> None:
+        status, reason = _verdict(node, ended, len(self._items))
+        if stuck := to_int(session.visit.goodbye.get("stuck")):
+            processes = "process is" if stuck == 1 else "processes are"
+            reason = "; ".join(filter(None, [reason, f"{stuck} {processes} stuck in the kernel of the node"]))
+        if node.facts is not None and session.visit.goodbye:
+            node.facts.cost = cost_of(session.visit.goodbye)
+        success = status in ("complete", "partial")
+        result = NodeResult(
+            node=node.host.name,
+            status=status,
+            reason=reason,
+            started=at,
+            ended=dt.datetime.now(dt.UTC),
+            items=[],
+            instance_id=node.host.name if INSTANCE.fullmatch(node.host.name) else "",
+            success=success,
+            error="" if status == "complete" else reason,
+            elapsed=round(time.monotonic() - began, 3),
+        )
+        self._changed = True
+        with contextlib.suppress(RecordError):
+            self._directory.end(node, result)
+
+    def _budget(self, plan: Plan) -> Budget:
+        """What a node may send: facts, and the items within the limit of the node, also as base64."""
+        facts, size = Budget.of(plan, 0), self._limits.node_bytes
+        return dataclasses.replace(
+            facts,
+            bytes_per_second=facts.bytes_per_second + MIB,
+            burst_bytes=facts.burst_bytes + 1.5 * size + 16 * MIB,
+            frames_per_second=2000.0,
+            burst_frames=50_000.0,
+            total_bytes=facts.total_bytes + 1.5 * size + 16 * MIB,
+        )
+
+
+class _Nodes:
+    """Passes on which hosts are started and done."""
+
+    def __init__(self, begun: Callable[[Host], None], done: Callable[[HostResult], None]) -> None:
+        self.begun, self.done = begun, done
+
+
+def _verdict(node: NodeState, ended: Conclusion, requested: int) -> tuple[NodeStatus, str]:
+    """Status and reason of a node: partial if some of its items were not read, or facts only."""
+    defects = [item for item in node.items.values() if item.status in DEFECTS]
+    read = [item for item in node.items.values() if item.files]
+    missing = requested - len(node.items)
+    if ended.status == "complete" and not defects and not missing:
+        return "complete", ""
+    if not read and node.facts is None:
+        return ended.status, ended.reason
+    named = ", ".join(f"{item.id} {item.status}" for item in defects[:5]) + (", …" if len(defects) > 5 else "")
+    count = f"{len(defects) + missing} of {requested} items: {named}" if named else ""
+    return "partial", "; ".join(filter(None, [ended.reason, count]))

@@ -1,0 +1,282 @@
+"""The directory of an issue report: valid at every moment, so that an interrupted run can be read and resumed.
+
+`summary.json`, `hosts.json` and the metadata exist from the start. While a node is read, every finished item is a line
+in its `state.jsonl`; when the run ends, the summary has everything, and these files are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rollbook import times
+from rollbook.bundle.obfuscate import MARKER
+from rollbook.bundle.reading import ARCHIVES
+from rollbook.bundle.receive import Redaction, Redactions, file_name
+from rollbook.bundle.request import Request
+from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
+from rollbook.errors import RecordError, UsageError
+from rollbook.files import PRIVATE, remove_leftovers, write_file
+from rollbook.hosts import Host
+from rollbook.records.cluster import ClusterInformation
+from rollbook.records.document import encode, read
+from rollbook.records.hosts import GAVE_DATA, HostResult, HostStatus
+from rollbook.records.layout import RecordDirectory, size_and_hash
+from rollbook.records.locate import metadata_files
+from rollbook.records.reading import read_regular, require_directory
+from rollbook.records.record import RecordHosts
+
+__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "archive_suffix", "read_summary"]
+
+KIND = "bundle"
+SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
+READ = ("complete", "truncated", "absent", "denied")
+"""Statuses of items that need not be read again."""
+UNREADABLE = "interrupted"
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    """A line of `state.jsonl`: the facts of the node, an item, or the node's result."""
+
+    host: HostResult | None = None
+    item: ItemResult | None = None
+    node: NodeResult | None = None
+
+
+class NodeState:
+    """What is known of one node: its facts, items and result. `relative` is its directory in the bundle."""
+
+    def __init__(self, host: Host, relative: str) -> None:
+        self.host, self.relative = host, relative
+        self.facts: HostResult | None = None
+        self.items: dict[str, ItemResult] = {}
+        self.result = NodeResult(node=host.name, status="not-tried", reason=UNREADABLE)
+        self.redactions: list[Redaction] = []
+        self.unlisted = 0
+
+
+def archive_suffix(path: Path) -> str:
+    """The suffix of an archive's name; empty for a directory."""
+    return next((suffix for suffix in ARCHIVES if path.name.endswith(suffix)), "")
+
+
+class BundleDirectory:
+    """A bundle that is written. `nodes` has the state of every requested node."""
+
+    def __init__(self, record: RecordDirectory, request: Request, hosts: Sequence[Host], began: dt.datetime) -> None:
+        self.record, self.path, self.request, self.began = record, record.path, request, began
+        self.nodes: dict[str, NodeState] = {}
+        taken: set[str] = set()
+        for host in hosts:
+            name, count = file_name(host.name), 1
+            while name in taken:
+                count += 1
+                name = f"{file_name(host.name)}~{count}"
+            taken.add(name)
+            self.nodes[host.name] = NodeState(host, f"nodes/{name}")
+        self.cluster: list[ItemResult] = []
+        self.cluster_type = self.cluster_name = ""
+
+    @classmethod
+    def create(cls, output: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
+        """A new directory: below a results directory, or next to the archive that is made of it in the end."""
+        if suffix := archive_suffix(output):
+            path = output.with_name(output.name.removesuffix(suffix))
+            if output.exists() or path.exists():
+                raise UsageError(f"{output if output.exists() else path} exists; it is not replaced")
+            return cls.create_at(path, request, hosts, now)
+        return cls._create(RecordDirectory.create(output, KIND, now), request, hosts, now)
+
+    @classmethod
+    def create_at(cls, path: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
+        """A new directory at exactly this path; raises `UsageError` if it cannot be created."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+        except OSError as error:
+            raise UsageError(f"cannot create {path}: {error.strerror}") from error
+        return cls._create(RecordDirectory(path, KIND, times.stamp(now)), request, hosts, now)
+
+    @classmethod
+    def _create(
+        cls, record: RecordDirectory, request: Request, hosts: Sequence[Host], now: dt.datetime
+    ) -> BundleDirectory:
+        directory = cls(record, request, hosts, now)
+        directory._write_first()
+        return directory
+
+    @classmethod
+    def open(cls, path: Path) -> BundleDirectory:
+        """An interrupted or incomplete bundle, to be continued; raises `RecordError`."""
+        if (path / MARKER).exists():
+            raise UsageError(f"{path} is obfuscated: its nodes cannot be asked any more")
+        remove_leftovers(path)
+        request, summary = read(path / REQUEST, Request), read(path / SUMMARY, BundleSummary)
+        found = metadata_files(path)
+        if len(found) != 1:
+            raise RecordError(f"{path} is not an issue report: it has no metadata")
+        record = RecordDirectory(path, KIND, found[0].name.removeprefix(f"{KIND}_").removesuffix("_metadata.json"))
+        hosts = msgspec.convert([{"name": one.node} for one in summary.results], list[Host])
+        directory = cls(record, request, hosts, summary.timestamp)
+        directory.cluster, directory.cluster_type = summary.cluster, summary.cluster_type
+        directory.cluster_name = summary.cluster_name
+        facts = {host.name: host for host in read(path / "hosts.json", RecordHosts).start}
+        for result in summary.results:
+            node = directory.nodes[result.node]
+            node.result = result
+            node.items = {item.id: item for item in result.items}
+            if result.node in facts and facts[result.node].gave_data:
+                node.facts = facts[result.node]
+            directory._read_state(node)
+        return directory
+
+    def node_path(self, node: NodeState) -> Path:
+        """The directory of a node, created; raises `RecordError` if something else has its name."""
+        path = self.path / node.relative
+        for one in (path.parent, path):
+            require_directory(one)
+            with contextlib.suppress(FileExistsError):
+                one.mkdir(mode=0o700)
+        return path
+
+    def missing_items(self, node: NodeState) -> list[str]:
+        """The items of a node that are still to be read: their files are not there, or not as they were written."""
+        return [
+            item.id
+            for item in self.request.items
+            if (known := node.items.get(item.id)) is None
+            or known.status not in READ
+            or not all(self._is_intact(file) for file in known.files)
+        ]
+
+    def keep(self, node: NodeState, *, host: HostResult | None = None, item: ItemResult | None = None) -> None:
+        """Remember facts or an item of a node, so that they survive if this process is killed."""
+        line = _Line(host=host, item=item)
+        if host is not None:
+            node.facts = host
+        if item is not None:
+            node.items[item.id] = item
+        self._append(node, line)
+
+    def end(self, node: NodeState, result: NodeResult) -> None:
+        """Remember the result of a node, and write its redactions."""
+        node.result = result
+        self._append(node, _Line(node=msgspec.structs.replace(result, items=[])))
+        if node.redactions:
+            write_file(
+                self.node_path(node) / REDACTIONS,
+                encode(Redactions(redactions=node.redactions, unlisted=node.unlisted)),
+            )
+
+    def summary(self, *, interrupted: bool) -> BundleSummary:
+        """Everything that is known now; items in the order in which they were requested."""
+        results = []
+        for node in self.nodes.values():
+            order = [item.id for item in self.request.items]
+            items = [node.items[name] for name in order if name in node.items]
+            results.append(msgspec.structs.replace(node.result, items=items))
+        successful = sum(result.success for result in results)
+        return BundleSummary(
+            cluster_name=self.cluster_name,
+            report_id=f"{KIND}_{self.record.stamp}",
+            timestamp=self.began,
+            total_nodes=len(results),
+            successful=successful,
+            failed=len(results) - successful,
+            results=results,
+            cluster_type=self.cluster_type,
+            cluster=self.cluster,
+            window=self.request.window,
+            interrupted=interrupted,
+        )
+
+    def write_summary(self, *, interrupted: bool) -> BundleSummary:
+        """Write `summary.json`."""
+        found = self.summary(interrupted=interrupted)
+        write_file(self.path / SUMMARY, encode(found))
+        return found
+
+    def write_record(self) -> None:
+        """Write the files of a snapshot, and remove what only an interrupted run needs."""
+        hosts = [self._host_result(node) for node in self.nodes.values()]
+        cluster = ClusterInformation.of(hosts)
+        began = int(self.began.timestamp()) * 10**9
+        write_file(
+            self.path / "hosts.json", encode(RecordHosts(started_ns=began, ended_ns=time.time_ns(), start=hosts))
+        )
+        self.record.write("cluster_info.json", cluster)
+        self.record.write(
+            "metadata.json",
+            {
+                "benchmark_type": KIND,
+                "run_datetime": self.record.stamp,
+                "num_processes": cluster.num_hosts,
+                "parameters": {},
+                "result_dir": str(self.path),
+                "system_info": cluster,
+                "cluster_information": cluster,
+            },
+        )
+        for node in self.nodes.values():
+            (self.path / node.relative / STATE).unlink(missing_ok=True)
+
+    def _write_first(self) -> None:
+        write_file(self.path / REQUEST, encode(self.request.masked()))
+        self.write_summary(interrupted=True)
+        self.write_record()
+
+    def _host_result(self, node: NodeState) -> HostResult:
+        if node.facts is not None:
+            return node.facts
+        status: HostStatus = "failed"
+        if node.result.status not in {"not-tried", *GAVE_DATA}:
+            status = msgspec.convert(node.result.status, HostStatus)
+        return HostResult(name=node.host.name, status=status, reason=node.result.reason)
+
+    def _append(self, node: NodeState, line: _Line) -> None:
+        try:
+            path = self.node_path(node) / STATE
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(path, flags, PRIVATE)
+            try:
+                os.write(descriptor, msgspec.json.encode(line) + b"\n")
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise RecordError(f"cannot write {node.relative}: {error.strerror}") from error
+
+    def _read_state(self, node: NodeState) -> None:
+        """Take over what a killed run left; a last line that was cut is ignored."""
+        path = self.path / node.relative / STATE
+        if not path.exists():
+            return
+        for text in read_regular(path).split(b"\n"):
+            try:
+                line = msgspec.json.decode(text, type=_Line)
+            except (msgspec.MsgspecError, RecursionError):
+                continue
+            if line.host is not None:
+                node.facts = line.host.typed()
+            if line.item is not None:
+                node.items[line.item.id] = line.item
+            if line.node is not None:
+                node.result = line.node
+
+    def _is_intact(self, file: File) -> bool:
+        path = self.path / file.path
+        try:
+            return not path.is_symlink() and size_and_hash(path) == (file.size, file.sha256)
+        except (OSError, RecordError):
+            return False
+
+
+def read_summary(path: Path) -> BundleSummary:
+    """The summary of a bundle, with what a killed run left in the files of its nodes."""
+    summary = read(path / SUMMARY, BundleSummary)
+    return BundleDirectory.open(path).summary(interrupted=True) if summary.interrupted else summary

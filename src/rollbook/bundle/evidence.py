@@ -1,0 +1,197 @@
+"""The input of the rules of an issue report: the snapshot, the files of items, and the events in logs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import fnmatch
+import functools
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rollbook.bundle.logs import LOGS, Scanner, chosen_logs, evidence_text
+from rollbook.bundle.reading import Bundle
+from rollbook.bundle.summary import File, ItemResult
+from rollbook.checks.rule import Rule
+from rollbook.checks.run_data import RunData
+from rollbook.errors import RecordError
+from rollbook.hosts import fold
+from rollbook.records.findings import EvidenceLine, Finding, Severity
+from rollbook.records.record import RecordHosts
+from rollbook.sources.uptime import Uptime
+
+__all__ = ["BundleData", "Hit", "Text"]
+
+READ = ("complete", "truncated")
+BEFORE_A_RUN = frozenset({"background-load", "gpu-in-use"})
+"""Rules of snapshots that expect idle hosts; a report is taken while jobs run."""
+HEAD = re.compile(r"^==> (/.+) <==$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hit:
+    """Something that a rule found on one node, or on several `nodes`."""
+
+    node: str
+    message: str
+    device: str = ""
+    severity: Severity | None = None
+    lines: Sequence[EvidenceLine] = ()
+    count: int = 1
+    at: dt.datetime | None = None
+    nodes: Sequence[str] = ()
+
+    def finding(self) -> Finding:
+        """As the finding of a rule."""
+        hosts = list(self.nodes) or ([self.node] if self.node else [])
+        return Finding(
+            message=f"{self.message} ({fold(hosts)})" if hosts else self.message,
+            hosts=hosts,
+            severity=self.severity,
+            device=self.device,
+            count=self.count,
+            first=self.at,
+            last=self.at,
+            lines=list(self.lines),
+        )
+
+
+class Text(NamedTuple):
+    """What was read from one source. `node` is empty for what was read once for the whole cluster.
+
+    A file can hold many small files of the kernel: then `source` is the path of one, and `before` the lines before it.
+    """
+
+    node: str
+    file: File
+    source: str
+    text: str
+    before: int = 0
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Lines and their numbers, from 1 for the first one of this source."""
+        yield from enumerate(self.text.split("\n"), 1)
+
+    def quote(self, *numbers: int) -> tuple[EvidenceLine, ...]:
+        """Lines as evidence."""
+        lines = self.text.split("\n")
+        path, before = self.file.path, self.before
+        return tuple(EvidenceLine(path, before + n, evidence_text(lines[n - 1])) for n in numbers if n <= len(lines))
+
+
+class BundleData(RunData):
+    """An issue report as its rules read it."""
+
+    def __init__(self, bundle: Bundle, hosts: RecordHosts, rules: Sequence[Rule] = (), **options: Any) -> None:
+        super().__init__(hosts, path=bundle.directory, **options)
+        self.more_rules, self.skipped_rules = rules, BEFORE_A_RUN
+        self.bundle = bundle
+        self.unreadable: dict[str, str] = {}
+
+    @functools.cached_property
+    def logs(self) -> Scanner:
+        """The events in all logs."""
+        scanner = Scanner(self.bundle, self.bundle.summary.window, self._boots())
+        scanner.scan()
+        self.unreadable |= scanner.unreadable
+        return scanner
+
+    def texts(self, item: str, *sources: str) -> Iterator[Text]:
+        """The files of an item on every node that has it; `sources` are patterns of what was read."""
+        for node, items in self.bundle.nodes.items():
+            if item in items:
+                yield from self._texts(node, items[item], sources)
+
+    def cluster_texts(self, *sources: str) -> Iterator[Text]:
+        """The files that were read once, by patterns of what was read."""
+        for item in self.bundle.cluster.values():
+            yield from self._texts("", item, sources)
+
+    def _texts(self, node: str, item: ItemResult, sources: Sequence[str]) -> Iterator[Text]:
+        for file in item.files:
+            is_pattern = any(sign in file.source for sign in "*?[{") and file.source.startswith("/")
+            if not is_pattern and not _fits(file.source, sources):
+                continue
+            try:
+                text = self.bundle.text(file)
+            except RecordError as error:
+                self.unreadable[file.path] = str(error)
+                continue
+            parts = _unpack(text) if is_pattern else [(file.source, text, 0)]
+            yield from (Text(node, file, *part) for part in parts if _fits(part[0], sources))
+
+    def unread(self, logs: Sequence[str], items: Sequence[str]) -> tuple[bool, dict[str, list[str]]]:
+        """Whether any node has one of the logs or items, and the nodes on which one was not read, by reason."""
+        is_present, reasons = False, dict[str, list[str]]()
+        for node in self.bundle.summary.results:
+            found = self.bundle.nodes[node.node]
+            for name, candidates in [*((log, LOGS[log]) for log in logs), *((item, (item,)) for item in items)]:
+                states = [found[one] for one in candidates if one in found]
+                if any(state.status in READ for state in states):
+                    is_present = True
+                    if why := self._cut(node.node, name, states):
+                        reasons.setdefault(why, []).append(node.node)
+                elif bad := next((state for state in states if state.status != "absent"), None):
+                    reasons.setdefault(f"{bad.id} {bad.reason or bad.status}", []).append(node.node)
+                elif not states and not found:
+                    why = node.reason or node.status
+                    reasons.setdefault(f"no items: {why}", []).append(node.node)
+        return is_present, reasons
+
+    def _cut(self, node: str, name: str, states: Sequence[ItemResult]) -> str:
+        """Why a log is not whole; empty if it reaches back to the start of the time window."""
+        state = next(state for state in states if state.status in READ)
+        if state.status != "truncated":
+            return ""
+        start, since = self.logs.starts.get((node, name)) if name in LOGS else None, self.bundle.summary.window.since
+        if start is not None and since is not None and start <= since:
+            return ""
+        files = chosen_logs(name, self.bundle.nodes[node]) if name in LOGS else state.files
+        cut = next((file.truncated for file in files if file.truncated), "")
+        return f"{state.id} was cut ({cut or state.reason or 'truncated'})" if cut or name not in LOGS else ""
+
+    def describe(self, reasons: Mapping[str, list[str]]) -> str:
+        """The reasons as one line."""
+        return "; ".join(f"{why} on {fold(nodes)}" for why, nodes in reasons.items())
+
+    def peers_of(self, node: str) -> list[str]:
+        """The other nodes of its group; all other nodes if its hardware is unknown."""
+        for group in self.groups:
+            names = [host.name for host in group.hosts]
+            if node in names:
+                return [name for name in names if name != node]
+        return [name for name in self.bundle.nodes if name != node]
+
+    def peer_median(self, node: str, values: Mapping[str, float]) -> float | None:
+        """The median of a value over the node's peers; None for fewer than two peers that have it."""
+        found = [values[name] for name in self.peers_of(node) if name in values]
+        return statistics.median(found) if len(found) > 1 else None
+
+    def collector_time(self, node: str, at: dt.datetime) -> int:
+        """A time of a node on the collector's clock, in nanoseconds since 1970."""
+        offset = next((host.clock.offset_ns for host in self.start if host.name == node and host.clock), 0)
+        return int(at.timestamp() * 10**9) + offset
+
+    def _boots(self) -> dict[str, dt.datetime]:
+        found: dict[str, dt.datetime] = {}
+        for host, uptime in self.each(Uptime):
+            if host.collected_at:
+                read = dt.datetime.fromisoformat(host.collected_at)
+                found[host.name] = read - dt.timedelta(seconds=uptime.uptime_seconds)
+        return found
+
+
+def _fits(source: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(source, pattern) for pattern in patterns)
+
+
+def _unpack(text: str) -> Iterator[tuple[str, str, int]]:
+    """The parts of a file with the content of many paths: path, text, and the number of lines before the text."""
+    heads = list(HEAD.finditer(text))
+    before, at = 0, 0
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        before += text.count("\n", at, head.end() + 1)
+        at = min(head.end() + 1, len(text))
+        yield head[1], text[at : following.start() if following else len(text)], before

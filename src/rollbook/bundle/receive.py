@@ -1,0 +1,326 @@
+"""Writes what a node sends, as untrusted input.
+
+A node names items and files by number; their paths are made here, from names that are made safe. Sizes, counts and
+texts are limited by what was requested. A node that exceeds a limit, or sends what no agent sends, is disconnected, and
+what it sent before is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, get_args
+
+import msgspec
+
+from rollbook.bundle.items import Item
+from rollbook.bundle.request import MIB, mask_text
+from rollbook.bundle.summary import File, ItemResult, ItemStatus
+from rollbook.errors import AgentFailed, RecordError, RollbookError
+from rollbook.files import atomic_file
+from rollbook.records.reading import require_directory
+
+__all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name"]
+
+MOST_FILES = 2000  # of an item: more than the agent sends
+CHUNK = 1 << 17  # inflated bytes in a frame
+LONGEST_NAME, LONGEST_SOURCE, LONGEST_NOTE, LONGEST_HEAD = 100, 4096, 500, 16384
+LARGEST_LOG = 2 * MIB  # bytes of the redactions of a file
+MOST_REDACTIONS = 50_000  # of a node; further ones are counted
+STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
+CHECK_EVERY = 4 * MIB
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class NoSpace(RollbookError):
+    """The run may not write more: its limit is reached, or too little space is free."""
+
+
+class Space:
+    """The bytes that a run may still write, and the free space that it leaves on its disk."""
+
+    def __init__(self, directory: Path, limit: int, free: int) -> None:
+        self._directory, self._left, self._free, self._limit = directory, limit, free, limit
+        self._unchecked = CHECK_EVERY
+
+    def take(self, size: int) -> None:
+        """Count bytes that are about to be written; raises `NoSpace`."""
+        self._left -= size
+        self._unchecked += size
+        if self._left < 0:
+            raise NoSpace(f"the limit of this run, {self._limit / MIB:,.0f} MiB, is reached")
+        if self._unchecked >= CHECK_EVERY:
+            self._unchecked = 0
+            self.check()
+
+    def check(self) -> None:
+        """Raise `NoSpace` if less than the reserve is free."""
+        try:
+            free = shutil.disk_usage(self._directory).free
+        except OSError:
+            return
+        if free < self._free:
+            raise NoSpace(f"less than {self._free / MIB:,.0f} MiB is free on the disk of {self._directory}")
+
+
+class Redaction(msgspec.Struct, frozen=True):
+    """What a rule replaced in a line of a file; equal secrets have equal marks."""
+
+    path: str
+    rule: str
+    line: int
+    count: int
+    mark: str
+
+
+class Redactions(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.redactions/1"):
+    """`redactions.json` of a node: what was replaced, where, by which rule; never the value."""
+
+    redactions: list[Redaction]
+    unlisted: int = 0
+
+
+def file_name(source: str) -> str:
+    """A safe name for what was read: a path or a command."""
+    name = UNSAFE.sub("_", source).strip("._-")[:LONGEST_NAME].rstrip("._-")
+    return name or "file"
+
+
+class _Open:
+    """A file that is being received."""
+
+    def __init__(self, path: Path, relative: str, source: str) -> None:
+        self.relative, self.source = relative, source
+        self.size, self.redactions, self.hash = 0, 0, hashlib.sha256()
+        self._stack = contextlib.ExitStack()
+        self._file: IO[bytes] = self._stack.enter_context(atomic_file(path, sync=False))
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise NoSpace(f"cannot write {self.relative}: {error.strerror}") from error
+        self.hash.update(data)
+        self.size += len(data)
+
+    def close(self, truncated: str, code: int | None) -> File:
+        self._stack.close()
+        return File(
+            path=self.relative,
+            source=self.source,
+            size=self.size,
+            sha256=self.hash.hexdigest(),
+            truncated=truncated,
+            exit_status=code,
+            redactions=self.redactions,
+        )
+
+
+class _Received:
+    """The state of one item."""
+
+    def __init__(self) -> None:
+        self.started = self.done = False
+        self.open: dict[int, _Open] = {}
+        self.files: list[File] = []
+        self.names: set[str] = set()
+        self.count = self.size = 0
+
+
+class NodeFiles:
+    """Takes the item frames of one node and writes its files below `directory`, which is `relative` in the bundle.
+
+    `on_item` is called with every item that is finished. `take` raises `AgentFailed` for a node that must be
+    disconnected, and `NoSpace`; `finish` completes the items that are not.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        relative: str,
+        items: Sequence[Item],
+        *,
+        space: Space,
+        node_bytes: int,
+        on_item: Callable[[ItemResult], None],
+    ) -> None:
+        self._directory, self._relative, self._items, self._space = directory, relative, items, space
+        self._left = node_bytes + node_bytes // 4 + 16 * MIB  # marks may be longer than what they replace
+        self._on_item = on_item
+        self._received = [_Received() for _ in items]
+        self.redactions: list[Redaction] = []
+        self.unlisted = 0
+
+    @property
+    def finished(self) -> int:
+        """How many items are finished."""
+        return sum(one.done for one in self._received)
+
+    def take(self, payload: bytes) -> None:
+        """Process one frame."""
+        end = payload.find(b"\n", 0, LONGEST_HEAD)
+        head = payload[: end if end >= 0 else LONGEST_HEAD].decode("utf-8", "backslashreplace")
+        fields = [_unescape(field) for field in head.split("\t")]
+        body = payload[end + 1 :] if end >= 0 else b""
+        if len(fields) < 3:
+            raise _invalid("a frame without a header")
+        number = _number(fields[0], len(self._items) - 1)
+        received = self._received[number]
+        if received.done:
+            raise _invalid("an item twice")
+        word, rest = fields[2], fields[3:]
+        if fields[1] != "-":
+            self._file_frame(number, _number(fields[1], MOST_FILES), word, rest, body)
+        elif word == "done" and len(rest) == 3:
+            self._done(number, *rest)
+        else:
+            raise _invalid("a frame of an unknown kind")
+
+    def _file_frame(self, number: int, file: int, word: str, rest: list[str], body: bytes) -> None:
+        received = self._received[number]
+        if word == "open" and rest:
+            self._open(number, file, rest[0])
+            return
+        if file not in received.open:
+            return  # its first frame was lost
+        opened = received.open[file]
+        if word == "data":
+            self._data(number, opened, body)
+        elif word == "log":
+            self._log(opened, body)
+        elif word == "end" and len(rest) == 4:
+            del received.open[file]
+            before, after, size = _signed(rest[0]), _signed(rest[1]), _number(rest[3], 1 << 49)
+            lost = ["a part was lost in transit"] if opened.size != size else []
+            missing = "; ".join(filter(None, [_missing(opened.size, before, after), *lost]))
+            received.files.append(opened.close(missing, None if rest[2] == "-" else _signed(rest[2])))
+        else:
+            raise _invalid("a frame of an unknown kind")
+
+    def finish(self, reason: str) -> None:
+        """End the items that have not ended; those that were not started are not read, for this reason."""
+        for number, received in enumerate(self._received):
+            if received.done:
+                continue
+            for opened in received.open.values():
+                received.files.append(opened.close(f"the end: {reason}", None))
+            received.open.clear()
+            self._report(number, "failed" if received.started else "not-read", reason)
+
+    def _open(self, number: int, file: int, source: str) -> None:
+        received, item = self._received[number], self._items[number]
+        received.count += 1
+        if file in received.open or received.count > MOST_FILES:
+            raise _invalid("too many files")
+        directory = self._directory / item.id
+        if not received.started:
+            received.started = True
+            # What an earlier, interrupted attempt left is replaced.
+            require_directory(directory)
+            shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        source = mask_text(source) if " " in source else source
+        name = unique = file_name(source)
+        count = 1
+        while unique in received.names:
+            count += 1
+            unique = f"{name}~{count}"
+        received.names.add(unique)
+        relative = f"{self._relative}/{item.id}/{unique}"
+        try:
+            received.open[file] = _Open(directory / unique, relative, source[:LONGEST_SOURCE])
+        except RecordError as error:
+            raise NoSpace(str(error)) from error
+
+    def _data(self, number: int, opened: _Open, body: bytes) -> None:
+        received, item = self._received[number], self._items[number]
+        data = _inflate(body, CHUNK)
+        received.size += len(data)
+        self._left -= len(data)
+        if received.size > 2 * item.limit + MIB or self._left < 0:
+            raise AgentFailed(f"disconnected: the node sends more than the limit of the item {item.id} allows")
+        self._space.take(len(data))
+        opened.write(data)
+
+    def _log(self, opened: _Open, body: bytes) -> None:
+        for line in _inflate(body, LARGEST_LOG).decode("utf-8", "backslashreplace").split("\n"):
+            fields = line.split("\t")
+            if len(fields) != 4:
+                continue
+            count = _number(fields[2], 1 << 40)
+            opened.redactions += count
+            if len(self.redactions) >= MOST_REDACTIONS:
+                self.unlisted += count
+                continue
+            rule, mark = fields[0][:LONGEST_NAME], fields[3][:LONGEST_NAME]
+            self.redactions.append(Redaction(opened.relative, rule, _number(fields[1], 1 << 40), count, mark))
+
+    def _done(self, number: int, status: str, micros: str, note: str) -> None:
+        received = self._received[number]
+        if status not in STATUSES:
+            raise _invalid("an unknown status")
+        for opened in received.open.values():
+            received.files.append(opened.close("the end: the item ended first", None))
+        received.open.clear()
+        self._report(number, status, note[:LONGEST_NOTE], _number(micros, 1 << 50) / 1e6)
+
+    def _report(self, number: int, status: str, reason: str, seconds: float = 0.0) -> None:
+        received = self._received[number]
+        received.done = True
+        known = next(one for one in STATUSES if one == status)
+        self._on_item(
+            ItemResult(
+                id=self._items[number].id,
+                status=known,
+                reason=reason,
+                seconds=round(seconds, 6),
+                files=received.files,
+            )
+        )
+
+
+def _inflate(data: bytes, most: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(data, most)
+    except zlib.error as error:
+        raise _invalid(f"data that cannot be inflated ({error})") from error
+    if not inflater.eof:
+        raise _invalid("a frame with too much data")
+    return inflated
+
+
+def _missing(size: int, before: int, after: int) -> str:
+    """What a file lacks, in words; empty if nothing."""
+    total = size + max(0, before) + max(0, after)
+    parts = [f"the first {_bytes(before)}"] if before > 0 else []
+    if after:
+        parts.append(f"the last {_bytes(after)}" if after > 0 else "the end")
+    return f"{' and '.join(parts)} of {_bytes(total)}" if parts and after >= 0 else " and ".join(parts)
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
+
+
+def _unescape(field: str) -> str:
+    return re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n"}.get(found[1], found[1]), field)
+
+
+def _number(text: str, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 15 or int(text) > most:
+        raise _invalid(f"the number {text[:20]!r}")
+    return int(text)
+
+
+def _signed(text: str) -> int:
+    return -_number(text[1:], 1 << 49) if text.startswith("-") else _number(text, 1 << 49)
+
+
+def _invalid(what: str) -> AgentFailed:
+    return AgentFailed(f"disconnected: the node sent {what}, which no agent does")

@@ -1,0 +1,70 @@
+"""The view of Slurm's controller, read once on the collector's machine."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rollbook.bundle.cluster import ClusterPart, Query
+from rollbook.bundle.summary import ItemResult, Window
+
+__all__ = ["ITEM", "collect"]
+
+ITEM = "slurm"
+"""The item that stands for all if Slurm cannot be used here."""
+SECONDS = 120.0
+EACH_SECONDS = 20.0
+LIMIT = 10 << 20
+COMMANDS = {
+    "slurm-nodes": {
+        "reasons.txt": ["sinfo", "-R", "-o", "%60E %12u %19H %N"],
+        "sinfo.txt": ["sinfo", "-N", "-o", "%N %.11T %.4c %.8z %.6m %.8d %.6w %G %20E"],
+        "nodes.txt": ["scontrol", "-o", "show", "node"],
+    },
+    "slurm-settings": {
+        "config.txt": ["scontrol", "show", "config"],
+        "partitions.txt": ["scontrol", "show", "partition"],
+        "reservations.txt": ["scontrol", "show", "reservation"],
+        "ping.txt": ["scontrol", "ping"],
+    },
+    "slurm-statistics": {"sdiag.txt": ["sdiag"]},
+    "slurm-jobs": {"squeue.txt": ["squeue", "-a", "-o", "%i %P %j %u %T %M %l %D %R"]},
+}
+FIELDS = "JobID,JobName,Partition,User,State,ExitCode,DerivedExitCode,Start,End,Elapsed,NodeList,ReqTRES,Reason"
+
+
+async def collect(
+    bundle: Path,
+    *,
+    salt: bytes,
+    window: Window,
+    jobs: Sequence[str] = (),
+    seconds: float = SECONDS,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[list[ItemResult], ClusterPart]:
+    """Read the controller into `cluster/` of the bundle. Returns the items and what was redacted; nothing is raised."""
+    part = ClusterPart(bundle, salt, seconds, environ)
+    _, reason, _ = await part.output(["scontrol", "ping"], EACH_SECONDS)
+    if "not in PATH" in reason or "configuration source" in reason:
+        return [ItemResult(id=ITEM, status="absent", reason=reason)], part
+    queries = [
+        Query(item, file, tuple(argv), EACH_SECONDS, LIMIT)
+        for item, files in COMMANDS.items()
+        for file, argv in files.items()
+    ]
+    queries.append(Query("slurm-jobs", "sacct.txt", tuple(_accounting(window, jobs)), EACH_SECONDS, LIMIT))
+    return await part.run(queries), part
+
+
+def _accounting(window: Window, jobs: Sequence[str]) -> list[str]:
+    """Of the given jobs, else of all in the time window, else of the last day. Slurm reads times as local ones."""
+    argv = ["sacct", "-P", "-a", "-D", "-o", FIELDS]
+    if jobs:
+        return [*argv, "-j", ",".join(jobs)]
+    since = _local(window.since) if window.since else "now-1days"
+    return [*argv, "-S", since, *(["-E", _local(window.until)] if window.until else [])]
+
+
+def _local(moment: dt.datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,83 @@
+"""Reasons why Slurm does not use nodes, and boots."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import re
+from collections.abc import Iterator
+
+from rollbook.bundle.evidence import BundleData, Hit, Text
+from rollbook.bundle.log_times import MONTHS
+from rollbook.bundle.rows import reasons as table
+from rollbook.errors import NotApplicable, RollbookError
+from rollbook.hosts import expand
+
+__all__ = ["reasons", "rebooted"]
+
+BOOT = re.compile(r"reboot +system boot +\S+ +\w{3} (\w{3}) +(\d{1,2}) (\d\d:\d\d:\d\d) (\d{4})")
+
+
+def reasons(run: BundleData, rule: str) -> Iterator[Hit]:
+    """Nodes with a reason that the table of reasons assigns to the rule."""
+    found = list(run.cluster_texts("*sinfo*", "*scontrol*show*node*"))
+    if not found:
+        raise NotApplicable("Slurm's controller was not asked")
+    seen: set[tuple[str, str]] = set()
+    for text in found:
+        for number, node, reason in _reasons(text):
+            one = next((one for one in table() if _compiled(one.pattern).search(reason)), None)
+            if one and one.rule == rule and (node, reason) not in seen:
+                seen.add((node, reason))
+                yield Hit(node, f"Slurm: {reason} ({one.meaning})", lines=text.quote(number))
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _reasons(text: Text) -> Iterator[tuple[int, str, str]]:
+    """Line number, node and reason, from `sinfo -R` or `scontrol show node`, on one line or on several."""
+    node, in_table = "", False
+    for number, line in text.lines():
+        if line.startswith("REASON "):
+            in_table = True
+            continue
+        if name := re.search(r"\bNodeName=(\S+)", line):
+            node = name[1]
+        if (given := re.search(r"\bReason=(.+?)(?: \[\S+@[^\]]*\])?(?: \w+=|$)", line)) and node:
+            yield number, node, given[1].strip()
+        elif in_table and (row := re.match(r"(\S.*?) {1,}(\S+) +(\d{4}-\S+|Unknown) +(\S+)$", line.strip())):
+            for one in _expand(row[4]):
+                yield number, one, row[1].strip()
+
+
+def _expand(nodes: str) -> list[str]:
+    try:
+        return expand(nodes)
+    except RollbookError:
+        return [nodes]
+
+
+def rebooted(run: BundleData, rule: str) -> Iterator[Hit]:
+    """Boots inside the time window, and nodes that Slurm found rebooted."""
+    since, until = run.bundle.summary.window.since, run.bundle.summary.window.until
+    for text in run.texts("boots", "last *"):
+        for number, line in text.lines():
+            found = BOOT.match(line)
+            if not found or since is None:
+                continue
+            at = _boot_time(found)
+            if at and since <= at and (until is None or at <= until):
+                yield Hit(text.node, "the node booted during the time window", lines=text.quote(number), at=at)
+    if any(True for _ in run.cluster_texts("*sinfo*", "*scontrol*show*node*")):
+        yield from reasons(run, rule)
+
+
+def _boot_time(found: re.Match[str]) -> dt.datetime | None:
+    try:
+        date = f"{found[4]}-{MONTHS[found[1]]:02}-{int(found[2]):02}T{found[3]}+00:00"
+        return dt.datetime.fromisoformat(date)
+    except (ValueError, KeyError):
+        return None

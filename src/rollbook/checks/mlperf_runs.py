@@ -1,0 +1,89 @@
+"""All runs of one model on one system, as the rules over several runs of a submission see them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from rollbook.checks.mlperf import is_measured_run, is_size, parameter
+from rollbook.checks.run_data import RunData
+from rollbook.errors import CannotTell, NotApplicable
+
+__all__ = ["ModelRun", "ModelRuns", "runs_of"]
+
+STAMP = "%Y%m%d_%H%M%S"
+
+
+class ModelRun(msgspec.Struct, kw_only=True):
+    """One of the runs: the name of its directory, its metadata and summary, and its own verdict."""
+
+    name: str
+    metadata: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    verdict: str | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its result counts; data generation prepares."""
+        return is_measured_run(self.metadata)
+
+    @property
+    def began(self) -> dt.datetime:
+        """The local time in its name; raises `CannotTell` if it has none."""
+        for text in (self.name, str(self.metadata.get("run_datetime") or "")):
+            try:
+                return dt.datetime.strptime(text, STAMP)  # noqa: DTZ007 - the tool's stamps are local times
+            except ValueError:
+                continue
+        raise CannotTell(f"{self.name} is not a time stamp")
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran; raises `CannotTell` if that is not recorded."""
+        runtime = self.metadata.get("runtime")
+        if is_size(runtime) and runtime:
+            return float(runtime)
+        start, end = (_moment(self.summary.get(name)) for name in ("start", "end"))
+        if start is None or end is None:
+            raise CannotTell(f"the run time of {self.name} is not recorded")
+        return (end - start).total_seconds()
+
+    @property
+    def files(self) -> int:
+        """The number of files of its data set; raises `CannotTell` if that is not recorded."""
+        try:
+            return int(parameter(self.metadata, "dataset.num_files_train"))
+        except (TypeError, ValueError):
+            raise CannotTell(f"dataset.num_files_train of {self.name} is not recorded") from None
+
+
+class ModelRuns(msgspec.Struct, kw_only=True):
+    """All runs of one model on one system, also those that prepare."""
+
+    type: str
+    runs: list[ModelRun]
+
+    @property
+    def measured(self) -> list[ModelRun]:
+        """The runs whose results count, in the order of their times."""
+        return sorted((run for run in self.runs if run.is_measured), key=lambda run: run.name)
+
+    def of_command(self, command: str) -> list[ModelRun]:
+        """The runs of one command."""
+        return [run for run in self.runs if run.metadata.get("command") == command]
+
+
+def runs_of(run: RunData, *types: str) -> ModelRuns:
+    """Return the runs to judge together; raises `NotApplicable` unless they are of one of these benchmark types."""
+    if run.runs is None or (types and run.runs.type not in types):
+        raise NotApplicable(f"not {' or '.join(types)}")
+    return run.runs
+
+
+def _moment(value: Any) -> dt.datetime | None:
+    try:
+        return dt.datetime.fromisoformat(str(value))
+    except ValueError:
+        return None

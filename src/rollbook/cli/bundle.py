@@ -1,0 +1,416 @@
+"""`rollbook bundle`: collect an issue report, and analyse one."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime as dt
+import functools
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rollbook.api.bundle import TIMEOUT, Bundle, make_request, resume_request, run_bundle
+from rollbook.bundle.archive import require_packer
+from rollbook.bundle.collect import Reach as Nodes
+from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.items import Item, Size, catalogue, load
+from rollbook.bundle.kubernetes import Kubectl
+from rollbook.bundle.once import ClusterOptions
+from rollbook.bundle.request import Limits, Request
+from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
+from rollbook.clean import clean
+from rollbook.cli.options import OUTPUT, RECORDING, Number, option, refuse_given, sign_option
+from rollbook.cli.output import ProgressView, sheet, size, stderr
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.errors import UsageError
+from rollbook.hosts import Host, fold, parse_hosts
+from rollbook.records.document import encode
+from rollbook.records.hosts import Coverage, HostResult
+from rollbook.records.signing import try_key
+
+__all__ = ["command"]
+
+SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit", "limit", "keep_free", "run_timeout")
+
+
+class SizeType(click.ParamType[Any]):
+    """A size such as `256 MiB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The bytes, or a usage error."""
+        try:
+            return int(Size.parse(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What becomes of the bundle: an archive, a map of obfuscated names, a signature; and what is read once."""
+
+    archive: Path | None
+    names: Path | None
+    sign: Path | None
+    cluster: ClusterOptions
+    as_json: bool
+
+    def check(self) -> None:
+        """Raise an error for what cannot be done, before anything is collected."""
+        if self.archive is not None:
+            require_packer(self.archive)
+        if self.sign is not None:
+            try_key(self.sign)
+
+
+class BundleCommand(ReachCommand, click.Group):
+    """A command with hosts and options of its own that also has subcommands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the subcommands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+class View(ProgressView):
+    """Progress in nodes and items."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self.items = 0  # first: the view may be drawn at once
+        super().__init__(hosts)
+
+    def item(self, node: str, item: ItemResult) -> None:
+        """An item of a node is finished."""
+        del node, item
+        self.items += 1
+
+    def finished(self, result: NodeResult) -> None:
+        """The node is finished."""
+        self._active.pop(result.node, None)
+        self._done[result.status] += 1
+
+    def _view(self) -> Any:
+        return super()._view().append(f"\n{self.items} items", "dim")
+
+
+@click.group("bundle", cls=BundleCommand, invoke_without_command=True)
+@option(
+    "-o",
+    "--output",
+    heading=OUTPUT,
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    metavar="PATH",
+    help="A results directory, or the archive to write: NAME.tar.zst or NAME.tar.gz.",
+)
+@option(
+    "--resume",
+    heading=OUTPUT,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="BUNDLE",
+    help="Continue an incomplete bundle: only missing nodes and items are read.",
+)
+@sign_option
+@option(
+    "--obfuscate",
+    heading=OUTPUT,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="MAP",
+    help="Replace host names, addresses and users; MAP is the file, outside the bundle, that has the pairs.",
+)
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
+@option("--item", "ids", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated.")
+@option(
+    "--tag",
+    "tags",
+    heading=RECORDING,
+    multiple=True,
+    metavar="TAG",
+    help="Read the items with this tag; may be repeated.",
+)
+@option("--skip", heading=RECORDING, multiple=True, metavar="ID|TAG", help="Leave out an item or a tag.")
+@option(
+    "--items",
+    "item_files",
+    heading=RECORDING,
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with more items.",
+)
+@option(
+    "--command",
+    "commands",
+    heading=RECORDING,
+    multiple=True,
+    metavar="COMMAND",
+    help="Shell command to run on every node, in addition; may be repeated.",
+)
+@option("--since", heading=RECORDING, metavar="TIME", help="Start of logs: 2h (ago), or 2026-11-16T05:00.")
+@option("--until", heading=RECORDING, metavar="TIME", help="End of logs.")
+@option(
+    "--node-limit",
+    heading=RECORDING,
+    type=SizeType(),
+    default="256 MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Most bytes from a node.",
+)
+@option(
+    "--limit",
+    heading=RECORDING,
+    type=SizeType(),
+    default="16 GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Most bytes of the bundle.",
+)
+@option(
+    "--keep-free",
+    heading=RECORDING,
+    type=SizeType(),
+    default="1 GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Free space to leave on this machine's disk.",
+)
+@option(
+    "--run-timeout",
+    heading=RECORDING,
+    type=Number(1),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for all nodes together.",
+)
+@option(
+    "--kube-context",
+    heading=RECORDING,
+    default="",
+    metavar="NAME",
+    help="Context of kubectl to read [default: the current one, if one of the nodes is in it].",
+)
+@option(
+    "--once/--no-once",
+    heading=RECORDING,
+    default=True,
+    show_default=True,
+    help="Read Kubernetes and Slurm's controller once, from this machine.",
+)
+@click.option("--list", "list_items", is_flag=True, help="List all items.")
+@click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
+@functools.partial(reach_options, timeout=TIMEOUT)
+@click.pass_context
+def command(
+    context: click.Context,
+    reach: Reach,
+    *,
+    output: Path,
+    resume: Path | None,
+    sign: Path | None,
+    obfuscate: Path | None,
+    as_json: bool,
+    ids: tuple[str, ...],
+    tags: tuple[str, ...],
+    skip: tuple[str, ...],
+    item_files: tuple[Path, ...],
+    commands: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    node_limit: int,
+    limit: int,
+    keep_free: int,
+    run_timeout: float,
+    kube_context: str,
+    once: bool,
+    list_items: bool,
+    dry_run: bool,
+) -> None:
+    """Collect diagnostic evidence from every node: logs, state of hardware, drivers, services and schedulers.
+
+    Secrets are replaced on the nodes. Every requested node is in the result with its status and the reason if it is
+    not complete. The bundle is also a record: check, diff and describe read it.
+    """
+    if context.invoked_subcommand:
+        return
+    if list_items:
+        _list([*catalogue(), *(item for file in item_files for item in load(file))])
+        return
+    kubectl = Kubectl(context=kube_context)
+    wanted = Wanted(output if archive_suffix(output) else None, obfuscate, sign, ClusterOptions(once, kubectl), as_json)
+    if resume is not None:
+        refuse_given(SELECTION, "a bundle is resumed with the items that it was started with")
+        _resume(resume, reach, commands, wanted)
+        return
+    limits = Limits(node_bytes=node_limit, run_bytes=limit, free_bytes=keep_free, run_seconds=run_timeout)
+    request = make_request(
+        reach.hosts, ids=ids, tags=tags, skip=skip, item_files=item_files, commands=commands, since=since, until=until,
+        limits=limits,
+    )  # fmt: skip
+    if dry_run:
+        _show_plan(request, as_json=as_json)
+        return
+    wanted.check()
+    directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
+    directory.cluster_name = reach.options.given.get("cluster", "")
+    _collect(directory, request, reach.hosts, reach, wanted)
+
+
+@command.command("analyse")
+@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
+def analyse(bundle: Path, *, as_json: bool) -> None:
+    """Apply the rules to an existing BUNDLE again, a directory or an archive, and write its findings and page.
+
+    An archive is unpacked next to itself first.
+    """
+    from rollbook.bundle.analysis import analyse as apply_rules  # noqa: PLC0415 - slow to import
+    from rollbook.cli.check import show_findings  # noqa: PLC0415
+
+    findings = apply_rules(bundle)
+    if as_json:
+        click.echo(encode(findings), nl=False)
+    else:
+        show_findings(findings)
+    sys.exit(1 if findings.at_least("fail") else 0)
+
+
+def _resume(path: Path, reach: Reach, commands: Sequence[str], wanted: Wanted) -> None:
+    directory = BundleDirectory.open(path)
+    request = resume_request(directory, commands)
+    hosts = parse_hosts(request.nodes)
+    chosen = {host.name for host in reach.hosts} if any(reach.named) else {host.name for host in hosts}
+    if unknown := chosen - directory.nodes.keys():
+        raise UsageError(f"not in this bundle: {fold(sorted(unknown))}")
+    wanted.check()
+    _collect(directory, request, [host for host in hosts if host.name in chosen], reach, wanted)
+
+
+def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host], reach: Reach, wanted: Wanted) -> None:
+    async def main() -> tuple[Bundle, bool]:
+        stop = asyncio.Event()
+        nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout)
+        task = asyncio.create_task(
+            run_bundle(
+                directory,
+                request,
+                hosts,
+                nodes,
+                cluster=wanted.cluster,
+                progress=view,
+                stop=stop,
+                names=wanted.names,
+                sign=wanted.sign,
+                archive=wanted.archive,
+            )
+        )
+
+        pressed: list[bool] = []  # a limit of the run stops it, too
+
+        def interrupt() -> None:
+            if pressed:
+                task.cancel()
+            pressed.append(True)
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        try:
+            return await task, bool(pressed)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    with View(hosts) as view:
+        bundle, interrupted = asyncio.run(main())
+    summary = bundle.summary
+    if wanted.as_json:
+        click.echo(encode(summary), nl=False)
+    elif bundle.findings is not None:
+        from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
+
+        show_findings(bundle.findings)
+    _show_summary(summary)
+    if bundle.problem:
+        click.echo(f"not analysed: {clean(bundle.problem)}", err=True)
+    click.echo(f"bundle in {clean(bundle.path)}", err=True)
+    is_complete = all(node.status == "complete" for node in summary.results)
+    if not (is_complete or wanted.archive or wanted.names):
+        click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
+    sys.exit(130 if interrupted else _coverage(summary).exit_code)
+
+
+def _show_summary(summary: BundleSummary) -> None:
+    """Print the nodes that are not complete, those with the same reason together, and the counts."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for node in summary.results:
+        if node.status != "complete":
+            reasons.setdefault((node.status, node.reason), []).append(node.node)
+    for (status, reason), names in reasons.items():
+        stderr().print(f"{status}  {clean(fold(names))}: {clean(reason)}", soft_wrap=True)
+    counts = _coverage(summary).by_status
+    others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
+    files = [file for node in summary.results for item in node.items for file in item.files]
+    parts = [f"{counts.get('complete', 0)} of {summary.total_nodes} nodes complete", *others]
+    parts.append(f"{len(files)} files, {size(sum(file.size for file in files))}")
+    if redactions := sum(file.redactions for file in files):
+        parts.append(f"{redactions} secrets replaced")
+    click.echo(", ".join(parts), err=True)
+
+
+def _coverage(summary: BundleSummary) -> Coverage:
+    return Coverage.of([HostResult(name=node.node, status=node.status) for node in summary.results])  # type: ignore[arg-type]
+
+
+def _list(items: Sequence[Item]) -> None:
+    rows = [
+        (item.id, f"{item.seconds:g} s", size(item.limit), ",".join(item.tags), item.title + _remarks(item))
+        for item in sorted(items, key=lambda item: item.id)
+    ]
+    _print_sheet(("item", "timeout", "limit", "tags", "what"), rows)
+
+
+def _remarks(item: Item) -> str:
+    remarks = [
+        *(["needs root"] if item.needs_root else []),
+        *(["has effects: only with --item"] if item.has_effects else []),
+    ]
+    return f" ({', '.join(remarks)})" if remarks else ""
+
+
+def _show_plan(request: Request, *, as_json: bool) -> None:
+    request = request.masked()
+    if as_json:
+        click.echo(encode(request), nl=False)
+        return
+    rows = []
+    for item in request.items:
+        commands = [command if isinstance(command, str) else " ".join(command) for command in item.commands]
+        for at, what in enumerate((*item.paths, *commands)):
+            rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
+    _print_sheet(("item", "timeout", "limit", "what is read"), rows)
+    total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
+    nodes = "1 node" if len(request.nodes) == 1 else f"{len(request.nodes)} nodes"
+    click.echo(
+        f"{len(request.items)} items from {nodes} ({clean(fold(request.nodes))}), at most {size(total)} each; "
+        "nothing was read",
+        err=True,
+    )
+
+
+def _print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from rollbook.cli.output import width_of  # noqa: PLC0415
+
+    console, shown = Console(highlight=False), sheet(headings, rows)
+    if not console.is_terminal:
+        console.width = width_of(shown, console)
+    console.print(shown)

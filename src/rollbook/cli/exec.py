@@ -1,0 +1,232 @@
+"""`rollbook exec`: run a command on every host."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import Callable
+
+import click
+
+from rollbook.clean import clean
+from rollbook.cli.options import OUTPUT, Number, option
+from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.collect.execute import MAX_OUTPUT, Command, execute
+from rollbook.errors import UsageError
+from rollbook.hosts import Host, fold
+from rollbook.records.commands import CommandResult, Execution
+from rollbook.records.document import encode
+from rollbook.records.hosts import Coverage
+from rollbook.times import iso_now
+
+__all__ = ["command"]
+
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+LONGEST_LINE = 1 << 16  # bytes of a line that has not ended, after which it is printed
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, with an optional suffix k, M or G."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number of bytes, or a usage error."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d{1,12})([kmg]?)(?:i?b)?", str(value).strip().lower())
+        if found is None:
+            self.fail(f"{value!r} is not a size such as 500k, 10M or 1G.", param, ctx)
+        return int(found[1]) * UNITS[found[2]]
+
+
+@click.command(
+    "exec", cls=ReachCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@option("--live", heading=OUTPUT, is_flag=True, help="Print lines as they arrive, each with its host.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@option(
+    "--max-output",
+    heading=OUTPUT,
+    type=Size(),
+    default=MAX_OUTPUT,
+    metavar="SIZE",
+    help="Output kept of each host; the rest is dropped and counted. Suffixes k, M, G. [default: 1M]",
+)
+@click.option(
+    "--command-timeout",
+    type=Number(0.1),
+    metavar="SECONDS",
+    help="Kill the command on a host after this time [default: no limit]. --timeout is the time to reach a host.",
+)
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
+@reach_options
+def command(
+    reach: Reach,
+    *,
+    argv: tuple[str, ...],
+    live: bool,
+    as_json: bool,
+    max_output: int,
+    command_timeout: float | None,
+) -> None:
+    """Run COMMAND on every host; equal output is printed once, under the nodeset of its hosts.
+
+    Several arguments are passed to the program exactly, without a shell; a single one is run by `sh -c`:
+    `rollbook exec -- ls '/tmp/a b'`, `rollbook exec -- 'uptime | cut -c1-9'`. The command has an empty stdin. When it
+    ends, and on Ctrl-C or a timeout, its whole process group is killed.
+
+    Exit codes: 0 exit status 0 on all hosts, 1 another exit status on some, 3 the command did not run to its end on
+    some, 4 no host reached, 130 interrupted.
+    """
+    if argv[0].startswith("-"):
+        raise UsageError(f"no such option: {argv[0]}; put -- before the command")
+    if live and as_json:
+        raise UsageError("--live cannot be combined with --json")
+    given = argv[0] if len(argv) == 1 else list(argv)
+    what = Command(given, command_timeout, max_output)
+    created = iso_now()
+    lines = LiveLines() if live else None
+    results, interrupted = _run(reach, what, lines)
+    done = Execution(created=created, command=given, coverage=Coverage.of(results), hosts=results)
+    if lines is not None:
+        lines.end()
+    if as_json:
+        click.echo(encode(done), nl=False)
+    elif lines is None:
+        _print_folded(results)
+    _print_dropped(results)
+    _print_ends(results)
+    failures(results)
+    click.echo(_summary(done), err=True)
+    sys.exit(130 if interrupted else done.exit_code)
+
+
+class LiveLines:
+    """Prints output line by line as it arrives, each line with its host."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, bool], bytes] = {}
+
+    def add(self, host: Host, is_stderr: bool, data: bytes) -> None:
+        """Print the lines that are complete."""
+        *lines, rest = (self._open.pop((host.name, is_stderr), b"") + data).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
+        for line in lines:
+            self._print(host.name, line, is_stderr=is_stderr)
+        if rest:
+            self._open[host.name, is_stderr] = rest
+
+    def end(self) -> None:
+        """Print lines that were not ended."""
+        for (name, is_stderr), line in self._open.items():
+            self._print(name, line, is_stderr=is_stderr)
+        self._open.clear()
+
+    def _print(self, name: str, line: bytes, *, is_stderr: bool) -> None:
+        text = _printable(line.decode("utf-8", "backslashreplace"), err=is_stderr)
+        click.echo(f"{name}: {text}", err=is_stderr)
+
+
+def _run(reach: Reach, what: Command, lines: LiveLines | None) -> tuple[list[CommandResult], bool]:
+    """The results of all hosts, and whether the user interrupted: the first Ctrl-C kills the commands."""
+
+    async def main() -> bool:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        results.extend(
+            await execute(
+                reach.hosts,
+                reach.route(),
+                what,
+                timeout=reach.options.timeout,
+                fanout=reach.fanout,
+                progress=view,
+                on_output=_unless_broken(lines.add, stop) if lines else None,
+                stop=stop,
+                fallback=reach.fallback(),
+            )
+        )
+        return stop.is_set()
+
+    results: list[CommandResult] = []
+    with ProgressView(reach.hosts, shown=lines is None) as view:
+        interrupted = asyncio.run(main())
+    return results, interrupted
+
+
+def _unless_broken(
+    add: Callable[[Host, bool, bytes], None], stop: asyncio.Event
+) -> Callable[[Host, bool, bytes], None]:
+    """Print output until the reader of stdout is gone; then end the commands."""
+
+    def guarded(host: Host, is_stderr: bool, data: bytes) -> None:
+        try:
+            if not stop.is_set():
+                add(host, is_stderr, data)
+        except OSError:
+            stop.set()
+
+    return guarded
+
+
+def _print_folded(results: list[CommandResult]) -> None:
+    """Print each distinct output once, stdout on stdout and stderr on stderr, under the hosts that have it."""
+    for is_stderr in (False, True):
+        alike: dict[tuple[str, bool], list[str]] = {}
+        for result in results:
+            text = result.stderr if is_stderr else result.stdout
+            if text:
+                alike.setdefault((text, result.dropped_bytes > 0), []).append(result.name)
+        for (text, truncated), names in sorted(alike.items(), key=lambda item: -len(item[1])):
+            count = f"{len(names)} host" + "s" * (len(names) != 1)
+            notes = ", stderr" * is_stderr + ", truncated" * truncated
+            click.echo(f"--- {fold(names)} ({count}{notes})", err=is_stderr)
+            click.echo(_printable(text, err=is_stderr), nl=not text.endswith("\n"), err=is_stderr)
+
+
+def _printable(text: str, *, err: bool) -> str:
+    """The text; for a terminal, without control characters other than newline and tab."""
+    if not (sys.stderr if err else sys.stdout).isatty():
+        return text
+    return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
+
+
+def _print_dropped(results: list[CommandResult]) -> None:
+    """Mark output that is incomplete."""
+    dropped: dict[int, list[str]] = {}
+    for result in results:
+        if result.dropped_bytes:
+            dropped.setdefault(result.dropped_bytes, []).append(result.name)
+    for count, names in dropped.items():
+        text = f"truncated  {fold(names)}: {size(count)} of output beyond --max-output dropped"
+        stderr().print(text, style="yellow", soft_wrap=True)
+
+
+def _print_ends(results: list[CommandResult]) -> None:
+    """Name the hosts on which the command failed, by exit status."""
+    ends: dict[int, list[str]] = {}
+    for result in results:
+        if result.exit_status:
+            ends.setdefault(result.exit_status, []).append(result.name)
+    for status, names in sorted(ends.items()):
+        text = f"exit status {status}" if status > 0 else f"killed by {_signal_name(-status)}"
+        stderr().print(f"{text}  {fold(names)}", style="red", soft_wrap=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _summary(done: Execution) -> str:
+    """`7 of 8 hosts complete, 1 refused; exit status 0 on 6`."""
+    good = sum(result.succeeded for result in done.hosts)
+    return f"{coverage_line(done.coverage)}; exit status 0 on {good}"

@@ -1,0 +1,367 @@
+"""The summary of a run: one document for the end of `run` and `record`, for `--json` and for the page.
+
+It is derived from a finished record alone: metadata with the statistics per phase, hosts and findings.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollbook.clean import clean
+from rollbook.hosts import fold
+from rollbook.metrics import catalogue
+from rollbook.metrics.metric import Metric
+from rollbook.records.causes import group_by_cause
+from rollbook.records.document import current_version, read
+from rollbook.records.findings import Findings
+from rollbook.records.hosts import Coverage
+from rollbook.records.record import Phase, Record, RecordHosts
+from rollbook.records.results import Result, results_of
+
+__all__ = [
+    "CommandEnd",
+    "FindingLine",
+    "Lost",
+    "MetricSummary",
+    "Overhead",
+    "PhaseSummary",
+    "Seen",
+    "Summary",
+    "summarise",
+]
+
+LONG_ENOUGH = 30.0
+"""Seconds of recording from which on the overhead is also given as a share of the CPUs: before, starting dominates."""
+STDERR_LINES = 5
+TAIL = 8192  # bytes of stderr.log that are searched for its last lines
+OUTLIER = "host-outlier"
+HOST_RULES = ("host-missing", "host-lost", "host-partial", "series-incomplete", "series-loss")
+"""Rules whose findings are the hosts that `lost` lists."""
+AGREES = 0.1  # difference between the benchmark's bytes and those of the hosts
+ENOUGH_BYTES = 64 << 20  # below, what the hosts do by themselves matters
+MOST = 0.75  # of the time, from which on the slowest host of a phase is that of the run
+DIFFERS = 0.05  # of the median of hosts
+FLOWS = {"read": ("disk_read", "nfs_read", "lustre_read"), "write": ("disk_write", "nfs_write", "lustre_write")}
+OWN_PHASES = ("command", "after")
+
+
+class CommandEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the command ended. `signal` names the signal that killed it; `stderr` has its last lines if it failed."""
+
+    text: str
+    exit_code: int | None
+    seconds: float
+    signal: str = ""
+    stderr: list[str] = []
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not end with exit status 0."""
+        return self.exit_code != 0
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The bytes that the benchmark reports and those that the hosts counted at disks and network file systems."""
+
+    direction: str
+    reported_bytes: float
+    counted_bytes: float
+    agrees: bool
+    text: str
+
+
+class MetricSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One metric: mean and peak of a host; for several hosts the sum of flows, and the slowest host with its mean."""
+
+    name: str
+    title: str
+    unit: str
+    mean: float
+    peak: float
+    hosts: int = 1
+    total: float | None = None
+    slowest: str = ""
+    slowest_mean: float | None = None
+
+
+class PhaseSummary(msgspec.Struct, frozen=True):
+    """A phase with the metrics that moved in the run."""
+
+    name: str
+    seconds: float
+    metrics: list[MetricSummary]
+
+
+class FindingLine(msgspec.Struct, frozen=True):
+    """One finding: its severity, rule and message, and the folded hosts."""
+
+    severity: str
+    rule: str
+    message: str
+    hosts: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Hosts that are not complete for the same cause, folded."""
+
+    status: str
+    reason: str
+    hosts: str
+    count: int
+
+
+class Overhead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What Rollbook used on the hosts: CPU seconds per host and bytes sent by all. `share` only for longer runs."""
+
+    hosts: int
+    cpu_seconds: float
+    most_cpu_seconds: float
+    sent_bytes: int
+    most_share: float | None = None
+
+
+class Summary(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.summary/1"):
+    """The run at a glance. `counts` has the findings by severity; null for a record that was not checked.
+
+    `metrics` are those that moved, over the whole run; `phases` the same for each phase. `seen` compares the results
+    with the bytes that the hosts counted.
+    """
+
+    rollbook: str = msgspec.field(default_factory=current_version)
+    record: str
+    type: str
+    command: CommandEnd | None = None
+    seconds: float
+    results: list[Result] = []
+    seen: list[Seen] = []
+    metrics: list[MetricSummary] = []
+    phases: list[PhaseSummary] = []
+    outliers: list[str] = []
+    counts: dict[str, int] | None = None
+    findings: list[FindingLine] = []
+    verdict: str = ""
+    coverage: Coverage
+    lost: list[Lost] = []
+    interval_seconds: float | None = None
+    samples: int = 0
+    overhead: Overhead | None = None
+    notes: list[str] = []
+
+
+def summarise(run: Record) -> Summary:
+    """Summarise a record, complete or not; what it does not have is left out."""
+    metadata, hosts = run.metadata, run.hosts
+    checked = _checked(run.path)
+    rows = _rows(metadata)
+    results = [] if metadata.get("benchmark_type") == "generic" else results_of(metadata)
+    seconds = float(metadata.get("runtime") or (hosts.ended_ns - hosts.started_ns) / 1e9)
+    whole = _cover(hosts)
+    moved = list(_moved(whole, rows))
+    return Summary(
+        record=str(run.path),
+        type=str(metadata.get("benchmark_type", "")),
+        command=_command(run, seconds),
+        seconds=seconds,
+        results=results,
+        seen=list(_seen(results, whole, rows)),
+        metrics=moved,
+        phases=list(_phases(hosts, rows, moved)),
+        outliers=list(_outliers(checked)),
+        counts={name: checked.counts.get(name, 0) for name in ("fail", "warn")} if checked else None,
+        findings=list(_findings(checked)),
+        verdict=checked.verdict_text if checked else "",
+        coverage=run.coverage,
+        lost=list(_lost(hosts)),
+        interval_seconds=hosts.interval_seconds,
+        samples=sum(host.samples for host in hosts.series),
+        overhead=_overhead(hosts),
+        notes=[str(note) for note in metadata.get("notes") or []],
+    )
+
+
+def _checked(path: Path) -> Findings | None:
+    return read(path / "findings.json", Findings) if (path / "findings.json").exists() else None
+
+
+def _command(run: Record, seconds: float) -> CommandEnd | None:
+    text, code = str(run.metadata.get("executed_command") or ""), run.metadata.get("exit_code")
+    if not text:
+        return None
+    killed = ""
+    if isinstance(code, int) and code > 128:
+        try:
+            killed = signal.Signals(code - 128).name
+        except ValueError:
+            killed = ""
+    return CommandEnd(text, code, seconds, killed, _last_lines(run) if code else [])
+
+
+def _last_lines(run: Record) -> list[str]:
+    """The last lines of the command's stderr."""
+    logs = run.metadata.get("command_output_files") or []
+    name = str(logs[0].get("stderr", "")) if logs and isinstance(logs[0], dict) else ""
+    path = run.path / Path(name).name
+    if not name or path.is_symlink() or not path.is_file():
+        return []
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            text = file.read(TAIL).decode("utf-8", "replace")
+    except OSError:
+        return []
+    lines = [clean(line.rstrip()) for line in text.replace("\r", "\n").splitlines()]
+    return [line for line in lines if line][-STDERR_LINES:]
+
+
+Rows = Mapping[int, Mapping[str, Mapping[str, Any]]]
+"""The statistics of each phase, by its number and the name of the metric."""
+
+
+def _rows(metadata: Mapping[str, Any]) -> Rows:
+    found: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for row in metadata.get("phase_statistics") or []:
+        if isinstance(row, dict) and isinstance(row.get("mean"), int | float):
+            found.setdefault(int(row.get("number", -1)), {})[str(row.get("metric"))] = row
+    return found
+
+
+def _cover(hosts: RecordHosts) -> list[tuple[int, Phase]]:
+    """Phases, with their numbers, that cover the command once: those inside another are left out, so is `after`."""
+    if not hosts.phases:
+        return [(0, Phase("run", hosts.started_ns, hosts.ended_ns))]
+    found: list[tuple[int, Phase]] = []
+    for number, phase in enumerate(hosts.phases):
+        inside = bool(found) and phase.start_ns < found[-1][1].end_ns
+        if not inside and not (phase.name == "after" and number):
+            found.append((number, phase))
+    return found
+
+
+def _combined(metric: Metric, phases: Sequence[tuple[int, Phase]], rows: Rows) -> MetricSummary | None:
+    """A metric over several phases, each weighted by its length."""
+    parts = [
+        (row, max(1, phase.end_ns - phase.start_ns))
+        for number, phase in phases
+        if (row := rows.get(number, {}).get(metric.name))
+    ]
+    if not parts:
+        return None
+    length = sum(weight for _, weight in parts)
+    mean = sum(float(row["mean"]) * weight for row, weight in parts) / length
+    hosts = max(int(row.get("hosts") or 1) for row, _ in parts)
+    slowest, extreme = _slowest(metric, *max(parts, key=lambda part: part[1]), length) if hosts > 1 else ("", None)
+    return MetricSummary(
+        metric.name,
+        metric.title,
+        metric.unit,
+        mean,
+        max(float(row["max"]) for row, _ in parts),
+        hosts,
+        mean * hosts if hosts > 1 and metric.unit in ("B/s", "1/s") else None,
+        slowest,
+        extreme,
+    )
+
+
+def _slowest(metric: Metric, row: Mapping[str, Any], length: int, whole: int) -> tuple[str, float | None]:
+    """The slowest host and its mean, if one phase is most of the time and the host differs by what matters."""
+    extreme, usual = row.get("hosts_max" if metric.bad == "high" else "hosts_min"), row.get("hosts_p50")
+    if length < MOST * whole or not isinstance(extreme, int | float) or not isinstance(usual, int | float):
+        return "", None
+    far = abs(extreme - usual) >= max(metric.negligible, DIFFERS * abs(usual))
+    return (str(row["slowest_host"]), float(extreme)) if far and row.get("slowest_host") else ("", None)
+
+
+def _moved(phases: Sequence[tuple[int, Phase]], rows: Rows) -> Iterator[MetricSummary]:
+    """The metrics of the catalogue that are part of a summary and reached what matters."""
+    metrics = catalogue.load()
+
+    def moved(metric: Metric) -> MetricSummary | None:
+        found = _combined(metric, phases, rows)
+        return found if found is not None and found.peak >= metric.negligible else None
+
+    for metric in metrics.values():
+        # The latency of a handful of requests says nothing.
+        weight = metrics.get(metric.total)
+        if metric.summary and (weight is None or moved(weight)) and (found := moved(metric)):
+            yield found
+
+
+def _phases(hosts: RecordHosts, rows: Rows, moved: Iterable[MetricSummary]) -> Iterator[PhaseSummary]:
+    """The phases that the user, the command or the benchmark marked."""
+    metrics = [catalogue.load()[one.name] for one in moved]
+    marked = [one for one in enumerate(hosts.phases) if one[1].name not in OWN_PHASES]
+    for number, phase in marked:
+        found = [one for metric in metrics if (one := _combined(metric, [(number, phase)], rows))]
+        yield PhaseSummary(phase.name, (phase.end_ns - phase.start_ns) / 1e9, found)
+
+
+def _seen(results: Sequence[Result], phases: Sequence[tuple[int, Phase]], rows: Rows) -> Iterator[Seen]:
+    """Compare the bytes of the benchmark with those of the hosts, in each direction."""
+    for direction, names in FLOWS.items():
+        reported = sum(one.value or 0.0 for one in results if one.metric == f"{direction}_bytes")
+        flows = [one for name in names if (one := _combined(catalogue.load()[name], phases, rows))]
+        if reported < ENOUGH_BYTES or not flows:
+            continue
+        seconds = sum(phase.end_ns - phase.start_ns for _, phase in phases) / 1e9
+        counted = sum(one.mean * one.hosts for one in flows) * seconds
+        difference = counted / reported - 1
+        agrees = abs(difference) <= AGREES
+        if agrees:
+            text = f"agrees with the result ({100 * difference:+.1f} %)"
+        elif difference < 0:
+            share = 100 * counted / reported
+            text = f"{share:.0f} % of the result; the rest stayed in the page cache or went elsewhere"
+        else:
+            text = f"{100 * difference:.0f} % more than the result, so other programs used the disks too"
+        yield Seen(direction, reported, counted, agrees, text)
+
+
+def _outliers(checked: Findings | None) -> Iterator[str]:
+    for rule in checked.rules if checked else ():
+        if rule.id == OUTLIER:
+            yield from (one.message for one in rule.findings if one.silenced is None)
+
+
+def _findings(checked: Findings | None) -> Iterator[FindingLine]:
+    """All findings that count, failures first, without outliers and missing hosts, which have their own place."""
+    found = [
+        FindingLine(one.severity or "fail", rule.id, one.message, fold(one.hosts))
+        for rule in (checked.rules if checked else ())
+        for one in rule.findings
+        if one.silenced is None and rule.id != OUTLIER and rule.id not in HOST_RULES
+    ]
+    yield from sorted(found, key=lambda one: one.severity != "fail")
+
+
+def _lost(hosts: RecordHosts) -> Iterator[Lost]:
+    statuses: dict[str, list[tuple[str, str]]] = {}
+    for host in hosts.outcome:
+        if host.status != "complete":
+            statuses.setdefault(host.status, []).append((host.name, host.reason))
+    for status, reasons in statuses.items():
+        for reason, names in group_by_cause(reasons):
+            yield Lost(status, reason, fold(names), len(names))
+
+
+def _overhead(hosts: RecordHosts) -> Overhead | None:
+    costs = [host.cost for host in hosts.series if host.cost is not None and host.cost.cpu_seconds is not None]
+    used = [cost.cpu_seconds for cost in costs if cost.cpu_seconds is not None]
+    if not used:
+        return None
+    shares = [host.cpu_share for host in hosts.series if host.cpu_share is not None]
+    long = (hosts.ended_ns - hosts.started_ns) / 1e9 >= LONG_ENOUGH
+    return Overhead(
+        len(used),
+        statistics.median(used),
+        max(used),
+        sum(cost.sent_bytes or 0 for cost in costs),
+        max(shares) if shares and long else None,
+    )

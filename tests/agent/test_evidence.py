@@ -1,0 +1,283 @@
+"""The part of the agent that reads items: what it sends, within which limits, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from rollbook import agent
+from rollbook.agent.dated import time_of
+from rollbook.bundle.items import Item, When
+from rollbook.bundle.request import orders
+from rollbook.bundle.summary import Window
+from tests.support.agents import HandAgent
+from tests.support.waits import until
+
+TEXT = zlib.decompress(base64.b64decode(agent.extension())).decode()
+MINUTE = dt.datetime(2026, 11, 16, 5, 0, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def hand() -> Iterator[HandAgent]:
+    """An agent under this Python, binary carrier."""
+    with HandAgent() as running:
+        yield running
+
+
+class Sent:
+    """What an agent sent for items: text by source, status and note by item."""
+
+    def __init__(self, hand: HandAgent) -> None:
+        self.files: dict[str, bytes] = {}
+        self.ends: dict[str, list[str]] = {}
+        self.done: dict[int, tuple[str, str]] = {}
+        sources: dict[tuple[str, str], str] = {}
+        for frame in hand.frames:
+            if frame.kind != "I":
+                continue
+            head, _, body = frame.payload.partition(b"\n")
+            item, file, word, *rest = head.decode().split("\t")
+            source = sources.get((item, file), "")
+            if word == "open":
+                sources[item, file] = rest[0]
+                self.files[rest[0]] = b""
+            elif word == "data":
+                self.files[source] += zlib.decompress(body)
+            elif word == "end":
+                self.ends[source] = rest
+            elif word == "done":
+                self.done[int(item)] = rest[0], rest[2]
+
+
+def read(
+    hand: HandAgent, *items: Item, seconds: float = 30.0, size: int = 1 << 30, window: Window | None = None
+) -> Sent:
+    """Have the agent read the items."""
+    send(hand, items, seconds=seconds, size=size, window=window)
+    hand.until(lambda frame: frame.kind == "D" and frame.payload == b"items", seconds=30)
+    return Sent(hand)
+
+
+def send(
+    hand: HandAgent, items: Sequence[Item], *, seconds: float = 30.0, size: int = 1 << 30, window: Window | None = None
+) -> None:
+    """Send the orders for items."""
+    assert hand.process.stdin is not None
+    hand.process.stdin.write(orders(items, window or Window(), seconds=seconds, size=size, salt="salt"))
+
+
+def running(text: str) -> bool:
+    """Whether a process with this in its command line exists."""
+    return not subprocess.run(["pgrep", "-f", text], capture_output=True, check=False).returncode
+
+
+def test_packed_size() -> None:
+    """It is sent once to every node of a report, and is part of a launcher's argument if nothing can be sent."""
+    assert len(agent.extension()) < 24 * 1024
+
+
+def test_python_3_6_is_enough(tmp_path: Path) -> None:
+    """The syntax and the modules used are those of Python 3.6."""
+    path = tmp_path / "extension.py"
+    path.write_text(TEXT)
+    result = subprocess.run(
+        [Path(sys.executable).with_name("vermin"), "--no-tips", "--violations", "-t=3.6-", path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout
+
+
+def test_names_do_not_replace_those_of_the_agent() -> None:
+    """Both texts share a namespace: a name that both define means the same."""
+
+    def defined(text: str) -> set[str]:
+        nodes = ast.parse(text).body
+        named = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        assigned = {ast.unparse(target) for node in nodes if isinstance(node, ast.Assign) for target in node.targets}
+        return named | assigned
+
+    assert defined(agent.text()) & defined(TEXT) <= {"TYPE_CHECKING"}
+
+
+def test_paths_and_commands(hand: HandAgent, tmp_path: Path) -> None:
+    """Files, patterns of the kernel as one file, commands with pipes and quotes, exit status, what is absent."""
+    (tmp_path / "a.log").write_text("one\n")
+    (tmp_path / "b.log").write_text("two")
+    (tmp_path / "link").symlink_to("/etc/shadow")
+    (tmp_path / "x.pem").write_text("key")
+    os.mkfifo(tmp_path / "fifo.log")
+    sent = read(
+        hand,
+        Item(id="files", title="", paths=(f"{tmp_path}/*.log", f"{tmp_path}/nothing")),
+        Item(id="kernel", title="", paths=("/proc/sys/kernel/random/*id",), redact="none"),
+        Item(id="shell", title="", commands=("printf '%s|' 'a  b' \"c\td\" | tr a x; exit 3",)),
+        Item(id="argv", title="", commands=(("echo", "a  b"), ("nosuchprogram",))),
+        Item(id="first", title="", commands=("exit 1", "echo second", "echo third"), first=True),
+        Item(id="each", title="", commands=(("echo", "{each}"),), each=f"{tmp_path}/[ab].log"),
+        Item(id="when", title="", commands=("echo never",), when=When(paths=(f"{tmp_path}/nothing",))),
+        Item(id="also", title="", commands=("echo yes",), when=When(commands=("nosuchprogram", "sh"))),
+        Item(id="secret", title="", paths=(f"{tmp_path}/link", f"{tmp_path}/x.pem")),
+    )
+    assert sent.files[f"{tmp_path}/a.log"] == b"one\n"
+    assert sent.files[f"{tmp_path}/b.log"] == b"two"
+    assert f"{tmp_path}/fifo.log" not in sent.files
+    assert b"==> /proc/sys/kernel/random/boot_id <==\n" in sent.files["/proc/sys/kernel/random/*id"]
+    assert sent.files["printf '%s|' 'a  b' \"c\\td\" | tr a x; exit 3"] == b"x  b|c\td|"
+    assert sent.ends["printf '%s|' 'a  b' \"c\\td\" | tr a x; exit 3"][2] == "3"
+    assert sent.files["echo 'a  b'"] == b"a  b\n"
+    assert "echo third" not in sent.files
+    assert {"echo a.log", "echo b.log"} <= sent.files.keys()
+    statuses = [sent.done[number][0] for number in range(9)]
+    assert statuses == ["complete"] * 6 + ["absent", "complete", "denied"]
+    assert not any("link" in source or "pem" in source for source in sent.files)
+
+
+def test_low_priority(hand: HandAgent) -> None:
+    """Everything on the node has a higher priority, for processors and disks."""
+    sent = read(hand, Item(id="nice", title="", commands=(("nice",), ("ionice",))))
+    assert sent.files["nice"] == b"19\n"
+    assert sent.files["ionice"] == b"best-effort: prio 7\n"
+
+
+@pytest.mark.parametrize("keep", ["head", "tail"])
+def test_limits_are_marked(hand: HandAgent, tmp_path: Path, keep: str) -> None:
+    """What exceeds the limit is cut at a line, and the missing bytes are reported."""
+    lines = [f"line {number:06}\n" for number in range(20_000)]
+    (tmp_path / "log").write_text("".join(lines))
+    sent = read(
+        hand,
+        Item(id="file", title="", paths=(f"{tmp_path}/log",), limit=10_000, keep=keep),  # type: ignore[arg-type]
+        Item(id="command", title="", commands=(f"cat {tmp_path}/log",), limit=10_000, keep=keep),  # type: ignore[arg-type]
+        Item(id="small", title="", commands=("echo fits",), limit=10_000, keep=keep),  # type: ignore[arg-type]
+    )
+    for source in (f"{tmp_path}/log", f"cat {tmp_path}/log"):
+        text = sent.files[source].decode()
+        assert 9_900 < len(text) <= 10_000
+        assert text.startswith(lines[0]) if keep == "head" else text.endswith(lines[-1])
+        before, after = (int(number) for number in sent.ends[source][:2])
+        assert (before == 0 and after != 0) if keep == "head" else (before == 240_000 - len(text) and after == 0)
+        assert keep == "head" or text.startswith("line ")
+    assert [sent.done[number][0] for number in range(3)] == ["truncated", "truncated", "complete"]
+
+
+def test_secrets_that_the_limit_cuts(hand: HandAgent, tmp_path: Path) -> None:
+    """A tail that begins inside a private key does not reveal the rest of the key."""
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA7v6R0canarycanarycanarycanary\n" * 60
+    (tmp_path / "log").write_text("x" * 50 + "\n" + key + "-----END RSA PRIVATE KEY-----\n" + "after\n" * 10)
+    sent = read(hand, Item(id="file", title="", paths=(f"{tmp_path}/log",), limit=1000))
+    assert b"canary" not in sent.files[f"{tmp_path}/log"]
+    assert sent.files[f"{tmp_path}/log"].endswith(b"after\n" * 10)
+
+
+def test_many_files_share_a_limit(hand: HandAgent, tmp_path: Path) -> None:
+    """Small files are read whole, large ones get equal parts of the rest."""
+    for name, size in (("a", 50_000), ("b", 100), ("c", 50_000)):
+        (tmp_path / name).write_text("x" * 9 + "\n" + ("y" * 9 + "\n") * (size // 10 - 1))
+    sent = read(hand, Item(id="files", title="", paths=(f"{tmp_path}/*",), limit=20_100))
+    sizes = {Path(source).name: len(data) for source, data in sent.files.items()}
+    assert sizes["b"] == 100
+    assert 9_900 < sizes["a"] <= 10_000
+    assert 9_900 < sizes["c"] <= 10_200
+
+
+def test_hanging_commands_are_killed(hand: HandAgent) -> None:
+    """A command that ignores signals and has children ends at its timeout; what it printed is kept."""
+    mark = f"{time.monotonic_ns()}"
+    command = f"trap '' TERM INT HUP; echo begun; (set -m; sleep 987{mark} & wait) & sleep 987{mark}"
+    began = time.monotonic()
+    sent = read(
+        hand,
+        Item(id="hang", title="", commands=(command,), seconds=0.5),
+        Item(id="ok", title="", paths=("/etc/hostname",)),
+    )
+    assert time.monotonic() - began < 5
+    assert sent.files[command] == b"begun\n"
+    assert sent.done[0][0] == "timed-out"
+    assert sent.done[1][0] == "complete"
+    until(lambda: not running(f"sleep 987{mark}"))
+
+
+def test_the_node_has_limits(hand: HandAgent) -> None:
+    """At the time limit of the node, what runs is ended and what waits is not read; the same at its size limit."""
+    slow = [
+        Item(id=f"slow{number}", title="", commands=(f"echo {number}; sleep 60",), seconds=60) for number in range(6)
+    ]
+    sent = read(hand, *slow, seconds=1.0)
+    assert [sent.done[number][0] for number in range(6)] == ["timed-out"] * 4 + ["not-read"] * 2
+    assert "time limit" in sent.done[5][1]
+    assert sent.files["echo 0; sleep 60"] == b"0\n"
+
+
+def test_the_size_limit_of_the_node(hand: HandAgent) -> None:
+    """Items get what is left of the node's limit; then they are not read."""
+    large = [Item(id=f"large{n}", title="", commands=(f"yes {n} | head -c 100000",), limit=200_000) for n in range(9)]
+    sent = read(hand, *large, size=250_000)
+    statuses = [sent.done[number][0] for number in range(9)]
+    assert sum(map(len, sent.files.values())) <= 250_000
+    assert statuses[0] == "complete"
+    assert statuses[-1] == "not-read"
+    assert "size limit" in sent.done[8][1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_stays_when_the_agent_ends(hand: HandAgent, number: signal.Signals) -> None:
+    """Programs end with the agent, however it ends."""
+    mark = f"{time.monotonic_ns()}"
+    send(
+        hand, [Item(id="hang", title="", commands=(f"trap '' TERM HUP; sleep 986{mark}; sleep 986{mark}",), seconds=60)]
+    )
+    until(lambda: running(f"sleep 986{mark}"))
+    hand.process.send_signal(number)
+    hand.process.wait(timeout=5)
+    until(lambda: not running(f"sleep 986{mark}"))
+
+
+def test_the_time_window(hand: HandAgent, tmp_path: Path) -> None:
+    """Only lines in the window are read, found by bisection; older files are skipped."""
+    lines = [f"{(MINUTE + dt.timedelta(seconds=n)).isoformat()} host: event {n}\n" for n in range(50_000)]
+    (tmp_path / "new.log").write_text("".join(lines))
+    (tmp_path / "old.log").write_text(lines[0])
+    os.utime(tmp_path / "old.log", (MINUTE.timestamp(), MINUTE.timestamp()))
+    os.utime(tmp_path / "new.log", (MINUTE.timestamp() + 50_000, MINUTE.timestamp() + 50_000))
+    window = Window(MINUTE + dt.timedelta(seconds=20_000), MINUTE + dt.timedelta(seconds=20_009))
+    sent = read(
+        hand,
+        Item(id="file", title="", paths=(f"{tmp_path}/*.log",), dated=True),
+        Item(id="command", title="", commands=(f"cat {tmp_path}/new.log",), dated=True),
+        window=window,
+    )
+    expected = "".join(lines[20_000:20_010]).encode()
+    assert sent.files[f"{tmp_path}/new.log"] == expected
+    assert sent.files[f"cat {tmp_path}/new.log"] == expected
+    assert f"{tmp_path}/old.log" not in sent.files
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("2026-11-16T05:00:00Z x", MINUTE),
+        ("2026-11-16T06:00:00.123456+01:00 x", MINUTE),
+        ("[2026-11-16T05:00:00+0000] x", MINUTE),
+        ("Nov 16 05:00:00 x", dt.datetime(2026, 11, 16, 5, 0).astimezone()),
+        ("Dec  1 05:00:00 x", dt.datetime(2025, 12, 1, 5, 0).astimezone()),
+        ("E1116 05:00:00.000000 1 x.go:1] x", dt.datetime(2026, 11, 16, 5, 0).astimezone()),
+        ("Mon 99 05:00:00 x", None),
+        ("2026-13-45T99:00:00Z x", None),
+        ("[    1.234567] x", None),
+    ],
+)
+def test_times_of_lines(line: str, expected: dt.datetime | None) -> None:
+    """Times as logs write them; one without a year is not in the future."""
+    now = dt.datetime(2026, 11, 16, 6, 0, tzinfo=dt.UTC).timestamp()
+    assert time_of(line.encode(), now) == (expected.timestamp() if expected else None)

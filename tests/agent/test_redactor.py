@@ -1,0 +1,158 @@
+"""The redactor of issue reports: cases as data, block borders, repetition, ordinary text."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rollbook.agent.redactor import LONGEST_LINE, Redactor
+
+DATA = Path(__file__).parents[1] / "data"
+SALT = b"salt of a run"
+MARK = re.compile(rb"\*\*\*[0-9a-f]{8}")
+
+
+def load(path: str, key: str) -> list[dict[str, Any]]:
+    """The entries of a data file."""
+    return list(tomllib.loads((DATA / path).read_text())[key])
+
+
+CASES = load("redaction/text.toml", "case")
+CANARIES = [each for each in load("bundle/canaries.toml", "canary") if each["place"] in {"file", "log", "argument"}]
+
+
+def redact(text: bytes, *, size: int = 1 << 20, salt: bytes = SALT) -> tuple[bytes, Redactor]:
+    """Text redacted in blocks of one size."""
+    redactor = Redactor(salt)
+    parts = [redactor.feed(text[start : start + size]) for start in range(0, len(text), size)]
+    return b"".join([*parts, redactor.close()]), redactor
+
+
+def numbered(text: bytes) -> str:
+    """Marks as `{1}`, `{2}` in the order of their first occurrence."""
+    seen: dict[bytes, str] = {}
+    return MARK.sub(lambda found: seen.setdefault(found[0], f"{{{len(seen) + 1}}}").encode(), text).decode()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["about"])
+def test_cases(case: dict[str, str]) -> None:
+    """Each form of text; secrets of the cases contain `canary`."""
+    redacted, _ = redact(case["text"].encode())
+    assert numbered(redacted) == case.get("redacted", case["text"])
+    assert b"can" not in redacted or "redacted" not in case
+    assert redact(redacted)[0] == redacted
+
+
+@pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary["text"][:60])
+def test_canaries(canary: dict[str, str]) -> None:
+    """The secrets that the lab plants, and the rule that finds each."""
+    redacted, redactor = redact(f"before\n{canary['text']}\nafter\n".encode())
+    assert canary["secret"].encode() not in redacted
+    assert redacted.startswith(b"before\n")
+    assert redacted.endswith(b"\nafter\n")
+    assert canary["rule"] in [rule for rule, *_ in redactor.log]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(CANARIES), min_size=1, max_size=6), st.integers(1, 400))
+def test_block_borders(canaries: list[dict[str, str]], size: int) -> None:
+    """Blocks of any size give the same text and the same log."""
+    text = "".join(f"Nov 16 05:00:00 node1 systemd: started\n{each['text']}\n" for each in canaries).encode()
+    whole, redactor = redact(text)
+    pieces, other = redact(text, size=size)
+    assert pieces == whole
+    assert other.log == redactor.log
+    for each in canaries:
+        assert each["secret"].encode() not in pieces
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *"\"'\\,;&=:<>{}()@$*-_. \n\t",
+        "password",
+        "token",
+        "api_key",
+        "key",
+        "value",
+        "://",
+        "--",
+        "ghp_",
+        "Bearer ",
+        "x1",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+        "AKIAABCDEFGHIJKLMNOP",
+        "name: ",
+        "curl -u ",
+        "Cookie: ",
+    ]
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(FRAGMENTS, max_size=30), st.integers(1, 50))
+@example(["password", "=", '"', "x1", "'"], 3)
+def test_redacting_twice_changes_nothing(parts: list[str], size: int) -> None:
+    """Also for text that is no valid form of anything, in blocks of any size."""
+    once, _ = redact("".join(parts).encode())
+    twice, redactor = redact(once, size=size)
+    assert twice == once
+    assert redactor.log == []
+
+
+@settings(max_examples=100)
+@given(st.text(st.characters(codec="utf-8", exclude_characters="@$%"), max_size=300))
+def test_text_without_hints_is_unchanged(text: str) -> None:
+    """Arbitrary text, unless it happens to contain a name of a secret."""
+    data = text.encode()
+    redacted, redactor = redact(data)
+    assert redacted == data or redactor.log
+
+
+def test_binary_data_passes() -> None:
+    """Bytes that are not text, and lines without an end."""
+    data = bytes(range(256)) * 100
+    assert redact(data, size=1000)[0] == data
+
+
+def test_a_very_long_line() -> None:
+    """A line of several megabytes is redacted in pieces, and does not need its size in memory."""
+    item = b'{"name": "x", "password": "canary123", "n": 1}, '
+    text = item * (3 * LONGEST_LINE // len(item))
+    redactor = Redactor(SALT)
+    longest = 0
+    out = []
+    for start in range(0, len(text), 1 << 16):
+        out.append(redactor.feed(text[start : start + (1 << 16)]))
+        longest = max(longest, len(redactor.rest))
+    redacted = b"".join([*out, redactor.close()])
+    assert b"canary" not in redacted
+    assert redacted.count(b"***") == text.count(b"canary")
+    assert longest < LONGEST_LINE + (1 << 17)
+
+
+def test_log_has_the_place_and_not_the_secret() -> None:
+    """Rule, first line, count and mark; equal secrets are one entry."""
+    redacted, redactor = redact(b"a\ntoken=canary1\nb\nc token=canary1 --password canary2\n")
+    assert [(rule, line, count) for rule, line, count, _ in redactor.log] == [("setting", 2, 2), ("option", 4, 1)]
+    for _, line, _, mark in redactor.log:
+        assert mark.encode() in redacted.splitlines()[line - 1]
+
+
+def test_marks_depend_on_the_salt() -> None:
+    """Without the salt of the run a mark cannot be guessed."""
+    one, other = redact(b"token=canary1\n")[0], redact(b"token=canary1\n", salt=b"another")[0]
+    assert one != other
+    assert redact(b"token=canary1\n")[0] == one
+
+
+def test_every_line_of_arguments_is_parsed() -> None:
+    """Single-dash options are not a hint in ordinary text, but are read in process lists."""
+    redactor = Redactor(SALT, "arguments")
+    assert b"canary" not in redactor.feed(b"java -password canary1 x\n") + redactor.close()

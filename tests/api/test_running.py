@@ -1,0 +1,53 @@
+"""Signals while a record is written, one at a time and at the worst moments."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+from rollbook.api.recording import Recording
+from rollbook.api.running import _finish
+from rollbook.api.signals import Signals
+
+
+class Endless:
+    """A recording whose record takes until the end of the test to write."""
+
+    def __init__(self) -> None:
+        self.over, self.abandoned = threading.Event(), 0
+
+    def finish_or_explain(self) -> None:
+        """Write the record."""
+        self.over.wait(60)
+
+    def abandon(self) -> None:
+        """Stop waiting for the record."""
+        self.abandoned += 1
+
+
+class Late(Signals):
+    """Two signals are waiting, and a third one arrives just before each receiver is removed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting = [signal.SIGINT, signal.SIGINT]
+        self.late = 0
+
+    def receive(self, receiver: Callable[[int], None] | None) -> None:
+        """Deliver the third one first."""
+        if receiver is None:
+            self.late += 1
+            self._handle(signal.SIGINT, None)
+        super().receive(receiver)
+
+
+def test_a_third_signal_while_the_record_is_abandoned() -> None:
+    """It is ignored: nothing is raised, and the record is abandoned once."""
+    recording, signals = Endless(), Late()
+    try:
+        _finish(cast("Recording", cast("Any", recording)), None, signals)
+    finally:
+        recording.over.set()
+    assert (recording.abandoned, signals.late) == (1, 1)

@@ -1,0 +1,183 @@
+"""`rollbook bundle` on this machine: selection, plan, limits, archives, resuming, exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import rollbook
+from rollbook.bundle.reading import unpack
+from rollbook.cli import cli
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`rollbook bundle` with arguments, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(cli, ["bundle", "--via", "local", *arguments])
+
+
+def summary_in(path: Path) -> dict[str, Any]:
+    """The summary of the only bundle below a results directory."""
+    [found] = path.glob("bundle/*/summary.json")
+    document: dict[str, Any] = json.loads(found.read_bytes())
+    return document
+
+
+def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
+    """Both show limits; no directory is made, and secrets in commands are not printed."""
+    listed = run("--list")
+    assert listed.exit_code == 0
+    assert "kernel-log" in listed.output
+    planned = run(
+        "--dry-run", "-w", "node[1-3]", "--item", "os", "--command", "curl -H 'Authorization: Bearer abcdef123456' x"
+    )
+    assert planned.exit_code == 0, planned.output
+    assert "/etc/os-release" in planned.output
+    assert "3 nodes (node[1-3])" in planned.output
+    assert "abcdef123456" not in planned.output
+    document = json.loads(run("--dry-run", "--item", "os", "--json").output)
+    assert document["schema"] == "rollbook.request/1"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--item", "kernel-lgo"], "did you mean kernel-log"),
+        (["--since", "yesterday-ish"], "is not a time"),
+        (["--since", "1h", "--until", "2h"], "time window is empty"),
+        (["--node-limit", "lots"], "is not a size"),
+        (["--items", "nothing.toml"], "does not exist"),
+    ],
+)
+def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    """A mistake ends the command before anything is read."""
+    result = run(*arguments)
+    assert result.exit_code in {1, 2}
+    assert message in (result.output + str(result.exception))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_with_pipes_and_a_secret(run: Run, tmp_path: Path) -> None:
+    """The shell sees what was typed; neither output nor documents have the secret."""
+    result = run(
+        "-w", "n1", "--item", "os", "--command", "printf '%s %s\\n' 'a  b' --password=hunter2hunter2 | tr b y", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    [path] = tmp_path.glob("results/bundle/*")
+    [file] = (path / "nodes/n1/command-1").iterdir()
+    assert file.read_text().startswith("a  y --password=***")
+    assert not [one for one in path.rglob("*") if one.is_file() and b"hunter2hunter2" in one.read_bytes()]
+    assert "hunter2hunter2" not in result.output
+    again = run("--resume", str(path))
+    assert again.exit_code != 0
+    assert "give all --command options again" in str(again.exception)
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
+def test_archives(run: Run, tmp_path: Path, suffix: str) -> None:
+    """The archive replaces the directory, only its owner can read it, and it has the same files."""
+    if suffix == ".tar.zst" and shutil.which("zstd") is None:
+        pytest.skip("needs zstd")
+    result = run("-w", "n1", "--item", "os", "-o", f"case{suffix}")
+    assert result.exit_code == 0, result.output
+    archive = tmp_path / f"case{suffix}"
+    assert [one.name for one in tmp_path.iterdir()] == [archive.name]
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+    path = unpack(archive, tmp_path / "unpacked")
+    assert not rollbook.verify(path).problems
+    assert {"summary.json", "findings.json", "index.html", "manifest.json"} <= {one.name for one in path.iterdir()}
+    if suffix == ".tar.gz":
+        with tarfile.open(archive) as tar:
+            assert {(member.uid, member.uname) for member in tar} == {(0, "")}
+    taken = run("-w", "n1", "--item", "os", "-o", f"case{suffix}")
+    assert "exists" in str(taken.exception)
+    analysed = CliRunner().invoke(cli, ["bundle", "analyse", str(archive), "--json"])
+    assert analysed.exit_code in {0, 1}, analysed.output
+    assert json.loads(analysed.output)["schema"] == "rollbook.findings/1"
+
+
+def test_limits_of_the_run(run: Run, tmp_path: Path) -> None:
+    """At the limit of the run everything stops, is kept, and has the reason; resuming completes it."""
+    result = run("-w", "n[1-2]", "--skip", "log", "--limit", "20 KiB", "--command", "seq 100000", "--run-timeout", "60")
+    assert result.exit_code == 3, result.output
+    summary = summary_in(tmp_path / "results")
+    assert all(node["status"] in {"partial", "not-tried"} for node in summary["results"])
+    assert any("limit of this run" in node["reason"] for node in summary["results"])
+    late = run("-w", "n1", "--item", "os", "--command", "sleep 30", "--run-timeout", "2", "-o", "late")
+    assert late.exit_code == 3, late.output
+    assert "time limit of this run, 2 s, is reached" in summary_in(tmp_path / "late")["results"][0]["reason"]
+    full = run("-w", "n1", "--item", "os", "--keep-free", "100000 GiB", "-o", "other")
+    assert "is free on the disk" in summary_in(tmp_path / "other")["results"][0]["reason"], full.output
+
+
+def test_a_missing_node_is_resumed(run: Run, tmp_path: Path) -> None:
+    """A node that could not be reached is asked again; what is there is not read again."""
+    first = run("-w", "n1,n2", "--item", "os", "--python", "/bin/false")
+    assert first.exit_code == 4, first.output
+    [path] = tmp_path.glob("results/bundle/*")
+    assert {node["status"] for node in summary_in(tmp_path / "results")["results"]} == {"failed"}
+    assert "--resume" in first.output
+    half = run("--resume", str(path), "-w", "n1")
+    assert half.exit_code == 3, half.output
+    done = run("--resume", str(path))
+    assert done.exit_code == 0, done.output
+    assert {node["status"] for node in summary_in(tmp_path / "results")["results"]} == {"complete"}
+    assert not rollbook.verify(path).problems
+    other = run("--resume", str(path), "-w", "n9")
+    assert "not in this bundle: n9" in str(other.exception)
+
+
+def test_progress_on_a_terminal(tmp_path: Path) -> None:
+    """Counts of nodes and items while nodes are read, without a traceback."""
+    program = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+    argv = [
+        *program,
+        "bundle",
+        "--via",
+        "local",
+        "-w",
+        "n1",
+        "--item",
+        "os",
+        "--command",
+        "sleep 3",
+        "-o",
+        str(tmp_path),
+    ]
+    master, slave = pty.openpty()
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave) as process:
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(master, 4096):
+                shown += piece
+    os.close(master)
+    assert process.returncode == 0, shown
+    assert b"0 of 1 hosts" in shown
+    assert b"1 items" in shown
+
+
+def test_the_same_from_python(tmp_path: Path) -> None:
+    """`take_bundle` gives path, summary and findings."""
+    bundle = rollbook.take_bundle("n1", via="local", items="os", output=tmp_path)
+    assert bundle.path.parent == tmp_path / "bundle"
+    assert bundle.summary.results[0].status == "complete"
+    assert bundle.findings is not None
+    assert rollbook.open_record(bundle.path).hosts.start[0].hostname

@@ -1,0 +1,123 @@
+"""Collector, agent or node killed at any moment: the bundle is valid, and resuming completes it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rollbook.bundle.collect import Reach, collect
+from rollbook.bundle.directory import READ, BundleDirectory, read_summary
+from rollbook.bundle.items import Item
+from rollbook.bundle.request import Request
+from rollbook.bundle.summary import BundleSummary
+from rollbook.hosts import parse_hosts
+from rollbook.records.record import Record
+from rollbook.transports.local import Local
+
+MOMENTS = 10
+ITEMS = [
+    Item(id=f"item-{number:02}", title="", commands=(f"echo begun {number}; sleep 0.1; seq 20000; echo {number}",))
+    for number in range(16)
+]
+HOSTS = parse_hosts(["localhost"])
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+from tests.bundle.test_killed import collected
+collected(Path(sys.argv[1]))
+"""
+
+
+def created(path: Path) -> BundleDirectory:
+    """A new bundle."""
+    request = Request(nodes=["localhost"], items=ITEMS)
+    return BundleDirectory.create(path / "x.tar.gz", request, HOSTS, dt.datetime.now(dt.UTC))
+
+
+def collected(path: Path) -> BundleSummary:
+    """Collect, or continue, the bundle."""
+    directory = BundleDirectory.open(path / "x") if (path / "x").exists() else created(path)
+    summary = asyncio.run(collect(directory, ITEMS, HOSTS, Reach(lambda _: Local(), timeout=30)))
+    directory.write_record()
+    return summary
+
+
+def check_valid(path: Path) -> BundleSummary:
+    """Every file that the summary names is there as it was written, and the bundle is a record."""
+    summary = read_summary(path / "x")
+    assert [node.node for node in summary.results] == ["localhost"]
+    for item in summary.results[0].items:
+        for file in item.files:
+            data = (path / "x" / file.path).read_bytes()
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (file.size, file.sha256)
+            assert item.status not in READ or data.endswith(f"{int(item.id[-2:])}\n".encode())
+    assert Record.open(path / "x").hosts.start[0].name == "localhost"
+    return summary
+
+
+def check_completed(path: Path) -> None:
+    """Resuming reads what is missing, and only that."""
+    before = {item.id: item for item in check_valid(path).results[0].items if item.status in READ}
+    collected(path)
+    node = check_valid(path).results[0]
+    assert (node.status, len(node.items)) == ("complete", len(ITEMS)), node.reason
+    assert all(item == before.get(item.id, item) for item in node.items)
+    assert not list((path / "x").rglob(".*.part"))
+    assert not list((path / "x").rglob("state.jsonl"))
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, nearest first."""
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            found += [int(child) for child in task.read_text().split()]
+    return found[1:]
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS))
+def test_collector_killed(tmp_path: Path, moment: int) -> None:
+    """SIGKILL to the collector: the agent ends by itself, the bundle can be read and continued."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment)
+    while not list(tmp_path.glob("x/*_metadata.json")):
+        assert run.poll() is None
+        time.sleep(0.005)
+    time.sleep(random.Random(moment).uniform(0, 1.5))
+    run.kill()
+    run.wait()
+    check_completed(tmp_path)
+
+
+@pytest.mark.parametrize("victim", ["agent", "node"])
+@pytest.mark.parametrize("moment", range(MOMENTS))
+def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
+    """SIGKILL to the agent, or to everything on the node at once: what arrived is kept."""
+
+    def kill() -> None:
+        time.sleep(random.Random(moment).uniform(0.05, 1.2))
+        for pid in descendants(os.getpid())[: 1 if victim == "agent" else None]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    summary = collected(tmp_path)
+    killer.join()
+    node = summary.results[0]
+    assert node.status == "complete" or node.reason
+    assert {item.id for item in node.items} in ({item.id for item in ITEMS}, set())
+    check_completed(tmp_path)

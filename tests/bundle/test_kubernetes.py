@@ -1,0 +1,166 @@
+"""Kubernetes through a real kubectl, with recorded answers of a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollbook.agent.redactor import Redactor
+from rollbook.bundle import kubernetes
+from rollbook.bundle.cluster import ClusterPart
+from rollbook.bundle.kubernetes import Kubectl, mask_description, mask_json
+from rollbook.bundle.summary import ItemResult, Window
+from tests.support.kube_record import CLUSTER, KubeRecord, kube_record, write_kubeconfig
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl: package kubernetes-client")
+CANARIES = [
+    each
+    for each in tomllib.loads((Path(__file__).parents[1] / "data/bundle/canaries.toml").read_text())["canary"]
+    if each["place"].startswith("pod-")
+]
+LOG = "/api/v1/namespaces/training/pods/trainer-4/log"
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[KubeRecord, str]]:
+    """The recorded cluster."""
+    with kube_record() as (record, address):
+        record.logs[LOG] = b"2026-11-15T01:45:29Z step 1 api_key=canary-in-a-log\n"
+        record.logs[f"{LOG}.previous"] = b"2026-11-15T01:40:00Z out of memory\n"
+        yield record, address
+
+
+def collect(tmp_path: Path, address: str, **options: str) -> tuple[dict[str, ItemResult], ClusterPart]:
+    """All items by id."""
+    config = write_kubeconfig(tmp_path / "config", address)
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    kubectl = Kubectl(**{"kubeconfig": str(config), **options})
+    results, part = asyncio.run(
+        kubernetes.collect(tmp_path / "bundle", kubectl, salt=b"salt", window=Window(), seconds=60, environ=environ)
+    )
+    return {item.id: item for item in results}, part
+
+
+def everything(tmp_path: Path) -> str:
+    """All text of the bundle."""
+    return "".join(path.read_text() for path in sorted((tmp_path / "bundle").rglob("*")) if path.is_file())
+
+
+def test_all_kinds_as_text_and_json(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+    """Each item is complete and its files are as the summary says; nothing secret is in them."""
+    items, part = collect(tmp_path, server[1])
+    assert {item.status for item in items.values()} == {"complete"}, items
+    for name in ("nodes", "pods", "events", "persistent-volume-claims", "services", "deployments", "stateful-sets"):
+        kinds = {Path(file.path).suffix for file in items[f"kubernetes-{name}"].files}
+        assert kinds == {".txt", ".json"}
+    for item in items.values():
+        for file in item.files:
+            path = tmp_path / "bundle" / file.path
+            assert path.stat().st_size == file.size
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert "--context=lab" in file.source
+    text = everything(tmp_path)
+    assert "canary" not in text
+    assert "trainer-4" in text
+    assert "OOMKilled" in text
+    assert any(rule == "kubernetes" for _, rule, *_ in part.redactions)
+
+
+def test_values_of_secrets_are_not_fetched(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+    """The server is asked for tables of secrets and config maps, not for the objects."""
+    collect(tmp_path, server[1])
+    requests = [accept for path, accept in server[0].requests if re.search("/(secrets|configmaps)", path)]
+    assert requests
+    assert all(accept.startswith("application/json;as=Table") for accept in requests)
+    names = json.loads((tmp_path / "bundle/cluster/kubernetes-secrets/secrets.json").read_text())["items"]
+    assert {"namespace": "training", "name": "hf-token", "type": "Opaque", "data": "1"}.items() <= names[1].items()
+
+
+def test_logs_of_failing_containers(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+    """The current and the previous log of the container that crashes, redacted; none of those that work."""
+    items, _ = collect(tmp_path, server[1])
+    files = {Path(file.path).name: file for file in items["kubernetes-logs"].files}
+    assert list(files) == ["training_trainer-4_trainer.log", "training_trainer-4_trainer.previous.log"]
+    assert "limit-bytes" in files["training_trainer-4_trainer.log"].source
+    assert "api_key=***" in (tmp_path / "bundle" / files["training_trainer-4_trainer.log"].path).read_text()
+
+
+def test_the_context_must_belong_to_the_cluster(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+    """By name or ARN; nothing is read from another cluster."""
+    items, _ = collect(tmp_path, server[1], cluster="another")
+    assert items["kubernetes"].status == "failed"
+    assert items["kubernetes"].reason == f"context lab is for cluster {CLUSTER}, not for another; name another context"
+    # Debian's kubectl asks for the version before anything else.
+    assert [path for path, _ in server[0].requests if not path.startswith("/version")] == []
+    items, _ = collect(tmp_path, server[1], cluster="training")
+    assert "kubernetes-pods" in items
+
+
+def test_broken_kubectl_affects_only_this_part(tmp_path: Path) -> None:
+    """No program, no such context, no server: one item with the reason."""
+    items, _ = collect(tmp_path, "http://127.0.0.1:9", program="kubectl-none")
+    assert items["kubernetes"].status == "absent"
+    items, _ = collect(tmp_path, "http://127.0.0.1:9", context="none")
+    assert (items["kubernetes"].status, list(items)) == ("failed", ["kubernetes"])
+    assert "none" in items["kubernetes"].reason
+    items, _ = collect(tmp_path, "http://127.0.0.1:9")
+    assert "refused" in items["kubernetes"].reason
+
+
+def test_a_query_that_hangs_affects_only_itself(
+    server: tuple[KubeRecord, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its item says so; the others are complete."""
+    monkeypatch.setattr(kubernetes, "REQUEST_SECONDS", 2)
+    server[0].hang.add("/api/v1/resourcequotas")
+    items, _ = collect(tmp_path, server[1])
+    assert items["kubernetes-resource-quotas"].status in {"failed", "timed-out"}
+    assert items["kubernetes-resource-quotas"].reason
+    assert items["kubernetes-pods"].status == "complete"
+
+
+def pod_with_canaries() -> dict[str, object]:
+    """A pod with a canary in each place."""
+    by_place: dict[str, list[str]] = {}
+    for each in CANARIES:
+        by_place.setdefault(each["place"], []).append(each["text"])
+    variables = [dict(zip(("name", "value"), text.split("=", 1), strict=True)) for text in by_place["pod-env"]]
+    container = {
+        "name": "c",
+        "env": [*variables, {"name": "NCCL_DEBUG", "value": "INFO"}],
+        "args": [*by_place["pod-argument"], "--password", "canary-after-option"],
+    }
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": by_place["pod-annotation"][0]}
+    return {"kind": "Pod", "metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": [container]}}
+
+
+def test_masking_of_json() -> None:
+    """No canary of a pod is left; the rest is."""
+    redacted = mask_json(json.dumps({"items": [pod_with_canaries()]}).encode(), Redactor(b"s")).decode()
+    for each in CANARIES:
+        assert each["secret"] not in redacted
+    assert "canary" not in redacted
+    assert "NCCL_DEBUG" in redacted
+    assert "INFO" in redacted
+
+
+def test_masking_of_descriptions() -> None:
+    """Values of variables on one or several lines, and secret arguments; references stay."""
+    text = (
+        "Annotations:  kubectl.kubernetes.io/last-applied-configuration: {canary}\n"
+        "Containers:\n  c:\n    Args:\n      --admin-password\n      canary1\n      --fast\n    Environment:\n"
+        "      A:           canary2\n                   canary3: x\n      NCCL_DEBUG:  INFO\n"
+        "      B:           <set to the key 'k' in secret 's'>  Optional: false\n    Mounts:  <none>\n"
+    )
+    redacted = mask_description(text.encode(), Redactor(b"s")).decode()
+    assert "canary" not in redacted
+    for kept in ("      --fast\n", "NCCL_DEBUG:  INFO\n", "secret 's'>  Optional", "    Mounts:  <none>\n"):
+        assert kept in redacted

@@ -1,0 +1,150 @@
+"""Obfuscation: the same replacements in all files, networks keep their structure, repetition changes nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import ipaddress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollbook.bundle.obfuscate import ObfuscationMap, _Work, obfuscate
+from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
+from rollbook.errors import UsageError
+from rollbook.records.document import encode, read
+
+NODES = ("ip-10-1-104-161", "ip-10-1-104-162", "node003")
+LOG = (
+    "Nov 16 05:00:00 ip-10-1-104-161 sshd[1]: Accepted publickey for alice from 10.1.104.162 port 22\n"
+    "mount filer:/home/alice on node003.cluster.local from 203.0.113.7 (netmask 255.255.255.0, lo 127.0.0.1)\n"
+    "link/ether 0c:42:a1:11:22:33 brd ff:ff:ff:ff:ff:ff inet6 2001:db8:1:2::5/64 fe80::1 time 05:24:29\n"
+    "srun: error: node003: task 0: Exited; nodes node003,ip-10-1-104-162:8080 version 5.14.0-362 root\n"
+    "drained node[003,999] by alice, driver 580.65.06, ip-10-1-104-77 is down\n"
+)
+
+
+def make_bundle(path: Path) -> Path:
+    """A bundle of three nodes with the same log."""
+    results = []
+    for node in NODES:
+        relative = f"nodes/{node}/system-log/{node}.log"
+        (path / relative).parent.mkdir(parents=True)
+        (path / relative).write_text(LOG)
+        file = File(
+            path=relative, source="/var/log/syslog", size=len(LOG), sha256=hashlib.sha256(LOG.encode()).hexdigest()
+        )
+        item = ItemResult(id="system-log", status="complete", files=[file])
+        results.append(NodeResult(node=node, status="complete", items=[item]))
+    summary = BundleSummary(
+        report_id="r1", timestamp=dt.datetime.now(dt.UTC), total_nodes=3, successful=3, failed=0, results=results
+    )
+    (path / "summary.json").write_bytes(encode(summary))
+    (path / "manifest.json").write_text("{}")
+    return path
+
+
+def all_files(bundle: Path) -> dict[str, bytes]:
+    """Path and content of every file."""
+    return {str(each.relative_to(bundle)): each.read_bytes() for each in sorted(bundle.rglob("*")) if each.is_file()}
+
+
+def test_nothing_original_is_left(tmp_path: Path) -> None:
+    """In contents and names, on all nodes alike; what is not an identity stays."""
+    bundle, pairs = make_bundle(tmp_path / "bundle"), obfuscate(tmp_path / "bundle", tmp_path / "map.json")
+    files = all_files(bundle)
+    everything = "".join(files) + b"".join(files.values()).decode()
+    for original in (*NODES, "alice", "10.1.104", "10-1-104", "203.0.113.7", "11:22:33", "2001:db8", "node[003"):
+        assert original not in everything
+    logs = {content for name, content in files.items() if name.endswith(".log")}
+    assert len(logs) == 1
+    log = logs.pop().decode()
+    for kept in (
+        "127.0.0.1",
+        "255.255.255.0",
+        "0c:42:a1:",
+        "ff:ff:ff:ff:ff:ff",
+        "05:24:29",
+        "5.14.0-362",
+        "580.65.06",
+        "root",
+    ):
+        assert kept in log
+    assert log.count(pairs.users["alice"]) == 3
+    assert pairs.hosts["node003"] in log
+    assert "manifest.json" not in files
+
+
+def test_summary_describes_the_new_files(tmp_path: Path) -> None:
+    """Paths, sizes and hashes."""
+    bundle = make_bundle(tmp_path / "bundle")
+    obfuscate(bundle, tmp_path / "map.json")
+    for node in read(bundle / "summary.json", BundleSummary).results:
+        for file in node.items[0].files:
+            data = (bundle / file.path).read_bytes()
+            assert (file.size, file.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+            assert node.node in file.path
+
+
+def test_twice_is_once(tmp_path: Path) -> None:
+    """A second run changes nothing, also after an interruption before the end."""
+    bundle = make_bundle(tmp_path / "bundle")
+    obfuscate(bundle, tmp_path / "map.json")
+    before = all_files(bundle)
+    obfuscate(bundle, tmp_path / "map.json")
+    assert all_files(bundle) == before
+    (bundle / "obfuscated").unlink()
+    obfuscate(bundle, tmp_path / "map.json")
+    assert all_files(bundle) == before
+
+
+def test_a_map_serves_several_bundles(tmp_path: Path) -> None:
+    """Equal names in two bundles have equal replacements."""
+    first, second = make_bundle(tmp_path / "a"), make_bundle(tmp_path / "b")
+    obfuscate(first, tmp_path / "map.json")
+    document = read(second / "summary.json", BundleSummary)
+    document.report_id = "r2"
+    (second / "summary.json").write_bytes(encode(document))
+    obfuscate(second, tmp_path / "map.json")
+    logs = {
+        content for bundle in (first, second) for name, content in all_files(bundle).items() if name.endswith(".log")
+    }
+    assert len(logs) == 1
+
+
+def test_the_map_is_private_and_outside(tmp_path: Path) -> None:
+    """Mode 0600; inside the bundle or readable by others it is refused."""
+    bundle = make_bundle(tmp_path / "bundle")
+    with pytest.raises(UsageError, match="inside the bundle"):
+        obfuscate(bundle, bundle / "map.json")
+    obfuscate(bundle, tmp_path / "map.json")
+    assert (tmp_path / "map.json").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "map.json").chmod(0o644)
+    with pytest.raises(UsageError, match="readable by others"):
+        obfuscate(bundle, tmp_path / "map.json")
+
+
+def shared_bits(one: str, other: str) -> int:
+    """The length of the common prefix of two addresses."""
+    first, second = ipaddress.ip_address(one), ipaddress.ip_address(other)
+    return first.max_prefixlen - (int(first) ^ int(second)).bit_length()
+
+
+@given(st.lists(st.ip_addresses(v=4).map(str), min_size=2, max_size=8, unique=True))
+def test_networks_keep_their_structure(addresses: list[str]) -> None:
+    """Common prefixes have the same length before and after, and different addresses stay different."""
+    work = _Work(ObfuscationMap(key="ab" * 32), is_repeated=False)
+    kept = [each for each in addresses if work.address(each) != each]
+    for one in kept:
+        for other in kept:
+            assert shared_bits(one, other) == shared_bits(work.address(one), work.address(other))
+
+
+def test_ipv6_keeps_its_structure() -> None:
+    """Two hosts of one network."""
+    work = _Work(ObfuscationMap(key="ab" * 32), is_repeated=False)
+    one, other = work.word(b"2001:db8:1:2::5").decode(), work.word(b"2001:db8:1:2::9").decode()
+    assert "db8" not in one
+    assert shared_bits(one, other) == shared_bits("2001:db8:1:2::5", "2001:db8:1:2::9")

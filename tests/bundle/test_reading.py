@@ -1,0 +1,240 @@
+"""Reports are untrusted input: whatever their bytes are, analysis ends and stays inside the report."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rollbook.bundle.analysis import analyse, open_bundle_data
+from rollbook.bundle.reading import CHUNK, Bundle, is_bundle, unpack
+from rollbook.bundle.rows import rows
+from rollbook.bundle.summary import File
+from rollbook.errors import RecordError, RollbookError
+from tests.support.bundles import BundleCase, kernel_log, write_bundle
+
+FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOURCES = {
+    "kernel-log": "journalctl -k",
+    "journal-warnings": "journalctl -p warning",
+    "gpu-memory": "nvidia-smi --query-remapped-rows=x",
+    "processes": "ps -eo",
+    "cgroups": "/sys/fs/cgroup/a/memory.events",
+    "memory-errors": "/sys/devices/system/edac/mc/mc0/ce_count",
+    "memory": "/proc/vmstat",
+    "load": "/proc/pressure/memory",
+    "space": "df -lPTk",
+    "rdma-ports": "/sys/class/infiniband/a/ports/1/state",
+    "rdma-counters": "/sys/class/infiniband/a/ports/1/counters/symbol_error",
+    "time": "chronyc -n tracking",
+    "boots": "last -x",
+}
+WORDS = [literal for row in rows().values() for literal in row.find]
+
+
+def file_at(path: str) -> File:
+    """A file as the summary names it."""
+    return File(path=path, source="x", size=1, sha256="")
+
+
+def some_bundle(directory: Path, text: str = "x\n") -> Path:
+    """A report with one kernel log."""
+    directory.mkdir(exist_ok=True)
+    case = BundleCase(about="", outcome="", items={"n1": {"kernel-log": {"journalctl -k": text}}})
+    return write_bundle(directory, case)
+
+
+@FUZZ
+@given(data=st.lists(st.one_of(st.binary(max_size=200), st.sampled_from(WORDS).map(str.encode), st.just(b"\n"))))
+def test_any_bytes_in_every_file(data: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No content of a file makes a rule fail."""
+    directory = tmp_path_factory.mktemp("fuzz")
+    items = {item: {source: "x"} for item, source in SOURCES.items()}
+    cluster = {"kubectl get pods -o json": "x", "kubectl get nodes -o json": "x", "sinfo -R": "x"}
+    write_bundle(directory, BundleCase(about="", outcome="", items={"n1": items}, cluster=cluster))
+    for path in (*directory.glob("nodes/*/*/*"), *directory.glob("cluster/*/*")):
+        path.write_bytes(b"".join(data))
+    findings = analyse(directory)
+    assert [rule.note for rule in findings.rules if "error in the rule" in rule.note] == []
+    for rule in findings.rules:
+        for finding in rule.findings:
+            assert len(finding.lines) <= 20
+            assert all(line.line >= 1 and len(line.text) <= 400 for line in finding.lines)
+
+
+JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "items",
+                    "status",
+                    "conditions",
+                    "type",
+                    "metadata",
+                    "spec",
+                    "containerStatuses",
+                    "state",
+                    "waiting",
+                    "reason",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@FUZZ
+@given(document=JSON)
+def test_any_json_from_kubernetes(document: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No document makes a rule fail."""
+    directory = tmp_path_factory.mktemp("fuzz")
+    text = json.dumps(document)
+    cluster = {f"kubectl get {kind} -o json": text for kind in ("pods", "nodes", "events")}
+    write_bundle(directory, BundleCase(about="", outcome="", items={"n1": {"os": {"x": "y"}}}, cluster=cluster))
+    findings = analyse(directory)
+    assert [rule.note for rule in findings.rules if "error in the rule" in rule.note] == []
+
+
+@FUZZ
+@given(data=st.binary(max_size=500) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_broken_summary(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A summary that is not one is an error with a message."""
+    directory = tmp_path_factory.mktemp("fuzz")
+    (directory / "summary.json").write_bytes(data)
+    with pytest.raises(RecordError, match="summary"):
+        Bundle(directory)
+
+
+def test_huge_line(tmp_path: Path) -> None:
+    """A line of 10 MB is read in pieces; lines after it keep their numbers."""
+    path = some_bundle(tmp_path)
+    line = b"x" * (10 << 20) + b"\n" + kernel_log("nfs: server filer1 not responding, still trying").encode()
+    (path / "nodes/n1/kernel-log/0").write_bytes(line)
+    result = next(rule for rule in analyse(path).rules if rule.id == "nfs-not-responding")
+    assert result.findings[0].lines[0].line == 2
+    chunks = list(Bundle(path).chunks(file_at("nodes/n1/kernel-log/0")))
+    assert b"".join(chunk.data for chunk in chunks) == line
+    assert max(len(chunk.data) for chunk in chunks) <= 2 * CHUNK
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "nodes/../../secret", "../secret", "nodes", "summary.json", "nodes/n1/link",
+             "nodes/n1/dir/x", "nodes/n1/fifo", "nodes/n1/\0", "nodes/n1/absent", ""],
+)  # fmt: skip
+def test_paths_stay_inside(path: str, tmp_path: Path) -> None:
+    """Whatever path the summary names: nothing outside, no link, no FIFO is opened."""
+    (tmp_path / "secret").write_text("secret")
+    bundle = some_bundle(tmp_path / "b")
+    (bundle / "nodes/n1/link").symlink_to(tmp_path / "secret")
+    (bundle / "nodes/n1/dir").symlink_to(tmp_path)
+    os.mkfifo(bundle / "nodes/n1/fifo")
+    with pytest.raises(RecordError):
+        Bundle(bundle).text(file_at(path))
+
+
+def test_unreadable_file_is_reported(tmp_path: Path) -> None:
+    """A file that the summary names and that is missing makes the report incomplete."""
+    path = some_bundle(tmp_path)
+    (path / "nodes/n1/kernel-log/0").unlink()
+    result = next(rule for rule in analyse(path).rules if rule.id == "report-incomplete")
+    assert "nodes/n1/kernel-log/0" in result.findings[0].message
+
+
+def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    """An archive with these entries."""
+    with tarfile.open(path, "w:gz") as tar:
+        for member, data in members:
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    """An entry of an archive."""
+    found = tarfile.TarInfo(name)
+    found.type, found.linkname = kind, link
+    return found
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [member("../outside"), member("/tmp/outside-of-bundle"), member("b/link", tarfile.SYMTYPE, "/etc/passwd"),
+     member("b/hard", tarfile.LNKTYPE, "b/summary.json"), member("b/fifo", tarfile.FIFOTYPE),
+     member("b/device", tarfile.CHRTYPE)],
+    ids=lambda entry: entry.name,
+)  # fmt: skip
+def test_hostile_archives(entry: tarfile.TarInfo, tmp_path: Path) -> None:
+    """Links, devices and paths that leave the target end the unpacking."""
+    path = archive(tmp_path / "b.tar.gz", (entry, b""))
+    with pytest.raises(RecordError, match="cannot unpack"):
+        unpack(path, tmp_path / "out" / "b")
+    assert not (tmp_path / "outside").exists()
+    assert sorted(found.name for found in (tmp_path / "out").iterdir()) == ["b"]
+
+
+def test_an_archive_twice_the_same_name(tmp_path: Path) -> None:
+    """A second entry with the same name does not replace the first."""
+    path = archive(tmp_path / "b.tar.gz", (member("b/x"), b"1"), (member("b/x"), b"2"))
+    with pytest.raises(RecordError):
+        unpack(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x1f\x8b", gzip.compress(b"x" * 1000, mtime=0), b"not an archive"])
+def test_damaged_archives(data: bytes, tmp_path: Path) -> None:
+    """An archive that is not one is an error with a message."""
+    path = tmp_path / "b.tar.gz"
+    path.write_bytes(data)
+    with pytest.raises(RollbookError):
+        analyse(path)
+
+
+def test_analyse_an_archive(tmp_path: Path) -> None:
+    """It is unpacked next to itself, for the owner only, and analysed there."""
+    bundle = some_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
+    with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as tar:
+        tar.add(bundle, arcname="report")
+    findings = analyse(tmp_path / "c.tar.gz")
+    assert findings.failures
+    assert is_bundle(tmp_path / "c" / "report")
+    assert (tmp_path / "c" / "report" / "index.html").exists()
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "c").rglob("*")}
+    assert modes == {0o600, 0o700}
+    with pytest.raises(RecordError, match="already exists"):
+        analyse(tmp_path / "c.tar.gz")
+
+
+def test_findings_round_trip(tmp_path: Path) -> None:
+    """`findings.json` has the lines, and a second analysis gives the same findings."""
+    path = some_bundle(tmp_path, kernel_log("nfs: server filer1 not responding, still trying"))
+    first = msgspec.to_builtins(analyse(path).rules)
+    stored = json.loads((path / "findings.json").read_bytes())["rules"]
+    again = msgspec.to_builtins(analyse(path).rules)
+    assert stored == first == again
+    found = next(rule for rule in stored if rule["id"] == "nfs-not-responding")["findings"][0]
+    assert found["lines"][0]["path"] == "nodes/n1/kernel-log/0"
+    assert found["device"] == "filer1"
+
+
+def test_facts_come_from_the_snapshot(tmp_path: Path) -> None:
+    """The rules of snapshots are applied too."""
+    case = BundleCase(
+        about="", outcome="", items={"n1": {"os": {"x": "y"}}}, start={"n[1-2]": {"thp": {"enabled": "madvise"}},
+                                                                      "n3": {"thp": {"enabled": "always"}}},
+    )  # fmt: skip
+    run = open_bundle_data(write_bundle(tmp_path, case))
+    assert [host.name for host in run.start] == ["n1", "n2", "n3"]

@@ -1,0 +1,201 @@
+"""What a hostile node may send: nothing is written outside its directory, and every limit holds."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rollbook.bundle import receive
+from rollbook.bundle.items import Item
+from rollbook.bundle.receive import NodeFiles, NoSpace, Space, file_name
+from rollbook.bundle.summary import ItemResult
+from rollbook.errors import AgentFailed
+
+ITEMS = [Item(id="one", title="", paths=("/a",), limit=1000), Item(id="two", title="", paths=("/b",), limit=1000)]
+MIB = 1 << 20
+
+
+class Node:
+    """A node's directory inside a bundle, with a canary next to it."""
+
+    def __init__(self, path: Path, *, space: Space | None = None, node_bytes: int = 1 << 20) -> None:
+        self.bundle = path / "bundle"
+        self.directory = self.bundle / "nodes" / "n"
+        self.directory.mkdir(parents=True)
+        (path / "outside").write_text("untouched")
+        self.results: list[ItemResult] = []
+        self.files = NodeFiles(
+            self.directory, "nodes/n", ITEMS, space=space or Space(path, 1 << 30, 0), node_bytes=node_bytes,
+            on_item=self.results.append,
+        )  # fmt: skip
+
+    def file(self, item: int, number: int, source: str, data: bytes) -> None:
+        """A file as an agent sends it."""
+        head = f"{item}\t{number}\t".encode()
+        self.files.take(head + b"open\t" + source.encode("utf-8", "surrogateescape"))
+        self.files.take(head + b"data\t%d\n" % len(data) + zlib.compress(data))
+        self.files.take(head + b"end\t0\t0\t-\t%d" % len(data))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node without limits that matter."""
+    return Node(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "../../../outside",
+        "/../../outside",
+        "..",
+        ".",
+        "",
+        "a/../../b",
+        "\0",
+        "a\nb",
+        "-rf",
+        ".hidden",
+        "x" * 5000,
+        "é\udc80",
+        "~",
+    ],
+)
+def test_names_stay_inside(node: Node, tmp_path: Path, source: str) -> None:
+    """Whatever a node calls a file, it lies in the directory of its item under a plain name."""
+    node.file(0, 0, source.replace("\n", "\\n"), b"data")
+    node.files.take(b"0\t-\tdone\tcomplete\t1\t")
+    [path] = (node.directory / "one").iterdir()
+    assert path.read_bytes() == b"data"
+    assert path.name[0] not in ".-"
+    assert len(os.fsencode(path.name)) <= 110
+    assert (tmp_path / "outside").read_text() == "untouched"
+    assert {one.name for one in tmp_path.iterdir()} == {"bundle", "outside"}
+
+
+def test_equal_names_are_numbered(node: Node) -> None:
+    """Two sources with the same name do not replace each other."""
+    node.file(0, 0, "/a b", b"1")
+    node.file(0, 1, "/a_b", b"2")
+    assert {one.name: one.read_bytes() for one in (node.directory / "one").iterdir()} == {"a_b": b"1", "a_b~2": b"2"}
+
+
+def test_a_link_in_the_bundle_is_not_followed(node: Node, tmp_path: Path) -> None:
+    """A bundle that someone prepared with links does not redirect what is written."""
+    (tmp_path / "elsewhere").mkdir()
+    (node.directory / "one").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Exception, match="symlink"):
+        node.file(0, 0, "/a", b"data")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"0"],
+        [b"9\t0\topen\tx"],
+        [b"-1\t0\topen\tx"],
+        [b"0\t99999\topen\tx"],
+        [b"0\t0\topen\tx", b"0\t0\topen\tx"],
+        [b"0\t0\topen\tx", b"0\t0\tdata\t5\nnot deflated"],
+        [b"0\t0\topen\tx", b"0\t0\tdata\t5\n" + zlib.compress(b"0" * (receive.CHUNK + 1))],
+        [b"0\t0\topen\tx", b"0\t0\tend\t0\t0\tx\t0"],
+        [b"0\t0\topen\tx", b"0\t0\tunknown"],
+        [b"0\t-\tdone\tsplendid\t0\t"],
+        [b"0\t-\tdone\tcomplete\t0\t", b"0\t-\tdone\tcomplete\t0\t"],
+        [b"0\t-\tdone\tcomplete\t99999999999999999999\t"],
+        [b"0\t-\tother"],
+    ],
+)
+def test_what_no_agent_sends_ends_the_session(node: Node, frames: list[bytes]) -> None:
+    """The node is disconnected, with the reason; what it sent before stays."""
+    *before, last = frames
+    for frame in before:
+        node.files.take(frame)
+    with pytest.raises(AgentFailed, match="disconnected"):
+        node.files.take(last)
+    node.files.finish("disconnected")
+    assert len(node.results) == 2
+
+
+def test_limits_of_items_and_nodes(tmp_path: Path) -> None:
+    """A node cannot send more than the limit of an item, of itself, or of the run."""
+    chunk = b"x" * receive.CHUNK
+    with pytest.raises(AgentFailed, match="more than the limit of the item one"):
+        many(Node(tmp_path / "a"), chunk)
+    with pytest.raises(NoSpace, match="limit of this run"):
+        many(Node(tmp_path / "b", space=Space(tmp_path, MIB // 2, 0)), chunk)
+    with pytest.raises(NoSpace, match="is free on the disk"):
+        many(Node(tmp_path / "c", space=Space(tmp_path, 1 << 40, 1 << 60)), chunk)
+
+
+def many(node: Node, chunk: bytes) -> None:
+    """Send one file without end."""
+    node.files.take(b"0\t0\topen\tx")
+    for _ in range(10_000):
+        node.files.take(b"0\t0\tdata\t%d\n" % len(chunk) + zlib.compress(chunk))
+
+
+def test_an_interrupted_item_keeps_what_arrived(node: Node) -> None:
+    """The file in progress is kept and marked; items that had not begun are not read."""
+    node.files.take(b"0\t0\topen\t/a")
+    node.files.take(b"0\t0\tdata\t4\n" + zlib.compress(b"half"))
+    node.files.finish("the connection broke")
+    first, second = node.results
+    assert (first.status, first.files[0].size, first.files[0].truncated) == (
+        "failed",
+        4,
+        "the end: the connection broke",
+    )
+    assert (second.status, second.reason) == ("not-read", "the connection broke")
+    assert not list(node.directory.rglob("*.part"))
+
+
+def test_lost_frames_are_noticed(node: Node) -> None:
+    """A file with a hole is marked, and data without a beginning is ignored."""
+    node.files.take(b"0\t0\topen\t/a")
+    node.files.take(b"0\t0\tend\t0\t0\t-\t4")
+    node.files.take(b"0\t1\tdata\t4\n" + zlib.compress(b"lost"))
+    node.files.take(b"0\t-\tdone\tcomplete\t1\t")
+    assert node.results[0].files[0].truncated == "a part was lost in transit"
+
+
+fields = st.one_of(
+    st.sampled_from([b"0", b"1", b"-", b"open", b"data", b"log", b"end", b"done", b"complete", b"../x", b"-1"]),
+    st.binary(max_size=20),
+)
+bodies = st.one_of(st.just(b""), st.binary(max_size=50), st.binary(max_size=200).map(zlib.compress))
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.lists(fields, max_size=8), bodies), max_size=30))
+def test_any_frames(tmp_path_factory: pytest.TempPathFactory, frames: list[tuple[list[bytes], bytes]]) -> None:
+    """Any sequence of frames ends in results for all items, or in a disconnected node; nothing else is touched."""
+    path = tmp_path_factory.mktemp("fuzz")
+    node = Node(path)
+    try:
+        for head, body in frames:
+            node.files.take(b"\t".join(head) + b"\n" + body)
+    except (AgentFailed, NoSpace):
+        pass
+    node.files.finish("over")
+    assert sorted(result.id for result in node.results) == ["one", "two"]
+    written = {one.relative_to(node.bundle).as_posix() for one in node.bundle.rglob("*") if one.is_file()}
+    assert written == {file.path for result in node.results for file in result.files}
+    assert {one.name for one in path.iterdir()} == {"bundle", "outside"}
+
+
+@given(st.text())
+def test_file_names(source: str) -> None:
+    """A name is plain for any text."""
+    name = file_name(source)
+    assert name.isascii()
+    assert name not in {"", ".", ".."}
+    assert "/" not in name
+    assert len(name) <= receive.LONGEST_NAME

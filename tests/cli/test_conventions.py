@@ -1,0 +1,94 @@
+"""Conventions of the command line: exit codes, suggestions, messages, encodings, widths, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROLLBOOK = [sys.executable, "-m", "rollbook"]
+
+
+def rollbook(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command; its output as text."""
+    return subprocess.run(
+        [*ROLLBOOK, *argv], capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/etc/passwd", 126)])
+def test_a_command_that_cannot_run(program: str, code: int, tmp_path: Path) -> None:
+    """127 if it was not found, 126 if it cannot be executed, as in shells; no record is left."""
+    done = rollbook("run", "--results-dir", str(tmp_path), "--", program)
+    assert (done.returncode, done.stderr.startswith(f"rollbook: cannot run {program}")) == (code, True)
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_a_mark_outside_a_run_warns() -> None:
+    """A script with `set -e` works whether it is recorded or not; a bad name is an error everywhere."""
+    done = rollbook("mark", "load", ROLLBOOK_SOCKET="", ROLLBOOK_MARKS="")
+    assert (done.returncode, done.stderr) == (0, "rollbook: no phase was marked: this is not inside `rollbook run`\n")
+    assert rollbook("mark", "").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["snapsht"], "no such command: snapsht; did you mean snapshot?"),
+        (["xyzzy"], "no such command: xyzzy; rollbook --help lists all"),
+        (["snapshot", "--jsonn"], "no such option: --jsonn; did you mean --json?; see rollbook snapshot --help"),
+        (["run", "--interva", "1", "--", "true"], "no such option: --interva; did you mean --interval?"),
+        (["check", "--expect", "/nope", "x"], "cannot use --expect /nope: no such file"),
+        (["check", "--silence", "/nope", "x"], "cannot use --silence /nope: no such file"),
+        (["check", "--description", "/nope", "x"], "cannot use --description /nope: no such file"),
+        (["run", "--sign", "/tmp", "--", "true"], "cannot use --sign /tmp: it is a directory"),
+        (["snapshot", "-o", "x.yaml"], "cannot write x.yaml: a snapshot is a .json file, or a record in a results"),
+    ],
+)
+def test_mistakes(argv: list[str], message: str) -> None:
+    """Every mistake is one line in the same style, with the closest name where there is one."""
+    done = rollbook(*argv)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"rollbook: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_encoding_without_the_characters() -> None:
+    """Characters that the terminal cannot show are replaced, and nothing fails."""
+    done = rollbook("snapshot", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "1 ? " in done.stdout
+
+
+def test_colours_into_a_pipe() -> None:
+    """Lines into a pipe are never wrapped, coloured or not."""
+    done = rollbook("snapshot", FORCE_COLOR="1", COLUMNS="40")
+    assert "\x1b[" in done.stdout
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_only_columns_with_values() -> None:
+    """A snapshot of one source shows its columns; what was not read is null, not zero."""
+    assert rollbook("snapshot", "--source", "meminfo").stdout.split()[:3] == ["host", "status", "memory"]
+    assert '"total_cores": null' in rollbook("snapshot", "--source", "meminfo", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("rollbook run --type f", "fio"),
+        ("rollbook snapshot --via ss", "ssh"),
+        ("rollbook snapshot --fallback sl", "slurm"),
+        ("rollbook snapshot --source mem", "meminfo"),
+        ("rollbook check --explain host-o", "host-outlier"),
+        ("rollbook sn", "snapshot"),
+    ],
+)
+def test_completion(line: str, value: str) -> None:
+    """The shell completes commands and the values of options."""
+    words = line.split()
+    done = rollbook(_ROLLBOOK_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
+    assert f"plain,{value}" in done.stdout.splitlines()

@@ -1,0 +1,184 @@
+"""`rollbook exec` on this machine: output, exit codes, Ctrl-C; other transports are in tests/lab."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rollbook
+from rollbook.errors import UsageError
+from tests.support.waits import until, until_true
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()", "exec", "--via", "local"]
+
+
+def run(*argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `rollbook exec` on hosts that are all this machine."""
+    return subprocess.run([*ROLLBOOK, *argv], input=stdin, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_equal_output_is_folded() -> None:
+    """One block per distinct output, with the nodeset of its hosts; stderr goes to stderr."""
+    done = run("-w", "node[1-4]", "--", "echo out; echo err >&2")
+    assert done.returncode == 0
+    assert done.stdout == "--- node[1-4] (4 hosts)\nout\n"
+    assert "--- node[1-4] (4 hosts, stderr)\nerr\n" in done.stderr
+    assert "4 of 4 hosts complete; exit status 0 on 4" in done.stderr
+
+
+def test_different_output_is_not_folded() -> None:
+    """Hosts whose output differs have blocks of their own."""
+    done = run("-w", "node[1-3]", "--", "echo $PPID")
+    assert done.stdout.count("(1 host)") == 3
+
+
+def test_exit_status_of_the_command() -> None:
+    """Another status than 0 is named on stderr and makes the exit code 1."""
+    done = run("-w", "node[1-2]", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 1
+    assert "exit status 7  node[1-2]" in done.stderr
+    killed = run("--", "kill -KILL $$")
+    assert killed.returncode == 1
+    assert "killed by SIGKILL" in killed.stderr
+
+
+def test_several_arguments_are_passed_exactly() -> None:
+    """No shell reads them; a single one is a shell command."""
+    assert run("--", "printf", "%s|", "a  b", "$HOME;", "*").stdout.splitlines()[1] == "a  b|$HOME;|*|"
+    assert run("--", "printf '%s|' a b; echo").stdout.splitlines()[1] == "a|b|"
+
+
+def test_a_program_that_does_not_exist() -> None:
+    """The shell's exit status and the reason."""
+    done = run("--", "no-such-program", "x")
+    assert done.returncode == 1
+    assert "cannot run no-such-program: No such file or directory" in done.stderr
+    assert "exit status 127" in done.stderr
+
+
+def test_live_lines_have_their_host() -> None:
+    """Each line of both streams with its host, a last line without a newline included."""
+    done = run("--live", "-w", "node[1-2]", "--", "echo one; printf two; echo three >&2")
+    assert sorted(done.stdout.splitlines()) == ["node1: one", "node1: two", "node2: one", "node2: two"]
+    assert {"node1: three", "node2: three"} <= set(done.stderr.splitlines())
+
+
+def test_live_lines_are_not_held_back() -> None:
+    """A line is printed while the command runs; Ctrl-C then kills it."""
+    argv = [*ROLLBOOK, "--live", "-w", "node1", "--", "echo $$; sleep 600"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        name, _, pid = process.stdout.readline().partition(": ")
+        assert name == "node1"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted: the command was killed" in errors
+    until(lambda: not Path(f"/proc/{pid.strip()}").exists(), 5)
+
+
+def test_truncated_output_is_marked() -> None:
+    """Output beyond the limit is dropped, and that is visible."""
+    done = run("--max-output", "1k", "--", "yes | head -c 5000")
+    assert done.returncode == 0
+    head, _, text = done.stdout.partition("\n")
+    assert head.endswith("(1 host, truncated)")
+    assert text == "y\n" * 512
+    assert "3.9 KiB of output beyond --max-output dropped" in done.stderr
+
+
+def test_a_command_that_takes_too_long() -> None:
+    """It is killed after --command-timeout; what it printed is kept."""
+    done = run("-w", "node1", "--command-timeout", "0.5", "--", "echo kept; sleep 600")
+    assert done.returncode == 3
+    assert "kept" in done.stdout
+    assert "timed-out  node1: the command was killed after 0.5 s" in done.stderr
+
+
+def test_stdin_is_not_consumed() -> None:
+    """The command has an empty stdin, and the caller's stays unread."""
+    script = f"{subprocess.list2cmdline([sys.executable])} -c 'from rollbook.cli import main; main()' exec --via local"
+    shell = f"{script} -- cat 2>/dev/null; read line; echo rest $line"
+    done = subprocess.run(["bash", "-c", shell], input="word\n", capture_output=True, text=True, check=True)
+    assert done.stdout == "rest word\n"
+
+
+def test_json() -> None:
+    """Every host with status, exit status and both streams; bytes that are not UTF-8 are escaped."""
+    done = run("--json", "-w", "node[1-2]", "--", r"printf 'a\377'; echo b >&2; exit 2")
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert document["schema"] == "rollbook.exec/1"
+    for host in document["hosts"]:
+        assert (host["status"], host["exit_status"]) == ("complete", 2)
+        assert (host["stdout"], host["stderr"]) == ("a\\xff", "b\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--live", "--json", "--", "true"], "--live cannot be combined with --json"),
+        (["--max-output", "many", "--", "true"], "is not a size"),
+        (["--no-such-option", "true"], "put -- before the command"),
+        (["--", " "], "the command is empty"),
+        ([], "Missing argument"),
+    ],
+)
+def test_usage_errors(argv: list[str], message: str) -> None:
+    """Exit code 2, before any host is contacted."""
+    done = run(*argv)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_hosts_without_python() -> None:
+    """The stand-in does not run commands, and the reason names what is missing."""
+    done = run("--python", "none", "-w", "node1", "--", "true")
+    assert done.returncode == 4
+    assert "failed  node1: commands need Python 3.6 or later on the host; set --python" in done.stderr
+
+
+def test_a_reader_that_stops_early() -> None:
+    """`rollbook exec --live … | head -1` ends the command."""
+    argv = [*ROLLBOOK, "--live", "--", "echo $$; while sleep 0.1; do echo line; done"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = process.stdout.readline().partition(": ")[2].strip()
+        process.stdout.close()
+        process.wait(30)
+    until(lambda: not Path(f"/proc/{pid}").exists(), 5)
+
+
+def test_from_python() -> None:
+    """`execute` takes a list or a shell command and returns typed results; a cancelled one kills the command."""
+    done = rollbook.execute(["sh", "-c", "echo $1; exit 3", "sh", "a b"], "node[1-2]", via="local")
+    assert [(host.name, host.exit_status, host.stdout) for host in done.hosts] == [
+        ("node1", 3, "a b\n"),
+        ("node2", 3, "a b\n"),
+    ]
+    assert done.exit_code == 1
+    assert rollbook.execute("exit 0", via="local").exit_code == 0
+    with pytest.raises(UsageError, match="NUL"):
+        rollbook.execute(["a\0b"])
+    with pytest.raises(UsageError, match="positive number"):
+        rollbook.execute("true", command_timeout=0)
+
+
+def test_a_cancelled_call_kills_the_command(tmp_path: Path) -> None:
+    """Nothing is left of it."""
+    file = tmp_path / "pid"
+
+    async def main() -> None:
+        work = asyncio.create_task(rollbook.execute_async(f"echo $$ >{file}; sleep 600", via="local"))
+        await until_true(lambda: file.exists() and file.read_text().strip())
+        work.cancel()
+        await asyncio.wait([work])
+
+    asyncio.run(main())
+    until(lambda: not Path(f"/proc/{file.read_text().strip()}").exists(), 5)

@@ -1,0 +1,222 @@
+"""`rollbook bundle` over real sshd: what could be collected is there, and every node has a status and a reason."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import subprocess
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rollbook.testing import Lab, LabHost
+from tests.lab.test_snapshot import arguments, nothing_left
+from tests.support.bundles import read_cases
+
+ITEMS = """
+[lab-hang]
+title = "A command that hangs and ignores SIGTERM"
+commands = ["trap '' TERM INT HUP; echo begun; sleep 1000 & wait; sleep 1000"]
+when = { paths = ["/etc/lab-hang"] }
+seconds = 2
+
+[lab-drop]
+title = "The session is killed halfway"
+commands = ["kill -9 $(ps -o ppid= $(ps -o ppid= $PPID)); sleep 30"]
+when = { paths = ["/etc/lab-drop"] }
+priority = 4
+"""
+LINE = "2026-11-16T05:00:00.000000+00:00 node kernel: line {} of a long log\n"
+LOG = 2 << 30
+DATA = Path(__file__).parents[1] / "data" / "bundle"
+
+
+def summary_of(path: Path) -> dict[str, Any]:
+    """The summary of a bundle, after every file in it was compared with its hash."""
+    summary: dict[str, Any] = json.loads((path / "summary.json").read_bytes())
+    for node in summary["results"]:
+        for item in node.get("items", []):
+            for file in item.get("files", []):
+                data = (path / file["path"]).read_bytes()
+                assert (len(data), hashlib.sha256(data).hexdigest()) == (file["size"], file["sha256"]), file
+    return summary
+
+
+def items_of(node: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The items of a node by id."""
+    return {item["id"]: item for item in node["items"]}
+
+
+def journal(*lines: str) -> str:
+    """A program that prints these lines as the kernel log of this boot, and nothing else."""
+    text = "\n".join(lines)
+    return f"""#!/bin/sh
+case "$*" in *-1*) exit 0 ;; *-k*) cat <<'END'
+{text}
+END
+;; esac
+"""
+
+
+def stamped(lines: Iterable[str]) -> list[str]:
+    """Lines as the journal prints them, a second apart."""
+    now = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(minutes=10)
+    return [
+        f"{(now + dt.timedelta(seconds=at)).strftime('%Y-%m-%dT%H:%M:%S.000000+0000')} node kernel: {line}"
+        for at, line in enumerate(lines)
+    ]
+
+
+def plant_canaries(host: LabHost) -> list[str]:
+    """Put every secret into a file, a log, or a process of the host; returns the secrets."""
+    canaries = tomllib.loads((DATA / "canaries.toml").read_text())["canary"]
+    files: dict[str, str] = {}
+    for one in canaries:
+        if one["place"] in {"file", "log"}:
+            files[one["path"]] = files.get(one["path"], "") + one["text"] + "\n"
+        elif one["place"] == "argument":
+            waiting = 'setsid sh -c "sleep 300; :" "$0" "$@" </dev/null >/dev/null 2>&1 &'
+            host.run(["sh", "-c", waiting, *one["text"].split()], check=True)
+        elif one["place"] == "environment":
+            host.run(["env", one["text"], "sh", "-c", "setsid sleep 300 >/dev/null 2>&1 &"], check=True)
+    log = files.pop("/var/log/syslog")
+    host.run(["mount", "-t", "tmpfs", "none", "/var/log"], check=True)
+    host.run(["sh", "-c", "cat > /var/log/syslog"], input=log, check=True)
+    host.overlay(files)
+    return [one["secret"] for one in canaries if not one["place"].startswith("pod")]
+
+
+def test_every_kind_of_node(lab: Lab, tmp_path: Path) -> None:
+    """Eight nodes, seven of them with a fault: what could be collected is there, every fault has its line."""
+    healthy, hanging, full, large, unreachable, dropping, faulty, secret = lab.hosts
+    for host in (healthy, hanging, full, large, dropping, secret):
+        host.programs({"journalctl": journal(*stamped(["usb 1-1: new high-speed USB device number 2"]))})
+    hanging.overlay({"/etc/lab-hang": ""})
+    full.run(["sh", "-c", "mount -t tmpfs -o size=64k none /tmp; cat /dev/zero > /tmp/full"])
+    large.run(["mount", "-t", "tmpfs", "none", "/var/log"], check=True)
+    end = "".join(LINE.format(number) for number in range(500_000))
+    large.run(["sh", "-c", f"truncate -s {LOG} /var/log/syslog; cat >> /var/log/syslog"], input=end, check=True)
+    unreachable.close_port()
+    dropping.overlay({"/etc/lab-drop": ""})
+    cases = {path.stem: read_cases(path).hits for path in sorted((DATA / "rules").glob("*.toml"))}
+    planted = {rule: list(dict.fromkeys((hits[0], hits[-1]))) for rule, hits in cases.items() if hits}
+    assert len(planted) > 20
+    faulty.programs({"journalctl": journal(*stamped(line for lines in planted.values() for line in lines))})
+    secrets = plant_canaries(secret)
+    assert len(secrets) > 50
+    (tmp_path / "items.toml").write_text(ITEMS)
+    output = tmp_path / "results"
+    done = subprocess.run(
+        arguments(lab, "bundle", [host.name for host in lab.hosts], "-o", str(output), "--items",
+                  str(tmp_path / "items.toml"), "--command", "printf '%s\\n' 'a  \"b\"' | tr a c", "--timeout", "120"),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    [path] = (output / "bundle").iterdir()
+    nodes = {node["node"]: node for node in summary_of(path)["results"]}
+    assert {name: node["status"] for name, node in nodes.items()} == {
+        healthy.name: "complete",
+        hanging.name: "partial",
+        full.name: "complete",
+        large.name: "complete",
+        unreachable.name: "refused",
+        dropping.name: "partial",
+        faulty.name: "complete",
+        secret.name: "complete",
+    }, done.stderr
+    assert all(node["status"] == "complete" or node["reason"] for node in nodes.values())
+    assert (path / items_of(nodes[healthy.name])["command-1"]["files"][0]["path"]).read_text() == 'c  "b"\n'
+    hang = items_of(nodes[hanging.name])["lab-hang"]
+    assert hang["status"] == "timed-out"
+    assert (path / hang["files"][0]["path"]).read_text() == "begun\n"
+    log = items_of(nodes[large.name])["system-log"]
+    assert log["status"] == "truncated"
+    text = (path / log["files"][0]["path"]).read_text()
+    assert text.endswith(LINE.format(499_999))
+    assert text.startswith("2026-11-16")
+    dropped = items_of(nodes[dropping.name])
+    assert sum(item["status"] in {"complete", "absent"} for item in dropped.values()) > 10
+    check_findings(path, planted, faulty.name, healthy.name)
+    everything = [one for one in path.rglob("*") if one.is_file()]
+    leaked = {word for word in secrets for one in everything if word.encode() in one.read_bytes()}
+    assert not leaked
+    assert len(json.loads((path / f"nodes/{secret.name}/redactions.json").read_bytes())["redactions"]) > 40
+    assert not [word for word in secrets if word in done.stdout + done.stderr]
+    nothing_left([host for host in lab.hosts if host is not secret])
+
+
+def check_findings(path: Path, planted: dict[str, list[str]], faulty: str, healthy: str) -> None:
+    """Every planted fault is found on its node with its line, and none of them on the healthy node."""
+    findings = json.loads((path / "findings.json").read_bytes())
+    for rule in (one for one in findings["rules"] if one["id"] in planted):
+        found = [one for one in rule.get("findings", []) if faulty in one.get("hosts", [])]
+        assert found, rule
+        assert not [one for one in rule["findings"] if healthy in one.get("hosts", [])], rule
+        shown = [line for one in found for line in one.get("lines", [])]
+        assert shown, rule
+        for line in shown:
+            text = (path / line["path"]).read_text().splitlines()[line["line"] - 1]
+            assert line["text"] in text or text in line["text"], (rule["id"], line, text)
+        assert any(hit in line["text"] for hit in planted[rule["id"]] for line in shown), (rule["id"], shown)
+
+
+def test_a_dropped_node_is_resumed(lab: Lab, tmp_path: Path) -> None:
+    """A node that disappears without a word is partial; resuming reads only what is missing."""
+    host = lab.hosts[0]
+    host.overlay({"/etc/lab-drop": ""})
+    (tmp_path / "items.toml").write_text(ITEMS)
+    more = ["--items", str(tmp_path / "items.toml"), "--tag", "system", "--item", "lab-drop", "--item", "packages"]
+    argv = arguments(lab, "bundle", [host.name], "-o", str(tmp_path), *more)
+    assert subprocess.run(argv, capture_output=True, check=False).returncode == 3
+    [path] = (tmp_path / "bundle").iterdir()
+    [before] = summary_of(path)["results"]
+    assert before["status"] == "partial"
+    host.reset()
+    argv = arguments(lab, "bundle", [host.name], "--resume", str(path))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [after] = summary_of(path)["results"]
+    assert after["status"] == "complete"
+    read = {name: item for name, item in items_of(before).items() if item["status"] in {"complete", "absent"}}
+    assert read
+    assert all(items_of(after)[name] == item for name, item in read.items())
+
+
+def test_a_file_system_that_hangs(lab: Lab, tmp_path: Path) -> None:
+    """A path on a file server that does not answer affects only its item, and the session ends."""
+    host = lab.hosts[0]
+    host.hang_mount("/mnt/hang")
+    (tmp_path / "items.toml").write_text(
+        '[stuck]\ntitle = "a file that hangs"\npaths = ["/mnt/hang/file"]\nseconds = 1\npriority = 1\n'
+    )
+    argv = arguments(
+        lab, "bundle", [host.name], "-o", str(tmp_path), "--items", str(tmp_path / "items.toml"), "--item", "stuck",
+        "--item", "os", "--timeout", "60",
+    )  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    [path] = (tmp_path / "bundle").iterdir()
+    [node] = summary_of(path)["results"]
+    assert items_of(node)["stuck"]["status"] == "timed-out"
+    assert items_of(node)["os"]["status"] == "complete"
+    assert node["ElapsedTime"] < 30
+
+
+def test_a_bundle_is_a_snapshot(lab: Lab, tmp_path: Path) -> None:
+    """Diff, check, describe and verify read a bundle; only its owner can."""
+    names = [host.name for host in lab.hosts[:2]]
+    argv = arguments(lab, "bundle", names, "-o", str(tmp_path), "--item", "os")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / "bundle").iterdir()
+    assert {oct(one.stat().st_mode & 0o777) for one in path.rglob("*") if one.is_file()} == {"0o600"}
+    assert {oct(one.stat().st_mode & 0o777) for one in [path, *path.rglob("*")] if one.is_dir()} == {"0o700"}
+    rollbook = arguments(lab, "", [])[:3]
+    for command in (["verify"], ["describe"], ["check"]):
+        ran = subprocess.run([*rollbook, *command, str(path)], capture_output=True, text=True, check=False)
+        assert ran.returncode in {0, 1}, (command, ran.stderr)
+    one, other = (f"{path}:{name}" for name in names)
+    ran = subprocess.run([*rollbook, "diff", one, other], capture_output=True, text=True, check=False)
+    assert ran.returncode in {0, 1}, ran.stderr

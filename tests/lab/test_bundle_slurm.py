@@ -1,0 +1,63 @@
+"""The controller's view in an issue report, with a real Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollbook.bundle import slurm
+from rollbook.bundle.summary import Window
+from rollbook.testing.slurm import SlurmLab
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmLab]:
+    """A controller with two nodes."""
+    with SlurmLab(["n1", "n2"]) as lab:
+        yield lab
+
+
+def test_controller_view(cluster: SlurmLab, tmp_path: Path) -> None:
+    """Reasons, nodes, settings and statistics, redacted; without accounting only sacct fails."""
+    cluster.ask("scontrol", "update", "node=n2", "state=drain", "reason=Kill task failed token=canary123")
+    window = Window(since=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+    results, part = asyncio.run(slurm.collect(tmp_path, salt=b"s", window=window, environ=cluster.environ))
+    items = {item.id: item for item in results}
+    for name in ("slurm-nodes", "slurm-settings", "slurm-statistics"):
+        assert items[name].status == "complete", items[name]
+    reasons = (tmp_path / "cluster/slurm-nodes/reasons.txt").read_text()
+    assert "Kill task failed token=***" in reasons
+    assert "n2" in reasons
+    nodes = (tmp_path / "cluster/slurm-nodes/nodes.txt").read_text()
+    assert nodes.count("NodeName=") == 2
+    assert "canary" not in nodes
+    assert "SlurmctldHost" in (tmp_path / "cluster/slurm-settings/config.txt").read_text()
+    assert items["slurm-jobs"].status == "failed"
+    assert "accounting" in items["slurm-jobs"].reason.lower()
+    assert [Path(file.path).name for file in items["slurm-jobs"].files][:1] == ["squeue.txt"]
+    assert part.redactions
+
+
+def test_a_controller_that_does_not_answer(cluster: SlurmLab, tmp_path: Path) -> None:
+    """Every query ends within its time, and says why it failed."""
+    environ = {**cluster.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    text = Path(cluster.environ["SLURM_CONF"]).read_text()
+    lines = [line if not line.startswith("SlurmctldPort") else "SlurmctldPort=9" for line in text.splitlines()]
+    (tmp_path / "slurm.conf").write_text("\n".join([*lines, "MessageTimeout=2", ""]))
+    results, _ = asyncio.run(slurm.collect(tmp_path / "b", salt=b"s", window=Window(), seconds=20, environ=environ))
+    items = {item.id: item for item in results}
+    assert items["slurm-nodes"].status in {"failed", "timed-out"}
+    assert items["slurm-nodes"].reason
+
+
+def test_without_slurm(tmp_path: Path) -> None:
+    """One item that says so."""
+    results, _ = asyncio.run(slurm.collect(tmp_path, salt=b"s", window=Window(), environ={"PATH": str(tmp_path)}))
+    assert [(item.id, item.status) for item in results] == [("slurm", "absent")]
+    assert list(tmp_path.iterdir()) == []

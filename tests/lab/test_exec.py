@@ -1,0 +1,88 @@
+"""`rollbook exec` over real sshd: each host's own output, every failure named, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+from rollbook.hosts import fold
+from rollbook.testing import Lab
+from tests.support.waits import until
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+
+
+def arguments(lab: Lab, hosts: list[str], *more: str) -> list[str]:
+    """A command line that reaches lab hosts over ssh."""
+    return [*ROLLBOOK, "exec", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", fold(hosts), *more]
+
+
+def names(lab: Lab) -> list[str]:
+    """The lab's hosts."""
+    return [host.name for host in lab.hosts]
+
+
+def test_output_and_failures(lab: Lab) -> None:
+    """Equal output is folded; an unreachable host and one where the command fails are named; exit code 3."""
+    script = 'case $(uname -n) in node03) echo other; exit 4;; esac; echo "$SSH_CONNECTION" | wc -w'
+    done = subprocess.run(
+        arguments(lab, [*names(lab), "nosuch.invalid"], "--", script), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "--- node[01-02,04-08] (7 hosts)\n4\n--- node03 (1 host)\nother\n"
+    assert "exit status 4  node03" in done.stderr
+    assert "unreachable  nosuch.invalid: the name does not resolve" in done.stderr
+    assert "8 of 9 hosts complete, 1 unreachable; exit status 0 on 7" in done.stderr
+
+
+def test_arguments_pass_the_login_shell(lab: Lab) -> None:
+    """They arrive exactly, whatever ssh and the login shell would make of them."""
+    words = ["a  b", "$HOME", "'\"", "*", "\\n", "tab\there", ""]
+    argv = arguments(lab, names(lab)[:2], "--json", "--", "printf", "%s|", *words)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert {host["stdout"] for host in json.loads(done.stdout)["hosts"]} == {"".join(f"{word}|" for word in words)}
+
+
+def test_large_output(lab: Lab) -> None:
+    """A few megabytes of each host arrive whole."""
+    argv = arguments(lab, names(lab)[:4], "--json", "--max-output", "8M", "--", "seq 500000; seq 9 >&2")
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    expected = "".join(f"{number}\n" for number in range(1, 500_001))
+    assert all(host["stdout"] == expected for host in json.loads(done.stdout)["hosts"])
+
+
+def test_interrupted(lab: Lab) -> None:
+    """Ctrl-C kills the command and what it started on every host."""
+    argv = arguments(lab, names(lab), "--live", "--", "sleep 4321 & echo up; sleep 4321")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in lab.hosts:
+            assert process.stdout.readline().endswith(": up\n")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: the command was killed" in errors
+    until(lambda: not [command for host in lab.hosts for _, command in host.processes()], 10)
+
+
+def test_killed_collector(lab: Lab) -> None:
+    """SIGKILL of the collector ends the command on every host, too."""
+    argv = arguments(lab, names(lab)[:4], "--live", "--", "sleep 4321 & echo up; sleep 4321")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(4):
+            process.stdout.readline()
+        process.kill()
+    until(lambda: not [command for host in lab.hosts for _, command in host.processes()], 20)
+
+
+def test_a_host_that_dies_meanwhile(lab: Lab) -> None:
+    """What it printed is kept, and the reason says that the agent is gone; the command is not started again."""
+    argv = arguments(lab, names(lab)[:2], "--json", "--fallback", "ssh", "--", "echo up; kill -9 $PPID; sleep 9")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    for host in json.loads(done.stdout)["hosts"]:
+        assert (host["status"], host["started"]) == ("failed", True)
+        assert host["reason"].startswith("the agent is gone")

@@ -1,0 +1,40 @@
+"""The same host through ssh, Session Manager and Kubernetes gives equal facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollbook.testing import Lab
+from rollbook.transports.kube import Kube
+from rollbook.transports.ssh import Ssh
+from rollbook.transports.ssm import Ssm
+from tests.support.fake_aws import Node, fake_aws
+from tests.support.fake_kube import fake_kube
+from tests.support.launchers import lasting, snapshot
+
+
+@pytest.mark.needs("kubectl")
+def test_the_same_facts(lab: Lab, tmp_path: Path) -> None:
+    """Field by field; the pods are tried with chroot and with nsenter."""
+    host = lab["node01"]
+    enter = ["nsenter", "--target", str(host.pid), "--mount", "--uts", "--net", "--pid", "--"]
+    direct = snapshot(Ssh(ssh_config=str(lab.ssh_config)), ["node01"])["node01"]
+    expected = lasting(direct.facts)
+    assert expected
+    with fake_aws([Node("i-0000000000000001a", prefix=tuple(enter))]) as service:
+        ssm = Ssm(endpoint_url=service.endpoint)
+        found = {"ssm": snapshot(ssm, ["i-0000000000000001a"])["i-0000000000000001a"]}
+    with fake_kube(tmp_path) as (cluster, config):
+        node = cluster.nodes[0]["metadata"]["name"]
+        cluster.prefixes[node] = enter
+        found["chroot"] = snapshot(Kube(kubeconfig=str(config)), [node])[node]
+        found["nsenter"] = snapshot(Kube(kubeconfig=str(config), kube_privileged=True), [node])[node]
+    for way, host_result in found.items():
+        assert (way, host_result.status, host_result.reason) == (way, direct.status, direct.reason)
+        assert host_result.machine_id == direct.machine_id
+        facts = lasting(host_result.facts)
+        assert facts.keys() == expected.keys()
+        for name, fact in facts.items():
+            assert (way, name, fact) == (way, name, expected[name])

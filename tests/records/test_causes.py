@@ -1,0 +1,33 @@
+"""Hosts with the same cause of failure are grouped although messages contain their names."""
+
+from __future__ import annotations
+
+from rollbook.records.causes import group_by_cause
+
+REFUSED = "connection refused; is sshd running? [ssh: connect to host {0} port 22: Connection refused]"
+
+
+def test_the_name_of_the_host_does_not_separate() -> None:
+    """Messages that differ only in the host's name are one cause, which then names no host."""
+    reasons = [(name, REFUSED.format(name)) for name in ("node01", "node02", "node10")]
+    assert group_by_cause(reasons) == [(REFUSED.format("HOST"), ["node01", "node02", "node10"])]
+
+
+def test_one_host_keeps_its_message() -> None:
+    """A single host's message stays as it is; other causes stay apart."""
+    reasons = [("a", REFUSED.format("a")), ("b", "the host key changed"), ("c", "the host key changed")]
+    assert group_by_cause(reasons) == [(REFUSED.format("a"), ["a"]), ("the host key changed", ["b", "c"])]
+
+
+def test_addresses_and_numbers_do_not_separate() -> None:
+    """Nor do addresses, users and numbers; a name inside a longer word is not the host."""
+    closed = "Connection closed by {0} port {1}"
+    reasons = [("ann@n1", closed.format("10.0.0.1", 40001)), ("n2", closed.format("10.0.0.2", 40002))]
+    assert group_by_cause(reasons) == [("Connection closed by ADDRESS port 40001", ["ann@n1", "n2"])]
+    text = "node1-ib0: no route"
+    assert group_by_cause([("node1", text), ("node2", "node2-ib0: no route")]) == [
+        (text, ["node1"]),
+        ("node2-ib0: no route", ["node2"]),
+    ]
+    for first, second in (("12.5 s without samples", "13.1 s without samples"), ("fe80:0:0:1 gone", "fe80:0:0:2 gone")):
+        assert len(group_by_cause([("a", first), ("b", second)])) == 1

@@ -1,0 +1,101 @@
+"""The summary of a run: what moved, what the hosts saw, what was lost, and how the command ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rollbook.cli.summary import duration, show_summary
+from rollbook.records.record import Record
+from rollbook.report.summary import summarise
+from tests.report.test_states import statistics
+from tests.support import report_records
+
+GIB = 1 << 30
+
+
+def record(path: Path, hosts: int = 1, samples: int = 100, **more: Any) -> Record:
+    """A record of that many seconds: command 6 s, epoch 74 s, checkpoint 16 s, after."""
+    run = report_records.run(path, hosts, samples, **more)
+    run.metadata["runtime"] = 96.0
+    return run
+
+
+def printed(run: Record, tmp_path: Path) -> list[str]:
+    """The lines of the terminal."""
+    with (tmp_path / "printed").open("w") as file:
+        show_summary(summarise(run), Console(file=file, width=80, highlight=False, markup=False))
+    return (tmp_path / "printed").read_text().splitlines()
+
+
+def test_means_are_weighted_by_the_length_of_phases(tmp_path: Path) -> None:
+    """The whole run is its phases, each as long as it lasted; `after` does not count."""
+    run = record(tmp_path, phase_statistics=statistics("disk_write", (0.0, 1e9, 2e9, 5e9)))
+    [metric] = summarise(run).metrics
+    assert metric.mean == pytest.approx((6 * 0 + 74 * 1e9 + 16 * 2e9) / 96)
+    assert metric.peak == 4e9
+    assert [(one.name, round(one.seconds)) for one in summarise(run).phases] == [("epoch 1", 74), ("checkpoint", 16)]
+
+
+def test_what_is_negligible_did_not_move(tmp_path: Path) -> None:
+    """Nor did the latency of a handful of requests."""
+    rows = [
+        *statistics("disk_read", (1e5,)),
+        *statistics("disk_reads", (2.0,)),
+        *statistics("disk_read_latency", (9.0,)),
+    ]
+    assert summarise(record(tmp_path, phase_statistics=rows)).metrics == []
+
+
+@pytest.mark.parametrize(
+    ("share", "agrees", "text"),
+    [
+        (1.0, True, "agrees with the result"),
+        (0.3, False, "30 % of the result"),
+        (2.0, False, "100 % more than the result"),
+    ],
+)
+def test_results_against_the_bytes_of_the_hosts(tmp_path: Path, share: float, agrees: bool, text: str) -> None:
+    """The bytes that fio reports are compared with those that the disks counted."""
+    mean = share * 10 * GIB / 96
+    run = record(tmp_path, phase_statistics=statistics("disk_write", (mean, mean, mean)))
+    run.metadata["metrics"] = {"jobs": [{"job": "a", "write_bytes": 10 * GIB}]}
+    [seen] = summarise(run).seen
+    assert (seen.agrees, seen.text.startswith(text)) == (agrees, True)
+    assert seen.counted_bytes == pytest.approx(share * 10 * GIB)
+
+
+def test_a_failure_comes_first(tmp_path: Path) -> None:
+    """With the signal that killed the command and the last lines of its stderr."""
+    run = record(tmp_path, code=137)
+    run.metadata["command_output_files"] = [{"stdout": "stdout.log", "stderr": "stderr.log"}]
+    (tmp_path / "stderr.log").write_text("\n".join(map(str, range(20))) + "\n\n")
+    lines = printed(run, tmp_path)
+    assert lines[0] == "FAILED    killed by SIGKILL, exit status 137 after 1 min 36 s"
+    assert [line.split()[-1] for line in lines[1:6]] == ["15", "16", "17", "18", "19"]
+
+
+def test_many_hosts_are_folded(tmp_path: Path) -> None:
+    """A thousand hosts fit one screen: lost hosts by cause, load with the slowest host."""
+    lost = {number: f"refused [ssh: connect to host node{number:04} port 22]" for number in range(1, 301)}
+    rows = statistics("disk_write", (1e9, 1e9, 1e9), 700)
+    lines = printed(record(tmp_path, 1000, 40, lost=lost, phase_statistics=rows), tmp_path)
+    assert len(lines) <= 18
+    assert "          unreachable  node[0001-0300]: refused [ssh: connect to host HOST port 22]" in lines
+    assert any("Disk write" in line and "652 GiB/s" in line and "node1 " in line for line in lines)
+    assert any(line.startswith("overhead  0.02 CPU s per host, at most 0.02") for line in lines)
+
+
+def test_a_short_run_has_no_share_of_the_cpus(tmp_path: Path) -> None:
+    """Starting dominates the cost of a short run: CPU seconds, not a percentage."""
+    assert "%" not in next(line for line in printed(record(tmp_path / "a", 1, 10), tmp_path) if "overhead" in line)
+    assert "%" in next(line for line in printed(record(tmp_path / "b", 1, 100), tmp_path) if "overhead" in line)
+
+
+def test_durations() -> None:
+    """Short enough to read at a glance."""
+    found = [duration(seconds) for seconds in (0.04, 12.43, 59.97, 185, 7440)]
+    assert found == ["0.0 s", "12.4 s", "1 min 00 s", "3 min 05 s", "2 h 04 min"]

@@ -1,0 +1,122 @@
+"""The recorded answers of a Kubernetes API server, given again on loopback to a real kubectl."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+__all__ = ["KubeRecord", "kube_record", "write_kubeconfig"]
+
+RECORD = Path(__file__).parents[1] / "data" / "kube-api-record.json"
+CLUSTER = "arn:aws:eks:us-west-2:123456789012:cluster/training"
+
+
+class KubeRecord:
+    """What the server answers. `replace` changes texts in all answers, `hang` has paths that are never answered."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[dict[str, Any]]] = {
+            _normal(path): found for path, found in json.loads(RECORD.read_text()).items()
+        }
+        self.logs: dict[str, bytes] = {}
+        self.replace: dict[str, str] = {}
+        self.hang: set[str] = set()
+        self.requests: list[tuple[str, str]] = []
+
+    def answer(self, path: str, accept: str) -> tuple[int, str, bytes]:
+        """Status, type and body."""
+        found = self.answers.get(_normal(path))
+        if not found:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": f"no {path}", "code": 404}
+            return 404, "application/json", json.dumps(status).encode()
+        is_table = "as=Table" in accept
+        best = next((each for each in found if ("as=Table" in each["accept"]) == is_table), found[0])
+        body = best["body"]
+        for old, new in self.replace.items():
+            body = body.replace(old, new)
+        return best["status"], best["content_type"], body.encode()
+
+
+def _normal(path: str) -> str:
+    """A path whose selectors are in one order: kubectl writes them in a random one."""
+    parts = urllib.parse.urlsplit(path)
+    query = sorted(
+        (name, ",".join(sorted(value.split(","))))
+        for name, value in urllib.parse.parse_qsl(parts.query)
+        if name != "timeout"
+    )
+    return f"{parts.path}?{query}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    record: KubeRecord
+
+    def do_GET(self) -> None:
+        """Answer as recorded."""
+        path = self.path.partition("?")[0]
+        self.record.requests.append((self.path, self.headers["Accept"] or ""))
+        if path in self.record.hang:
+            time.sleep(30)
+            return
+        log = self.record.logs.get(path + (".previous" if "previous=true" in self.path else ""))
+        if log is not None:
+            status, kind, body = 200, "text/plain", log
+        else:
+            status, kind, body = self.record.answer(self.path, self.headers["Accept"] or "")
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
+        """Nothing on stderr."""
+
+
+@contextmanager
+def kube_record() -> Iterator[tuple[KubeRecord, str]]:
+    """The record and the address of its server."""
+    record = KubeRecord()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"record": record}))
+    server.daemon_threads = True
+    server.block_on_close = False
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield record, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def write_kubeconfig(path: Path, server: str, *, context: str = "lab", cluster: str = CLUSTER) -> Path:
+    """A kubeconfig with one context, and another that must not be used."""
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": context,
+                "clusters": [
+                    {"name": cluster, "cluster": {"server": server}},
+                    {"name": "other", "cluster": {"server": "http://127.0.0.1:9"}},
+                ],
+                "users": [{"name": "me", "user": {"token": "kubeconfig-canary-token"}}],
+                "contexts": [
+                    {"name": context, "context": {"cluster": cluster, "user": "me"}},
+                    {"name": "other", "context": {"cluster": "other", "user": "me"}},
+                ],
+            }
+        )
+    )
+    path.chmod(0o600)
+    return path

@@ -1,0 +1,198 @@
+"""The agent on Kubernetes nodes, with a real kubectl: pods that are always deleted, and a reason for every node."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rollbook
+from rollbook.api.options import TransportOptions
+from rollbook.errors import NoHostReached, UsageError
+from rollbook.transports.kube import Kube
+from tests.support.fake_kube import FakeKube, fake_kube
+from tests.support.waits import until
+
+ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
+NODES = [f"hyperpod-i-0a1b2c3d4e5f6071{number}" for number in range(6)]  # 3 and 5 are not ready
+READY = [NODES[number] for number in (0, 1, 2, 4)]
+
+
+def has_websockets() -> bool:
+    """Whether kubectl is there and uses WebSockets for exec, as it does since 1.31."""
+    try:
+        done = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, check=False)
+        return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+")) >= 31
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+pytestmark = pytest.mark.skipif(not has_websockets(), reason="needs kubectl 1.31 or later")
+
+
+def options(config: Path) -> TransportOptions:
+    """The transport to the fake cluster."""
+    return {"via": "kube", "kubeconfig": str(config), "timeout": 60.0}
+
+
+def command(config: Path, *words: str) -> list[str]:
+    """A command line that reaches the fake cluster."""
+    return [*ROLLBOOK, words[0], "--via", "kube", "--kubeconfig", str(config), *words[1:]]
+
+
+def test_a_snapshot(tmp_path: Path) -> None:
+    """Facts are those that the local transport gives; nodes that are not ready are named; no pod is left."""
+    sources = ["cpuinfo", "os_release", "version", "mounts", "meminfo"]
+    with fake_kube(tmp_path) as (cluster, config):
+        found = rollbook.snapshot(NODES, sources=sources, **options(config))
+        assert not cluster.pods
+        assert not cluster.executing
+    local = rollbook.snapshot(sources=sources).hosts[0]
+    for host in found.hosts:
+        if host.name in READY:
+            assert (host.status, host.reason, host.method) == ("complete", "", "kube")
+            for name in ("cpuinfo", "os_release", "version", "mounts"):
+                assert host.facts[name] == local.facts[name]
+        else:
+            assert host.status == "unreachable"
+            assert host.reason.startswith("the node is not ready: ")
+
+
+def test_the_pod(tmp_path: Path) -> None:
+    """It shares the node's namespaces, sees its root, ends by itself, and is as privileged as the options say."""
+    with fake_kube(tmp_path) as (cluster, config):
+        first, second = options(config), options(config)
+        first["kube_deadline"], first["kube_image"] = 77, "registry/busybox:1"
+        second["kube_privileged"], second["kube_namespace"] = True, "tools"
+        second["kube_tolerations"] = ["gpu=yes:NoSchedule", "spot"]
+        rollbook.execute("true", NODES[0], **first)
+        rollbook.execute("true", NODES[0], **second)
+    plain, privileged = cluster.created
+    spec = plain["spec"]
+    assert plain["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "rollbook"
+    assert (spec["nodeName"], spec["activeDeadlineSeconds"], spec["restartPolicy"]) == (NODES[0], 77, "Never")
+    assert spec["hostPID"] is spec["hostNetwork"] is spec["hostIPC"] is True
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    (container,) = spec["containers"]
+    assert container["image"] == "registry/busybox:1"
+    assert container["securityContext"]["privileged"] is False
+    assert spec["volumes"][0]["hostPath"]["path"] == "/"
+    assert container["volumeMounts"][0]["readOnly"] is True
+    assert privileged["metadata"]["namespace"] == "tools"
+    assert privileged["spec"]["containers"][0]["securityContext"]["privileged"] is True
+    assert privileged["spec"]["tolerations"] == [
+        {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    ]
+
+
+def test_commands_and_node_names(tmp_path: Path) -> None:
+    """A node answers to its addresses, too; output and exit status arrive; an unknown node is unreachable."""
+    with fake_kube(tmp_path) as (cluster, config):
+        address = next(one["address"] for one in cluster.nodes[1]["status"]["addresses"] if one["type"] == "InternalIP")
+        done = rollbook.execute("seq 20000; exit 3", [NODES[0], address, "nosuch"], **options(config))
+    text = "".join(f"{number}\n" for number in range(1, 20001))
+    assert [(host.status, host.exit_status) for host in done.hosts] == [
+        ("complete", 3),
+        ("complete", 3),
+        ("unreachable", None),
+    ]
+    assert done.hosts[0].stdout == done.hosts[1].stdout == text
+    assert "no node called nosuch" in done.hosts[2].reason
+    assert {pod["spec"]["nodeName"] for pod in cluster.created} == set(NODES[:2])
+
+
+def test_nodes_by_label(tmp_path: Path) -> None:
+    """Without -w, all nodes that the selector matches."""
+    with fake_kube(tmp_path) as (cluster, config):
+        label = f"kubernetes.io/hostname={NODES[2]}"
+        assert Kube(kubeconfig=str(config)).hosts() == NODES
+        assert Kube(kubeconfig=str(config), kube_selector=label).hosts() == [NODES[2]]
+        done = subprocess.run(
+            command(config, "hosts", "--kube-selector", label), capture_output=True, text=True, check=True
+        )
+        assert done.stdout == f"{NODES[2]}\n"
+        with pytest.raises(UsageError, match="no node matches pool=none"):
+            Kube(kubeconfig=str(config), kube_selector="pool=none").hosts()
+        assert not cluster.created
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ({"pull_error": "no such image"}, "failed", "the pod does not start: ImagePullBackOff: no such image"),
+        ({"forbidden": "violates PodSecurity"}, "refused", "the pod cannot be created: .*violates PodSecurity"),
+        ({"slow": 1000}, "timed-out", "no answer within 3 s"),
+    ],
+    ids=["image", "forbidden", "slow"],
+)
+def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: str, reason: str) -> None:
+    """The reason is that of Kubernetes, and the pod is deleted."""
+    with fake_kube(tmp_path, **fault) as (cluster, config):
+        given = options(config)
+        given["timeout"] = 3.0
+        done = rollbook.execute("true", NODES[:2], **given)
+        until(lambda: not cluster.pods, 10)
+    for host in done.hosts:
+        assert host.status == status
+        assert re.match(reason, host.reason), host.reason
+    assert done.exit_code == 4
+
+
+def running(cluster: FakeKube, config: Path) -> subprocess.Popen[str]:
+    """A command that runs on the ready nodes, after its first line from each."""
+    argv = command(config, "exec", "-w", ",".join(READY), "--live", "--", "echo up; sleep 600")
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for _ in READY:
+        assert process.stdout.readline().endswith(": up\n")
+    assert len(cluster.pods) == cluster.executing == len(READY)
+    return process
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    """After Ctrl-C no pod is left and nothing runs on the nodes."""
+    with fake_kube(tmp_path) as (cluster, config):
+        with running(cluster, config) as process:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert not cluster.pods
+        until(lambda: not cluster.executing, 10)
+
+
+def test_killed_collector(tmp_path: Path) -> None:
+    """After SIGKILL nothing runs on the nodes, and the next run deletes the pods, but not those of others."""
+    with fake_kube(tmp_path) as (cluster, config):
+        with running(cluster, config) as process:
+            process.kill()
+        until(lambda: not cluster.executing, 10)
+        assert len(cluster.pods) == len(READY)
+        for name, collector in (("of-another-machine", "other-boot-id/1/1"), ("of-another-program", "")):
+            labels, notes = {"app.kubernetes.io/managed-by": "rollbook"}, {"rollbook/collector": collector}
+            cluster.pods[name] = {"metadata": {"name": name, "labels": labels, "annotations": notes}, "spec": {}}
+        assert rollbook.execute("true", NODES[0], **options(config)).exit_code == 0
+        assert set(cluster.pods) == {"of-another-machine", "of-another-program"}
+
+
+def test_calls_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kubectl, a wrong context and a server that does not answer: one sentence each, and the exit code."""
+    with fake_kube(tmp_path) as (_, config):
+        with pytest.raises(UsageError, match=r"kubectl get: .*context.*; set --kube-context"):
+            Kube(kubeconfig=str(config), kube_context="nosuch").hosts()
+        monkeypatch.setenv("PATH", "/nowhere")
+        with pytest.raises(UsageError, match="cannot run kubectl: No such file or directory; --via kube needs kubectl"):
+            Kube(kubeconfig=str(config)).hosts()
+        monkeypatch.undo()
+    with pytest.raises(NoHostReached, match=r"refused.*check --kube-context"):
+        Kube(kubeconfig=str(config)).hosts()
+    done = subprocess.run(command(config, "snapshot", "-w", NODES[0]), capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "check --kube-context, --kubeconfig and the network" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,42 @@
+// The issue report that was taken because the run failed: a link to its page, and what was found in logs, with times.
+
+import { add, button, h } from "./dom.ts";
+import { around } from "./findings.ts";
+import { clock, count, local } from "./format.ts";
+import type { View } from "./view.ts";
+
+export function issueReport(view: View): HTMLElement | null {
+  const report = view.page.issue_report;
+  if (!report) return null;
+  const list = h("ul", {});
+  for (const finding of report.findings) {
+    const { start, end } = finding;
+    if (start === null || end === null) continue;
+    const show = (): void => {
+      view.zoom(around(start, end));
+      view.select(finding.hosts[0] ?? null);
+    };
+    const time = button(`${clock(start)} UTC`, { class: "link when", title: `${local(start)}: show it` }, show);
+    add(
+      list,
+      h(
+        "li",
+        {},
+        h("b", { class: `word ${finding.severity}` }, finding.severity),
+        " ",
+        time,
+        ` ${finding.message}`,
+      ),
+    );
+  }
+  const found = report.findings.length
+    ? `${count(report.findings.length, "finding")} in logs during the run; they are on the time line too.`
+    : "Nothing was found in logs during the run.";
+  return h(
+    "section",
+    { id: "issue-report", "aria-labelledby": "issue-report-title" },
+    h("h2", { id: "issue-report-title" }, "Issue report"),
+    h("p", {}, h("a", { href: report.page }, "Open the issue report of the affected hosts"), `. ${found}`),
+    report.findings.length > 0 && list,
+  );
+}
