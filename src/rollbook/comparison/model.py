@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollbook.comparison.results import Better
 from rollbook.comparison.statistics import Change
-from rollbook.records.benchmark_results import Better
 from rollbook.records.document import current_version
 
 __all__ = ["ChangedFact", "Comparison", "FactChanges", "Kind", "Row", "SideSummary"]

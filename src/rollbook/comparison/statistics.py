@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from rollbook.records.benchmark_results import Better
+from rollbook.comparison.results import Better
 
 __all__ = ["FLOOR", "Change", "Verdict", "change_of", "interval_rank", "spread_of"]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.benchmark_results import results_of
 from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
 from rollbook.records.locate import metadata_files, not_a_record
 from rollbook.records.reading import read_regular, require_directory, require_regular
+from rollbook.records.results import results_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -274,7 +274,8 @@ class Record:
         ]
         rows += [
             (f"{one.job} {one.metric}".strip(), f"{one.value:,.6g} {one.unit}".strip())
-            for one in results_of(metadata.get("metrics"), metadata.get("runtime"))
+            for one in results_of(metadata)
+            if one.is_main and one.value is not None
         ]
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows if v)
         return f"<table>{cells}</table>"
