@@ -65,7 +65,7 @@ class BundleOptions(TransportOptions, total=False):
     `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to
     run. `since` and `until` limit logs to a time window. `limits` are those of a node and of the run. `sign` is an ssh
     key for the manifest, `fanout` the number of nodes read in parallel (default: 64). `obfuscate` is the file for the
-    map of names and addresses that are replaced, `kube_context` the context of kubectl to read, and `once=False`
+    map of names and addresses that are replaced, `kubectl_context` the context of kubectl to read, and `once=False`
     leaves out what is read once for the cluster.
     """
 
@@ -80,7 +80,7 @@ class BundleOptions(TransportOptions, total=False):
     limits: Limits
     sign: Path | str | None
     obfuscate: Path | str | None
-    kube_context: str
+    kubectl_context: str
     once: bool
     fanout: int
 
@@ -190,7 +190,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         request,
         requested,
         Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
-        cluster=ClusterOptions(options.get("once", True), Kubectl(context=options.get("kube_context", ""))),
+        cluster=ClusterOptions(options.get("once", True), Kubectl(context=options.get("kubectl_context", ""))),
         names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,

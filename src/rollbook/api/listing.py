@@ -82,7 +82,7 @@ def find_record(text: str, results_dir: Path | str = "results") -> Path:
     if text == LATEST:
         newest = next((one for one in summaries(results) if one.state in ("complete", "unfinished")), None)
         if newest is None:
-            raise UsageError(f"{results} has no complete record")
+            raise UsageError(f"{results} contains no records")
         return Path(newest.path)
     found = _matching(text, results)
     if len(found) > 1:

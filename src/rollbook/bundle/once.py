@@ -58,7 +58,7 @@ async def _foreign(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: b
         return reason
     known = {_short(name.removeprefix("node/")) for name in found.decode("utf-8", "replace").split()}
     if known.isdisjoint(_short(node) for node in nodes):
-        return "none of the nodes is in the cluster of kubectl's current context; name it with --kube-context"
+        return "none of the nodes is in the cluster of kubectl's current context; name it with --kubectl-context"
     return ""
 
 

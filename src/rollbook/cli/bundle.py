@@ -192,7 +192,7 @@ class View(ProgressView):
     help="Time for all nodes together.",
 )
 @option(
-    "--kube-context",
+    "--kubectl-context",
     heading=RECORDING,
     default="",
     metavar="NAME",
@@ -229,7 +229,7 @@ def command(
     limit: int,
     keep_free: int,
     run_timeout: float,
-    kube_context: str,
+    kubectl_context: str,
     once: bool,
     list_items: bool,
     dry_run: bool,
@@ -244,7 +244,7 @@ def command(
     if list_items:
         _list([*catalogue(), *(item for file in item_files for item in load(file))])
         return
-    kubectl = Kubectl(context=kube_context)
+    kubectl = Kubectl(context=kubectl_context)
     wanted = Wanted(output if archive_suffix(output) else None, obfuscate, sign, ClusterOptions(once, kubectl), as_json)
     if resume is not None:
         refuse_given(SELECTION, "a bundle is resumed with the items that it was started with")
