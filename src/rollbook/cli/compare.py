@@ -24,7 +24,7 @@ from rollbook.records.document import encode
 __all__ = ["command"]
 
 
-class Limit(click.ParamType):
+class Limit(click.ParamType[float]):
     """`slower:5%`, as a share."""
 
     name = "limit"

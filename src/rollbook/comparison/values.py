@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rollbook.comparison.model import Kind
 from rollbook.comparison.results import Better, compared_results
 from rollbook.metrics import catalogue
 from rollbook.records.record import Record
@@ -18,7 +19,7 @@ __all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
 class Key:
     """What a number is: its kind as in `Row`, its name, title, unit, and the direction that is better."""
 
-    kind: str
+    kind: Kind
     name: str
     title: str
     unit: str
