@@ -33,7 +33,8 @@ def value_cell(values: Sequence[float], unit: str) -> str:
     """The median of the runs with its unit: `1.5 GiB/s`."""
     middle = statistics.median(values)
     if unit == "ns":
-        return amount(middle / 1e6, "ms")
+        scale, unit = (1e6, "ms") if middle >= 1e6 else (1e3, "us") if middle >= 1e3 else (1.0, "ns")
+        return amount(middle / scale, unit)
     if unit == "1/s":
         return f"{number(middle)} /s"
     return amount(middle, unit)
@@ -62,16 +63,18 @@ def verdict_cell(change: Change) -> str:
 
 
 def folded_rows(found: Comparison, *, everything: bool) -> tuple[list[Row], str]:
-    """The rows to print, and one line about the others: metrics that differ, and all results and phases."""
-    shown = [
-        row
-        for row in found.rows
-        if everything or row.kind in ("result", "phase") or any(change.verdict in CALLED for change in row.changes)
-    ]
-    rest = [row for row in found.rows if row not in shown]
+    """The rows to print, and one line about the others: metrics that differ, and results and phases besides zeros."""
+
+    def matters(row: Row) -> bool:
+        if row.kind in ("result", "phase"):
+            return any(value for side in row.values for value in side)
+        return any(change.verdict in CALLED for change in row.changes)
+
+    shown = [row for row in found.rows if everything or matters(row)]
+    rest = [row for row in found.rows if not (everything or matters(row))]
     counts = Counter(row.changes[0].verdict for row in rest)
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return shown, f"{len(rest)} more metrics: {text}" if rest else ""
+    return shown, f"{len(rest)} more values: {text}" if rest else ""
 
 
 def fact_text(one: ChangedFact) -> str:
