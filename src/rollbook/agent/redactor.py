@@ -308,15 +308,15 @@ class Redactor:
             self.seen, self.seen_bytes = set(), 0
         return found
 
-    def mark(self, rule: str, secret: bytes, lines: int) -> bytes:
-        """The mark of a secret that is this many lines below the start of the unit, noted in the log."""
+    def mark(self, rule: str, secret: bytes, text: bytes = b"", start: int = 0) -> bytes:
+        """The mark of a secret, noted in the log with its line; `start` is its place in the text of the unit."""
         digits = self.key.code(secret).hex()[:8]
         mark = MASK + digits
         entry = self.found.get((rule, mark))
         if entry:
             entry[1] += 1
         elif len(self.found) < MOST_REDACTIONS:
-            self.found[rule, mark] = [self.line + lines, 1]
+            self.found[rule, mark] = [self.line + text.count(b"\n", 0, start), 1]
         else:
             self.unlogged += 1
         return mark.encode()
@@ -339,7 +339,7 @@ class Redactor:
                 return found.group()
             start, end = found.start("s") - found.start(), found.end("s") - found.start()
             whole = found.group()
-            return whole[:start] + self.mark(rule, secret, text.count(b"\n", 0, found.start("s"))) + whole[end:]
+            return whole[:start] + self.mark(rule, secret, text, found.start("s")) + whole[end:]
 
         return pattern.sub(marked, text)
 
@@ -354,7 +354,7 @@ class Redactor:
                 start, end, quote = value_bounds(text, found, is_vague(name))
                 secret = text[start:end]
                 if end > start and self.is_value(name, secret):
-                    parts += [text[done:start], quote, self.mark("setting", secret, text.count(b"\n", 0, start)), quote]
+                    parts += [text[done:start], quote, self.mark("setting", secret, text, start), quote]
                     done = position = end
             found = SETTING.search(text, position)
         return b"".join(parts) + text[done:]
@@ -371,7 +371,7 @@ class Redactor:
                 secret = value.group(value.lastindex or 0) if value else b""
                 if value and secret and self.is_value(name, secret):
                     start = value.start(value.lastindex or 0)
-                    parts += [text[done:start], self.mark("option", secret, text.count(b"\n", 0, start))]
+                    parts += [text[done:start], self.mark("option", secret, text, start)]
                     done = position = start + len(secret)
             found = OPTION.search(text, position)
         return b"".join(parts) + text[done:]
@@ -390,7 +390,6 @@ class Redactor:
 
     def redact_keys(self, lines: "list[bytes]", chosen: "list[int]") -> None:
         """Replace the lines of private keys. The number of lines stays, so that line numbers are right."""
-        self.line = self.lines + 1
         if not self.in_key and not any(b"PRIVATE KEY" in lines[index] for index in chosen):
             return
         for index, line in enumerate(lines):
@@ -422,7 +421,8 @@ class Redactor:
             lines[number] = self.mark_key(lines[number], number)
 
     def mark_key(self, text: bytes, number: int) -> bytes:
-        return KEY_TEXT.sub(lambda found: self.mark("private-key", found.group(), number), text)
+        self.line = self.lines + number + 1
+        return KEY_TEXT.sub(lambda found: self.mark("private-key", found.group()), text)
 
 
 def is_secret_name(name: str) -> bool:
