@@ -17,7 +17,8 @@ from rollbook.api.recording import Settings
 
 PUBLIC = {
     "rollbook": """
-        AgentFailed Bundle Busy CannotRun CannotTell CommandResult Comparison Coverage Diff Execution Finding Findings
+        AgentFailed Bundle Busy CannotRun CannotTell CommandResult Comparison Coverage Diff Execution Finding
+        Findings
         HostListError HostResult NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError
         RecordList RecordSummary Recording Refused RollbookError Snapshot TimedOut TransportError Unreachable
         UsageError Verified __version__ check compare describe diff execute execute_async export find_record

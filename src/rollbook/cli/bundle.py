@@ -18,13 +18,13 @@ from rollbook.api.bundle import TIMEOUT, Bundle, make_request, resume_request, r
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
-from rollbook.bundle.items import Item, Size, catalogue, load
+from rollbook.bundle.items import Item, catalogue, load
 from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, RECORDING, Number, option, refuse_given, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, Number, SizeType, option, refuse_given, sign_option
 from rollbook.cli.output import ProgressView, sheet, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
@@ -36,19 +36,6 @@ from rollbook.records.signing import try_key
 __all__ = ["command"]
 
 SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit", "limit", "keep_free", "run_timeout")
-
-
-class SizeType(click.ParamType[Any]):
-    """A size such as `256 MiB`."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The bytes, or a usage error."""
-        try:
-            return int(Size.parse(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @dataclasses.dataclass(frozen=True)
