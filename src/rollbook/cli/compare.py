@@ -113,7 +113,7 @@ def _show(found: Comparison, *, everything: bool) -> None:
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
         shown = sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells)
-        if not console.is_terminal:
+        if not sys.stdout.isatty():
             console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
         console.print(shown)
         if rest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def command(*, as_json: bool) -> None:
 
     rows = [(key, _text(one.value), one.origin) for key, one in found.values.items()]
     shown, console = sheet(("KEY", "VALUE", "ORIGIN"), rows), Console(highlight=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty():
         console.width = width_of(shown, console)
     console.print(shown)
     for file in found.files:
