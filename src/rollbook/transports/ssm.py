@@ -234,9 +234,14 @@ class _SessionChannel:
         return await self._session.read()
 
     async def write(self, data: bytes) -> None:
-        """Send orders; an agent that takes no input has those that it was started with."""
+        """Send orders; an agent that takes no input has those that it was started with.
+
+        It cannot be told that a recording ends: its session is closed, so that nothing waits for its end facts.
+        """
         if not self._one_way:
             await self._session.write(data)
+        elif data.startswith(b"go\tend"):
+            await self._session.close()
 
     async def close(self, grace: float = 0.0) -> Ending:
         """End the session on the node and at the service; the agent's last frame has arrived or will not."""
