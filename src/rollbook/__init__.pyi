@@ -31,6 +31,7 @@ from rollbook.checks.verify import Verified as Verified
 from rollbook.comparison.model import Comparison as Comparison
 from rollbook.errors import AgentFailed as AgentFailed
 from rollbook.errors import Busy as Busy
+from rollbook.errors import CannotRun as CannotRun
 from rollbook.errors import CannotTell as CannotTell
 from rollbook.errors import HostListError as HostListError
 from rollbook.errors import NoHostReached as NoHostReached

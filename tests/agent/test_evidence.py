@@ -243,6 +243,14 @@ def test_nothing_stays_when_the_agent_ends(hand: HandAgent, number: signal.Signa
     until(lambda: not running(f"sleep 986{mark}"))
 
 
+def test_the_next_program_if_the_first_has_nothing_in_the_window(hand: HandAgent) -> None:
+    """A program without output in the time window counts as empty: the next one is run."""
+    line = "2026-11-16T05:00:05 from the second"
+    item = Item(id="log", title="", commands=("true", f"echo '{line}'; printf '{line}, cut'"), first=True, dated=True)
+    sent = read(hand, item, window=Window(MINUTE, MINUTE + dt.timedelta(seconds=9)))
+    assert b"".join(sent.files.values()) == f"{line}\n{line}, cut\n".encode()
+
+
 def test_the_time_window(hand: HandAgent, tmp_path: Path) -> None:
     """Only lines in the window are read, found by bisection; older files are skipped."""
     lines = [f"{(MINUTE + dt.timedelta(seconds=n)).isoformat()} host: event {n}\n" for n in range(50_000)]

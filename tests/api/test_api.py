@@ -111,8 +111,6 @@ def test_inside_a_running_loop(tmp_path: Path) -> None:
     """As in a notebook: what waits for an end of its own says what to use there, and that works."""
 
     async def main() -> None:
-        with pytest.raises(UsageError, match=r"await rollbook\.snapshot_async\("):
-            rollbook.snapshot()
         with pytest.raises(UsageError, match=r"await asyncio\.to_thread\(rollbook\.run, "):
             rollbook.run(["true"], results_dir=tmp_path / "none")
         ran = await asyncio.to_thread(rollbook.run, ["true"], results_dir=tmp_path, interval=0, report=False)

@@ -35,7 +35,7 @@ KEYS = """benchmark_type model command run_datetime num_processes accelerator re
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
     command_output_files args invocation_start_time invocation_end_time end_datetime provenance_file metrics"""
 OURS = """exit_code coverage result_files notes phases phase_statistics verification_text verification_missing
-    verification_round label"""
+    verification_round label host_names"""
 NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "net_dev", "vmstat", "stat", "identity")
 
 

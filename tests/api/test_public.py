@@ -17,14 +17,16 @@ from rollbook.api.recording import Settings
 
 PUBLIC = {
     "rollbook": """
-        AgentFailed Busy CannotTell CommandResult Comparison Coverage Diff Execution Finding Findings
+        AgentFailed Bundle Busy CannotRun CannotTell CommandResult Comparison Coverage Diff Execution Finding
+        Findings
         HostListError HostResult NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError
         RecordList RecordSummary Recording Refused RollbookError Snapshot TimedOut TransportError Unreachable
         UsageError Verified __version__ check compare describe diff execute execute_async export find_record
-        list_records mark open_record query record recover run snapshot snapshot_async verify write_report
+        list_records mark open_record query record recover run snapshot snapshot_async take_bundle
+        take_bundle_async verify write_report
     """,
     "rollbook.errors": """
-        EXIT_CODES AgentFailed Busy CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError
+        EXIT_CODES AgentFailed Busy CannotRun CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError
         ProtocolError RecordError Refused RollbookError TimedOut TransportError Unreachable UsageError
     """,
     "rollbook.hosts": "MAX_HOSTS Host expand fold from_slurm is_local natural node_lists parse_hosts",

@@ -6,14 +6,18 @@ import datetime as dt
 import json
 from pathlib import Path
 
+import pytest
+
 import rollbook
 from rollbook.api.failure import failure_of
 from rollbook.bundle.analysis import analyse
 from rollbook.records.document import encode, read
 from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.records.record import Record
+from rollbook.report import write_report
 from rollbook.report.build import build
 from tests.support import report_records
+from tests.support.browser import browser
 from tests.support.bundles import BundleCase, write_bundle
 
 LINE = "{} node kernel: nfs: server filer1 not responding, still trying\n"
@@ -50,6 +54,27 @@ def test_log_findings_are_on_the_time_line(tmp_path: Path) -> None:
         assert page.issue_report is not None
         marks = [(mark.kind, mark.start, mark.host) for mark in page.marks if "filer1" in mark.text]
         assert marks == ([("finding", during.timestamp() * 1000, 2)] if at == during else [])
+
+
+@pytest.mark.needs("chromedriver", "chromium")
+def test_the_page_of_the_run_leads_to_the_report(tmp_path: Path) -> None:
+    """The link opens the page of the report, and a finding in a log selects its time and host."""
+    run = report_records.run(tmp_path, 4, 60)
+    bundle = run.path / "bundle"
+    bundle.mkdir()
+    at = dt.datetime.fromtimestamp(run.hosts.started_ns // 10**9 + 30, dt.UTC)
+    items = {run.hosts.start[2].name: {"kernel-log": {"journalctl -k": LINE.format(at.isoformat())}}}
+    analyse(write_bundle(bundle, BundleCase(about="", outcome="", items=items)))
+    write_report(run, run.path / "report.html")
+    with browser() as window:
+        window.open(run.path / "report.html")
+        window.wait("document.querySelector('#issue-report')")
+        assert "filer1" in window.script("return document.querySelector('#issue-report').innerText")
+        window.click("#issue-report .when")
+        assert run.hosts.start[2].name in window.script("return document.querySelector('.panel').innerText")
+        window.script("document.querySelector('#issue-report a').click()")
+        window.wait("document.title.startsWith('Issue report')")
+        assert window.console() == []
 
 
 def test_a_command_that_succeeds(tmp_path: Path) -> None:

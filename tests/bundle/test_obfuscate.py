@@ -22,6 +22,7 @@ LOG = (
     "mount filer:/home/alice on node003.cluster.local from 203.0.113.7 (netmask 255.255.255.0, lo 127.0.0.1)\n"
     "link/ether 0c:42:a1:11:22:33 brd ff:ff:ff:ff:ff:ff inet6 2001:db8:1:2::5/64 fe80::1 time 05:24:29\n"
     "srun: error: node003: task 0: Exited; nodes node003,ip-10-1-104-162:8080 version 5.14.0-362 root\n"
+    "    501       1 bob        Ss   0.0 trainer\nlast: \nalice    pts/0  node003  Mon Nov 16\n"
     "drained node[003,999] by alice, driver 580.65.06, ip-10-1-104-77 is down\n"
 )
 
@@ -56,7 +57,7 @@ def test_nothing_original_is_left(tmp_path: Path) -> None:
     bundle, pairs = make_bundle(tmp_path / "bundle"), obfuscate(tmp_path / "bundle", tmp_path / "map.json")
     files = all_files(bundle)
     everything = "".join(files) + b"".join(files.values()).decode()
-    for original in (*NODES, "alice", "10.1.104", "10-1-104", "203.0.113.7", "11:22:33", "2001:db8", "node[003"):
+    for original in (*NODES, "alice", "bob", "10.1.104", "10-1-104", "203.0.113.7", "11:22:33", "2001:db8", "node[003"):
         assert original not in everything
     logs = {content for name, content in files.items() if name.endswith(".log")}
     assert len(logs) == 1
@@ -72,7 +73,7 @@ def test_nothing_original_is_left(tmp_path: Path) -> None:
         "root",
     ):
         assert kept in log
-    assert log.count(pairs.users["alice"]) == 3
+    assert log.count(pairs.users["alice"]) == 4
     assert pairs.hosts["node003"] in log
     assert "manifest.json" not in files
 

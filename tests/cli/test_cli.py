@@ -128,7 +128,7 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "-w", "a\x1b[2Jb"], "a?[2Jb"),
         (["hosts", "-w", "a", "-x", "a"], "all hosts were excluded"),
         (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
-        (["hosts", "--frobnicate"], "No such option"),
+        (["hosts", "--frobnicate"], "no such option: --frobnicate"),
         (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),
         (["hosts", "--fold", "--json"], "--fold cannot be combined"),
         (
@@ -154,7 +154,7 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["watch", "/", "--once", "--speed", "4"], "--speed would have no effect: --once plays nothing"),
         (["watch", "--once", "--speed", "4"], "--speed would have no effect: only a record"),
         (["diff", "/x\x1b[2J:a", "/"], "/x?[2J does not exist"),
-        (["frobnicate"], "No such command 'frobnicate'"),
+        (["frobnicate"], "no such command: frobnicate"),
         (["snapshot", "--source", "nosuch"], "no source is called 'nosuch'"),
         (["snapshot", "-o", "/proc/nowhere/x.json"], "cannot write to /proc/nowhere"),
         (["snapshot", "-o", "/dev/null/results"], "cannot write to /dev/null/results: Not a directory"),

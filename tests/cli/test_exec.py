@@ -85,7 +85,7 @@ def test_live_lines_are_not_held_back() -> None:
 
 def test_truncated_output_is_marked() -> None:
     """Output beyond the limit is dropped, and that is visible."""
-    done = run("--max-output", "1k", "--", "yes | head -c 5000")
+    done = run("--max-output", "1 KiB", "--", "yes | head -c 5000")
     assert done.returncode == 0
     head, _, text = done.stdout.partition("\n")
     assert head.endswith("(1 host, truncated)")
@@ -127,7 +127,7 @@ def test_json() -> None:
         (["--max-output", "many", "--", "true"], "is not a size"),
         (["--no-such-option", "true"], "put -- before the command"),
         (["--", " "], "the command is empty"),
-        ([], "Missing argument"),
+        ([], "missing argument"),
     ],
 )
 def test_usage_errors(argv: list[str], message: str) -> None:

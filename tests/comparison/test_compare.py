@@ -35,7 +35,9 @@ def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     second = 0
 
-    def group(name: str, seconds: Sequence[float], facts: dict[str, Any] | None = None, command: str = "") -> None:
+    def group(
+        name: str, seconds: Sequence[float], facts: dict[str, Any] | None = None, command: str = "", repeat: bool = True
+    ) -> None:
         nonlocal second
         for index, value in enumerate(seconds, 1):
             second += 1
@@ -45,7 +47,9 @@ def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             metadata = json.loads(old.read_text())
             old.unlink()
             metadata["metrics"]["wall_seconds"] = value
-            metadata["label"] = {"name": name, "group": {"id": f"g-{name}", "index": index, "size": len(seconds)}}
+            metadata["label"] = {"name": name}
+            if repeat:
+                metadata["label"]["group"] = {"id": f"g-{name}", "index": index, "size": len(seconds)}
             metadata["executed_command"] = command or metadata["executed_command"]
             (path / f"generic_{path.name}_metadata.json").write_text(json.dumps(metadata))
             hosts = json.loads((path / "hosts.json").read_text())
@@ -122,6 +126,8 @@ def test_sides_can_be_given_in_every_form(make: Make, tmp_path: Path) -> None:
         found = [[Path(path).name for path in side.records] for side in rollbook.compare(*sides).sides]
         assert found == [[Path(path).name for path in records] for records in wanted]
     assert len(rollbook.compare("elsewhere", "two").sides[0].records) == 6
+    make("alternated", [1.0, 1.1], repeat=False)
+    assert len(rollbook.compare("alternated", "two").sides[0].records) == 2
     with pytest.raises(UsageError, match="on two sides"):
         rollbook.compare("one", paths[0])
     assert compare("one").returncode == 2

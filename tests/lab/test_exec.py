@@ -47,7 +47,7 @@ def test_arguments_pass_the_login_shell(lab: Lab) -> None:
 
 def test_large_output(lab: Lab) -> None:
     """A few megabytes of each host arrive whole."""
-    argv = arguments(lab, names(lab)[:4], "--json", "--max-output", "8M", "--", "seq 500000; seq 9 >&2")
+    argv = arguments(lab, names(lab)[:4], "--json", "--max-output", "8 MiB", "--", "seq 500000; seq 9 >&2")
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     expected = "".join(f"{number}\n" for number in range(1, 500_001))
     assert all(host["stdout"] == expected for host in json.loads(done.stdout)["hosts"])

@@ -136,7 +136,7 @@ def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: s
     """The reason is that of Kubernetes, and the pod is deleted."""
     with fake_kube(tmp_path, **fault) as (cluster, config):
         given = options(config)
-        given["timeout"] = 3.0
+        given["timeout"] = 3.0 if status == "timed-out" else 60.0
         done = rollbook.execute("true", NODES[:2], **given)
         until(lambda: not cluster.pods, 10)
     for host in done.hosts:

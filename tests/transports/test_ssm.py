@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,18 @@ def test_a_chosen_document_has_no_fallback() -> None:
         "refused",
         "the document cannot be used: document Custom is not available",
     )
+
+
+def test_a_recording_without_input(tmp_path: Path) -> None:
+    """Samples arrive; the host is partial, because the end facts are missing, and nothing waits for them."""
+    with fake_aws(NODES, Faults(refused_documents=("AWS-StartInteractiveCommand",))) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
+        name = NODES[0].instance
+        with rollbook.record(name, results_dir=tmp_path, interval=0.5, report=False, **options) as recording:
+            time.sleep(3)
+            left = time.monotonic()
+        assert time.monotonic() - left < 30
+        assert not service.sessions
+    (host,) = recording.record.hosts.series
+    assert host.samples >= 2
+    assert host.status == "partial"

@@ -44,7 +44,8 @@ class TimeWindow:
 
     def filter(self, block: bytes) -> bytes:
         lines = (self.rest + block).split(b"\n")
-        self.rest = lines.pop() if block else b""
+        # At the end of the stream a last line without a newline is left, or nothing.
+        self.rest = lines.pop() if block or not lines[-1] else b""
         kept = []
         for line in lines:
             stamp = time_of(line, self.now)

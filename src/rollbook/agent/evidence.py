@@ -321,8 +321,7 @@ class ItemReader:
     def matches(self, pattern: str) -> "Iterator[str]":
         """Paths that match: `*` within a directory, `**` any depth of directories, without following links."""
         if "*" not in pattern and "?" not in pattern and "[" not in pattern:
-            if os.path.exists(pattern) or not os.path.lexists(pattern):
-                yield pattern
+            yield pattern
             return
         excluded = self.item.all("exclude")
         for count, path in enumerate(below("/", pattern.strip("/").split("/"))):
@@ -415,11 +414,11 @@ class ItemReader:
             more = bool(block)
             read += len(block)
             if self.item.keep == "tail":
-                tail.add(block) if block else None
-            else:
-                sink.write(block[: max(0, allowed - read + len(block))])
-                if read > allowed:
-                    break
+                tail.add(block)
+                continue
+            sink.write(block[: max(0, allowed - read + len(block))])
+            if read > allowed:
+                break
         before = tail.pour(sink)
         self.left -= min(read, allowed)
         sink.end(before, -1 if more else 0)
@@ -436,11 +435,7 @@ class ItemReader:
             if late or used >= allowed:
                 break
             try:
-                fd = self.open(path)
-                try:
-                    text = os.read(fd, min(KERNEL_FILE, allowed - used))
-                finally:
-                    os.close(fd)
+                text = self.read_small(path, min(KERNEL_FILE, allowed - used))
             except OSError as error:
                 denied = path if error.errno in (1, 13) else denied  # some files of the kernel can only be written
                 if error.errno in (1, 2, 6, 13, 19, 20):
@@ -459,6 +454,17 @@ class ItemReader:
             sink.end(0, -1 if late or used >= allowed else 0)
         elif denied:
             self.note("denied", denied + ": " + os.strerror(13))
+
+    def read_small(self, path: str, limit: int) -> bytes:
+        """The start of a file of the kernel, which may give a page at a time."""
+        fd, text, piece = self.open(path), b"", b"-"
+        try:
+            while piece and len(text) < limit:
+                piece = os.read(fd, limit - len(text))
+                text += piece
+        finally:
+            os.close(fd)
+        return text
 
     def run_program(self, argv: "list[str]", allowed: int) -> bool:
         """Send a program's output, stdout and stderr together; returns whether it succeeded and printed something."""

@@ -33,7 +33,8 @@ DESCRIBES = set(
 # First parts of names that end in `key`, but are not secret.
 PLAIN_KEYS = set(
     "public pub primary foreign sort partition cache routing idempotency host hot group row column map hash lookup "
-    "object config registry dict tag label index search sorting metric json yaml s3 event".split()
+    "object config registry dict tag label index search sorting metric json yaml s3 event power reboot suspend "
+    "hibernate".split()
 )
 VAGUE = set("key auth private cred creds credential pass pw sig signature cookie".split())  # alone, also other things
 NOT_VALUES = set(
@@ -41,6 +42,7 @@ NOT_VALUES = set(
     b"negotiate token apikey aws4-hmac-sha256".split()
 )
 LOCATION = re.compile(rb"/(?:etc|var|run|usr|opt|home|root|tmp|mnt|srv|proc|sys|dev|data|lib|bin)(?:/[\w.@:\-]+)+/?")
+NAME_SERVICES = re.compile(rb"(?:(?:files|systemd|sss|compat|ldap|nis|db|winbind|\[[^\]]*\])[ \t]*)+")  # nsswitch.conf
 REFERENCE = re.compile(
     rb"\$\{\w+\}|\$\(.*\)|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]|\{\}|x+"
 )
@@ -184,7 +186,10 @@ HINTS = [
 MOST_SEEN = 4 << 20  # bytes of short forms without a hint that are remembered
 KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
-KEY_TEXT = re.compile(rb"(?:[A-Za-z0-9+/]|\\/){16,}={0,2}|(?<![^\s\"'n])[A-Za-z0-9+/]+={0,2}(?=\s*\Z|\\n|[\"'])")
+KEY_EDGE = re.compile(rb"(-----(?:BEGIN|END) [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)")
+KEY_TEXT = re.compile(
+    rb"(?<![*A-Za-z0-9+/])(?:[A-Za-z0-9+/]|\\/){16,}={0,2}|(?<![^\s\"'n])[A-Za-z0-9+/]+={0,2}(?=\s*\Z|\\n|[\"'])"
+)
 
 
 class Redactor:
@@ -198,7 +203,7 @@ class Redactor:
         self.key, self.every_line = Key(salt), kind == "arguments"
         self.rest = b""
         self.lines = 0  # lines that were given out
-        self.in_key = 0  # lines of a private key that may follow
+        self.in_key = self.in_key_before = 0  # lines of a private key that may follow, and before the last line
         self.seen: "set[bytes]" = set()
         self.seen_bytes = 0
         self.line = 1  # number of the first line of the unit
@@ -222,8 +227,8 @@ class Redactor:
         end = end or self.cut(data)
         redacted = self.redact(data[:end])
         last = redacted.rfind(b"\n", 0, -1) + 1 if redacted.endswith(b"\n") else len(redacted)
-        if self.in_key:  # its lines must not be read twice
-            last = len(redacted)
+        if last < len(redacted):  # this line is read again
+            self.in_key = self.in_key_before
         self.rest = redacted[last:] + data[end:]
         self.lines += redacted.count(b"\n", 0, last)
         return redacted[:last]
@@ -248,6 +253,7 @@ class Redactor:
 
     def redact(self, text: bytes) -> bytes:
         """Redact whole lines."""
+        self.in_key_before = self.in_key
         chosen = self.chosen(text)
         if not chosen and not self.in_key:
             return text
@@ -263,7 +269,10 @@ class Redactor:
             self.line = self.lines + start + 1
             unit = b"\n".join(lines[start:end])
             for _ in range(5):
-                before, unit = unit, self.redact_unit(unit)
+                # Nothing may hide the edges of a private key.
+                parts = KEY_EDGE.split(unit) if b"PRIVATE KEY" in unit else [unit]
+                parts[::2] = map(self.redact_unit, parts[::2])
+                before, unit = unit, b"".join(parts)
                 if before == unit:
                     break
             lines[start:end] = unit.split(b"\n")
@@ -299,15 +308,15 @@ class Redactor:
             self.seen, self.seen_bytes = set(), 0
         return found
 
-    def mark(self, rule: str, secret: bytes, lines: int) -> bytes:
-        """The mark of a secret that is this many lines below the start of the unit, noted in the log."""
+    def mark(self, rule: str, secret: bytes, text: bytes = b"", start: int = 0) -> bytes:
+        """The mark of a secret, noted in the log with its line; `start` is its place in the text of the unit."""
         digits = self.key.code(secret).hex()[:8]
         mark = MASK + digits
         entry = self.found.get((rule, mark))
         if entry:
             entry[1] += 1
         elif len(self.found) < MOST_REDACTIONS:
-            self.found[rule, mark] = [self.line + lines, 1]
+            self.found[rule, mark] = [self.line + text.count(b"\n", 0, start), 1]
         else:
             self.unlogged += 1
         return mark.encode()
@@ -330,7 +339,7 @@ class Redactor:
                 return found.group()
             start, end = found.start("s") - found.start(), found.end("s") - found.start()
             whole = found.group()
-            return whole[:start] + self.mark(rule, secret, text.count(b"\n", 0, found.start("s"))) + whole[end:]
+            return whole[:start] + self.mark(rule, secret, text, found.start("s")) + whole[end:]
 
         return pattern.sub(marked, text)
 
@@ -345,7 +354,7 @@ class Redactor:
                 start, end, quote = value_bounds(text, found, is_vague(name))
                 secret = text[start:end]
                 if end > start and self.is_value(name, secret):
-                    parts += [text[done:start], quote, self.mark("setting", secret, text.count(b"\n", 0, start)), quote]
+                    parts += [text[done:start], quote, self.mark("setting", secret, text, start), quote]
                     done = position = end
             found = SETTING.search(text, position)
         return b"".join(parts) + text[done:]
@@ -362,7 +371,7 @@ class Redactor:
                 secret = value.group(value.lastindex or 0) if value else b""
                 if value and secret and self.is_value(name, secret):
                     start = value.start(value.lastindex or 0)
-                    parts += [text[done:start], self.mark("option", secret, text.count(b"\n", 0, start))]
+                    parts += [text[done:start], self.mark("option", secret, text, start)]
                     done = position = start + len(secret)
             found = OPTION.search(text, position)
         return b"".join(parts) + text[done:]
@@ -371,7 +380,7 @@ class Redactor:
         """Whether a value of a secret setting is a secret, and not a mark, a reference or a location."""
         if REDACTED.search(value) or value.lower() in NOT_VALUES:
             return False
-        if REFERENCE.fullmatch(value) or LOCATION.fullmatch(value):
+        if REFERENCE.fullmatch(value) or LOCATION.fullmatch(value) or NAME_SERVICES.fullmatch(value):
             return False
         if not is_vague(name):
             return True
@@ -381,10 +390,11 @@ class Redactor:
 
     def redact_keys(self, lines: "list[bytes]", chosen: "list[int]") -> None:
         """Replace the lines of private keys. The number of lines stays, so that line numbers are right."""
-        self.line = self.lines + 1
         if not self.in_key and not any(b"PRIVATE KEY" in lines[index] for index in chosen):
             return
         for index, line in enumerate(lines):
+            if index == len(lines) - 2:
+                self.in_key_before = self.in_key
             if self.in_key or b"PRIVATE KEY" in line:
                 if not self.in_key and KEY_END.search(line) and not KEY_BEGIN.search(line):
                     self.redact_before(lines, index)
@@ -411,7 +421,8 @@ class Redactor:
             lines[number] = self.mark_key(lines[number], number)
 
     def mark_key(self, text: bytes, number: int) -> bytes:
-        return KEY_TEXT.sub(lambda found: self.mark("private-key", found.group(), number), text)
+        self.line = self.lines + number + 1
+        return KEY_TEXT.sub(lambda found: self.mark("private-key", found.group()), text)
 
 
 def is_secret_name(name: str) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 from rollbook.api.finish import open_record
 from rollbook.api.listing import find_group, find_record, summaries
 from rollbook.comparison.model import Comparison
+from rollbook.comparison.results import compared_results
 from rollbook.comparison.sides import Side, compare_sides
 from rollbook.comparison.statistics import FLOOR, spread_of
 from rollbook.errors import RecordError, UsageError
-from rollbook.records.benchmark_results import results_of
 from rollbook.records.locate import locate_record
 from rollbook.records.record import Record
 
@@ -109,9 +109,8 @@ def _history(sides: Sequence[Side], results: Path) -> dict[str, float]:
             run = Record.open(Path(one.path))
         except RecordError:
             continue
-        for result in results_of(run.metadata.get("metrics"), run.metadata.get("runtime")):
-            name = f"{result.job}.{result.metric}" if result.job else result.metric
-            values.setdefault(name, []).append(result.value)
+        for result in compared_results(run.metadata):
+            values.setdefault(result.name, []).append(result.value)
         read += 1
         if read == HISTORY:
             break

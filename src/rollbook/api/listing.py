@@ -93,14 +93,16 @@ def find_record(text: str, results_dir: Path | str = "results") -> Path:
 
 
 def find_group(text: str, results_dir: Path | str = "results") -> list[Path]:
-    """The records of the group of repeats with this id or name, in their order; empty if there is none.
+    """The records of the group of repeats with this id or name, the oldest first; empty if there is none.
 
-    Of several groups with the same name, it is the newest.
+    Of several groups with the same name, it is the newest. Complete records that share a name without being repeats
+    of one run are a group, too: that is how runs are alternated.
     """
-    found = [one for one in summaries(Path(results_dir)) if one.group and text in (one.group.id, one.name)]
-    newest = found[0].group.id if found and found[0].group else ""
-    members = [one for one in found if one.group and one.group.id == newest and one.state != "recording"]
-    return [Path(one.path) for one in sorted(members, key=lambda one: one.group.index if one.group else 0)]
+    named = (one for one in summaries(Path(results_dir)) if one.state in ("complete", "unfinished"))
+    found = [one for one in named if text == one.name or (one.group and text == one.group.id)]
+    newest = found[0].group if found else None
+    members = [one for one in found if (one.group.id if one.group else None) == (newest.id if newest else None)]
+    return [Path(one.path) for one in reversed(members)]
 
 
 def _matching(text: str, results: Path) -> list[RecordSummary]:

@@ -10,6 +10,6 @@ __all__ = ["mark"]
 def mark(name: str) -> None:
     """Start a phase of the run that this process belongs to; returns when every host has been told to take a sample.
 
-    Raises `UsageError` for a bad name, `RecordError` outside a run and if the recorder is gone or does not answer.
+    Raises `UsageError` outside a run and for a bad name, `RecordError` if the recorder is gone or does not answer.
     """
     send_mark(name)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from rollbook.api.keywords import SnapshotOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of, require_no_event_loop, transport_options
+from rollbook.api.options import as_list, check_fanout, hosts_of, transport_options
+from rollbook.api.recording import in_thread
 from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import Snapshot
@@ -37,6 +38,16 @@ async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[Snap
 
 
 def snapshot(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
-    """As `snapshot_async`, for code without an event loop."""
-    require_no_event_loop("rollbook.snapshot", "await rollbook.snapshot_async(...)")
-    return asyncio.run(snapshot_async(hosts, **options))
+    """As `snapshot_async`, for code that does not await; in a running event loop, as in a notebook, it blocks it."""
+    found: list[Snapshot] = []
+
+    def take() -> None:
+        found.append(asyncio.run(snapshot_async(hosts, **options)))
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        take()
+    else:
+        in_thread(take)
+    return found[0]

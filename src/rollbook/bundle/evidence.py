@@ -16,7 +16,7 @@ from rollbook.bundle.reading import Bundle
 from rollbook.bundle.summary import File, ItemResult
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import RunData
-from rollbook.errors import RecordError
+from rollbook.errors import CannotTell, NotApplicable, RecordError
 from rollbook.hosts import fold
 from rollbook.records.findings import EvidenceLine, Finding, Severity
 from rollbook.records.record import RecordHosts
@@ -108,6 +108,13 @@ class BundleData(RunData):
         """The files that were read once, by patterns of what was read."""
         for item in self.bundle.cluster.values():
             yield from self._texts("", item, sources)
+
+    def require_cluster(self, part: str) -> None:
+        """Raise why there is nothing from a part of the cluster: it does not exist, or could not be read."""
+        for item in self.bundle.cluster.values():
+            if item.id.startswith(part) and item.status not in (*READ, "absent"):
+                raise CannotTell(f"{item.id}: {item.reason or item.status}")
+        raise NotApplicable(f"collected once for the cluster, not in this report: {part}")
 
     def _texts(self, node: str, item: ItemResult, sources: Sequence[str]) -> Iterator[Text]:
         for file in item.files:

@@ -23,7 +23,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -221,11 +221,18 @@ def _parse(text: bytes) -> list[Item]:
         if not isinstance(table, dict):
             raise msgspec.ValidationError(f"`{name}` is not a table: write [{name}]")
         try:
-            limit = {"limit": int(Size.parse(table["limit"]))} if "limit" in table else {}
-            found.append(msgspec.convert({**table, **limit, "id": name}, Item))
+            found.append(msgspec.convert({**table, **_limit(table), "id": name}, Item))
         except ValueError as error:
             raise ValueError(f"[{name}] {_plain(str(error))}") from error
     return found
+
+
+def _limit(table: dict[str, Any]) -> dict[str, int]:
+    """The limit of an item in bytes, if it has one; raises `ValueError`."""
+    try:
+        return {"limit": int(Size.parse(table["limit"]))} if "limit" in table else {}
+    except ValueError as error:
+        raise ValueError(f"limit: {error}") from error
 
 
 def _plain(message: str) -> str:

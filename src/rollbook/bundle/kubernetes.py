@@ -221,7 +221,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _mark(redactor: Redactor, value: str) -> str:
-    return redactor.mark("kubernetes", value.encode(), 0).decode()
+    return redactor.mark("kubernetes", value.encode()).decode()
 
 
 # Sections of `kubectl describe` whose lines hold values, and the lines that only refer to them.

@@ -197,7 +197,9 @@ class Scanner:
         found = (self.outside if early or late else self.inside).setdefault(search.rule, {}).setdefault(node, {})
         if event.device not in found and len(found) >= MOST_DEVICES:
             event = event._replace(device="other devices")
-        found.setdefault(event.device, Tally(event.device, event.values)).add(event, search.row)
+        if event.device not in found:
+            found[event.device] = Tally(event.device, event.values)
+        found[event.device].add(event, search.row)
 
 
 def chosen_logs(log: str, items: Mapping[str, ItemResult]) -> list[File]:

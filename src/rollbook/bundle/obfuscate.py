@@ -32,6 +32,8 @@ MARKER = "obfuscated"
 REBUILT = ("manifest.json", "manifest.sig", "index.html")
 """Files that the caller makes again."""
 BLOCK = 1 << 22
+SHORTEST = 4
+"""Letters of a host name that is replaced in front of a domain."""
 # Accounts of systems and services, and words that follow `user` in messages.
 KEPT_USERS = {
     *("root", "daemon", "bin", "sys", "sync", "games", "man", "mail", "news", "uucp", "proxy", "www-data", "backup"),
@@ -72,6 +74,9 @@ USERS = re.compile(
     rb"/home/([a-z_][a-z0-9_\-]{2,31})\b|\b(?:for|of) (?:invalid )?[Uu]ser ([a-z_][a-z0-9_\-]{2,31})\b"
     rb"|\bAccepted \w+ for ([a-z_][a-z0-9_\-]{2,31}) from\b|\bUser(?:Id|Name)?=([a-z_][a-z0-9_\-]{2,31})\b"
     rb"|\b(?:user|USER|username|logname)=[\"']?([a-z_][a-z0-9_\-]{2,31})\b|\bsudo: +([a-z_][a-z0-9_\-]{2,31}) :"
+    # Columns of ps and of last.
+    rb"|^ *\d+ +\d+ ([a-z_][a-z0-9_\-]{2,31}) +[RSDZTI]|^([a-z_][a-z0-9_\-]{2,31}) +(?:pts/|tty)",
+    re.MULTILINE,
 )
 # One word at a time: a name, an address with or without a port, a hardware address, a folded set of hosts.
 WORD = re.compile(
@@ -217,7 +222,8 @@ class _Work:
         if text.count(".") >= 3:
             return IPV4.sub(lambda found: self.address(found[0]), text)
         short, dot, domain = text.partition(".")
-        if dot and short in self.map.hosts:
+        # `vm.swappiness` is not a machine that is called `vm`.
+        if dot and len(short) >= SHORTEST and short in self.map.hosts:
             return f"{self.map.hosts[short]}.{domain}"
         return text
 

@@ -94,8 +94,8 @@ def cli() -> None:
 
     Exit codes: 0 success, 1 findings, or a command that `exec` ran failed on a host, 2 usage or
     configuration error, 3 some hosts failed, or an MLPerf Storage run could not be judged, 4 no host
-    reached, 70 internal error, 126 and 127 the command of `run` cannot be executed or was not found,
-    130 interrupted. `run` returns the exit status of its command.
+    reached, 70 internal error, 126 the command of `run` cannot be executed, 127 the command of `run`
+    was not found, 130 interrupted. `run` returns the exit status of its command.
     """
 
 

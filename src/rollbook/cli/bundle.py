@@ -20,14 +20,14 @@ from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
-from rollbook.bundle.items import Item, Size, catalogue, load
+from rollbook.bundle.items import Item, catalogue, load
 from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, RECORDING, Command, Number, option, refuse_given, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, Command, Number, SizeType, option, refuse_given, sign_option
 from rollbook.cli.output import ProgressView, sheet, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.s3 import account, s3_arguments, s3_options
@@ -40,19 +40,6 @@ from rollbook.records.signing import try_key
 __all__ = ["command"]
 
 SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit", "limit", "keep_free", "run_timeout")
-
-
-class SizeType(click.ParamType[Any]):
-    """A size such as `256 MiB`."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The bytes, or a usage error."""
-        try:
-            return int(Size.parse(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,10 @@ from rollbook.records.document import encode
 
 __all__ = ["command"]
 
+LONGEST = 60  # characters of a command
 
-class Limit(click.ParamType):
+
+class Limit(click.ParamType[float]):
     """`slower:5%`, as a share."""
 
     name = "limit"
@@ -75,9 +77,9 @@ def command(
 ) -> None:
     """Compare runs: results, phases, metrics and changed facts of A with those of B and further sides.
 
-    Each side is a RECORD, several separated by commas, a group of `run --repeat` by name or id, or a directory of
-    records. Five runs a side, alternating, are a good number: from three on differences are tested, from four on with
-    95 % confidence. Exits with 1 only with --fail-on.
+    Each side is a RECORD, several separated by commas, the name of several records, a group of `run --repeat` by name
+    or id, or a directory of records. Five runs a side, alternating, are a good number: from three on differences are
+    tested, from four on with 95 % confidence. Exits with 1 only with --fail-on.
     """
     results = results_directory()
     opened = open_sides(sides, results)
@@ -103,14 +105,15 @@ def _show(found: Comparison, *, everything: bool) -> None:
     console = Console(highlight=False)
     for at, side in enumerate(found.sides):
         runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {side.command}"))
+        command = side.command if len(side.command) <= LONGEST else f"{side.command[: LONGEST - 1]}…"
+        click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {command}"))
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
         click.echo()
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
         shown = sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells)
-        if not console.is_terminal:
+        if not sys.stdout.isatty():
             console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
         console.print(shown)
         if rest:

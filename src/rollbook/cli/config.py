@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ import msgspec
 
 from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
 from rollbook.cli.output import sheet, stderr, width_of
-from rollbook.cli.reach import OPTIONS as REACH_OPTIONS
-from rollbook.cli.recording import OPTIONS as RECORDING_OPTIONS
+from rollbook.cli.run import command as run
 from rollbook.records.document import current_version, encode
 
 __all__ = ["Config", "command"]
@@ -58,7 +58,7 @@ def command(*, as_json: bool) -> None:
 
     rows = [(key, _text(one.value), one.origin) for key, one in found.values.items()]
     shown, console = sheet(("KEY", "VALUE", "ORIGIN"), rows), Console(highlight=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty():
         console.width = width_of(shown, console)
     console.print(shown)
     for file in found.files:
@@ -80,17 +80,10 @@ def _config() -> Config:
 
 
 def _own_defaults() -> list[tuple[str, Any]]:
-    """The defaults of the options that are not of a transport, from their declarations."""
-
-    def nothing() -> None:
-        """Carries the options."""
-
-    for add in (*RECORDING_OPTIONS, *REACH_OPTIONS):
-        add(nothing)
-    params: list[click.Parameter] = getattr(nothing, "__click_params__", [])
+    """The defaults of the options of `run` that are not of a transport."""
     context = click.get_current_context()
     found: list[tuple[str, Any]] = []
-    for param in params:
+    for param in run.params:
         if param.name in OWN:
             value = param.get_default(context)
             # click has an object of its own for "no default".

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from collections.abc import Callable
 import click
 
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, Number, option
+from rollbook.cli.options import OUTPUT, Number, SizeType, option
 from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
@@ -24,23 +23,7 @@ from rollbook.times import iso_now
 
 __all__ = ["command"]
 
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 LONGEST_LINE = 1 << 16  # bytes of a line that has not ended, after which it is printed
-
-
-class Size(click.ParamType[int]):
-    """A number of bytes, with an optional suffix k, M or G."""
-
-    name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number of bytes, or a usage error."""
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"(\d{1,12})([kmg]?)(?:i?b)?", str(value).strip().lower())
-        if found is None:
-            self.fail(f"{value!r} is not a size such as 500k, 10M or 1G.", param, ctx)
-        return int(found[1]) * UNITS[found[2]]
 
 
 @click.command(
@@ -51,10 +34,10 @@ class Size(click.ParamType[int]):
 @option(
     "--max-output",
     heading=OUTPUT,
-    type=Size(),
+    type=SizeType(),
     default=MAX_OUTPUT,
     metavar="SIZE",
-    help="Output kept of each host; the rest is dropped and counted. Suffixes k, M, G. [default: 1M]",
+    help="Output kept of each host; the rest is dropped and counted. [default: 1 MiB]",
 )
 @click.option(
     "--command-timeout",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from pathlib import Path
 
 import click
@@ -116,6 +117,6 @@ def _table(rows: list[tuple[str, ...]]) -> None:
     used = [at for at in range(len(HEADINGS)) if any(row[at] for row in rows)]
     shown = sheet([HEADINGS[at] for at in used], [[row[at] for at in used] for row in rows])
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty():
         console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
     console.print(shown)

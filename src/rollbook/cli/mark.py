@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from rollbook.api.marks import mark
-from rollbook.collect.marks import mark_name
+from rollbook.collect.marks import VARIABLE, mark_name
 from rollbook.errors import RecordError
 
 __all__ = ["command"]
@@ -19,7 +21,11 @@ def command(name: str) -> None:
     Every host is sampled immediately, so that the phase has a sample at its start. Outside a run, and if the recorder
     is gone, warn on stderr and exit 0: a benchmark must not fail because it is not recorded.
     """
+    name = mark_name(name)
+    if not os.environ.get(VARIABLE):
+        click.echo("rollbook: no phase was marked: this is not inside `rollbook run`", err=True)
+        return
     try:
-        mark(mark_name(name))
+        mark(name)
     except RecordError as error:
         click.echo(f"rollbook: {error}", err=True)

@@ -23,6 +23,7 @@ __all__ = [
     "InputFile",
     "Number",
     "Option",
+    "SizeType",
     "complete",
     "option",
     "refuse_given",
@@ -133,3 +134,18 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class SizeType(click.ParamType[Any]):
+    """A size such as `256 MiB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The bytes, or a usage error."""
+        from rollbook.bundle.items import Size  # noqa: PLC0415 - most commands take no sizes
+
+        try:
+            return int(value if isinstance(value, int) else Size.parse(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

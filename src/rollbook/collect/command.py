@@ -62,7 +62,8 @@ class Command:
         except OSError as error:
             for ours, _ in ends:
                 os.close(ours)
-            raise CannotRun(f"cannot run {argv[0]}: {error.strerror}", found=error.errno != errno.ENOENT) from error
+            found = error.errno != errno.ENOENT or Path(argv[0]).exists()  # its interpreter may be missing
+            raise CannotRun(f"cannot run {argv[0]}: {error.strerror}", found=found) from error
         finally:
             for _, theirs in ends:
                 os.close(theirs)

@@ -59,12 +59,12 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
 def send_mark(name: str) -> None:
     """Start a phase of the run this process belongs to; returns when the sample at its edge has been requested.
 
-    Raises `UsageError` for an invalid name, `RecordError` outside of a run or if the recorder does not answer.
+    Raises `UsageError` outside of a run or for an invalid name, `RecordError` if the recorder does not answer.
     """
     line = mark_name(name).encode() + b"\n"
     path = os.environ.get(VARIABLE)
     if not path:
-        raise RecordError("no phase was marked: this is not inside `rollbook run`")
+        raise UsageError("not inside `rollbook run`: there is no recorder to send the mark to")
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(5.0)

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollbook.comparison.results import Better
 from rollbook.comparison.statistics import Change
-from rollbook.records.benchmark_results import Better
 from rollbook.records.document import current_version
 
 __all__ = ["ChangedFact", "Comparison", "FactChanges", "Kind", "Row", "SideSummary"]
@@ -83,3 +83,9 @@ class Comparison(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook
     rows: list[Row]
     facts: list[FactChanges]
     notes: list[str]
+
+    def _repr_html_(self) -> str:
+        """Tables for notebooks: every row with its verdict, and the changed facts."""
+        from rollbook.comparison.text import html_text  # noqa: PLC0415 - it needs this model
+
+        return html_text(self)

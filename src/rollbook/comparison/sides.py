@@ -101,14 +101,23 @@ def _row(key: Key, values: Sequence[Sequence[RunValues]], floor: float, history:
         low, high = min(map(min, numbers)), max(map(max, numbers))
         if high - low < metric.negligible:
             changes = [_negligible(numbers[0], side, metric.negligible, key.unit) for side in numbers[1:]]
-            return Row(**_about(key), values=numbers, changes=changes, hosts=worst)
+            return _make_row(key, numbers, changes, worst)
         floor = FLOOR
     changes = [change_of(numbers[0], side, key.better, floor=floor, history=history) for side in numbers[1:]]
-    return Row(**_about(key), values=numbers, changes=changes, hosts=worst)
+    return _make_row(key, numbers, changes, worst)
 
 
-def _about(key: Key) -> dict[str, object]:
-    return dataclasses.asdict(key)
+def _make_row(key: Key, values: list[list[float]], changes: list[Change], hosts: list[str]) -> Row:
+    return Row(
+        kind=key.kind,
+        name=key.name,
+        title=key.title,
+        unit=key.unit,
+        better=key.better,
+        values=values,
+        changes=changes,
+        hosts=hosts,
+    )
 
 
 def _negligible(before: Sequence[float], after: Sequence[float], limit: float, unit: str) -> Change:

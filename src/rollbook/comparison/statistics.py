@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from rollbook.records.benchmark_results import Better
+from rollbook.comparison.results import Better
 
 __all__ = ["FLOOR", "Change", "Verdict", "change_of", "interval_rank", "spread_of"]
 
@@ -72,16 +72,16 @@ def change_of(
         return _untested(ratios, better, (len(before), len(after)), floor, history)
     rank, confidence = interval_rank(len(before), len(after))
     low, high = ratios[rank - 1], ratios[-rank]
-    found = {"change": middle, "low": low, "high": high, "confidence": confidence, "p": _p_value(before, after)}
-    if low > floor or high < -floor:
-        reason = "" if confidence >= LEVEL else "likely"
-        return Change(**found, verdict=_direction(middle, better), reason=reason)
+    p = _p_value(before, after)
+    found = Change(change=middle, low=low, high=high, confidence=confidence, p=p, verdict="cannot tell")
     bound = max(floor, min(_range_of(before), NOISE_CAP), min(_range_of(after), NOISE_CAP))
-    if -bound <= low and high <= bound:
-        return Change(**found, verdict="within noise", reason=f"less than {_percent(max(-low, high, 0))}")
-    return Change(
-        **found, verdict="cannot tell", needed=_needed(min(len(before), len(after)), (low, middle, high), floor)
-    )
+    if low > floor or high < -floor:
+        found.verdict, found.reason = _direction(middle, better), "" if confidence >= LEVEL else "likely"
+    elif -bound <= low and high <= bound:
+        found.verdict, found.reason = "within noise", f"less than {_percent(max(-low, high, 0))}"
+    else:
+        found.needed = _needed(min(len(before), len(after)), (low, middle, high), floor)
+    return found
 
 
 def spread_of(values: Sequence[float]) -> float | None:
@@ -141,16 +141,19 @@ def _untested(
 ) -> Change:
     """One or two runs on a side: only the usual spread of earlier runs can tell noise from a difference."""
     middle, (before, after) = statistics.median(ratios), counts
-    ends = {"low": ratios[0], "high": ratios[-1]} if min(counts) > 1 else {}
+    found = Change(change=middle, verdict="cannot tell")
+    if min(counts) > 1:
+        found.low, found.high = ratios[0], ratios[-1]
     runs = (
         "one run each" if before == after == 1 else f"{before} and {after} runs" if before != after else "2 runs each"
     )
     if history is None:
-        return Change(change=middle, **ends, verdict="cannot tell", reason=f"{runs}: noise unknown", needed=5)
-    limit, usual = max(floor, HISTORY_FACTOR * history), f"earlier runs vary by {_percent(history)}"
-    if abs(middle) > limit:
-        return Change(change=middle, **ends, verdict=_direction(middle, better), reason=f"{runs}; {usual}")
-    return Change(change=middle, **ends, verdict="within noise", reason=f"{runs}; {usual}")
+        found.reason, found.needed = f"{runs}: noise unknown", 5
+        return found
+    limit = max(floor, HISTORY_FACTOR * history)
+    found.verdict = _direction(middle, better) if abs(middle) > limit else "within noise"
+    found.reason = f"{runs}; earlier runs vary by {_percent(history)}"
+    return found
 
 
 def _direction(change: float, better: Better) -> Verdict:

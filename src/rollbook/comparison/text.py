@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any
 
 from rollbook.checks.text import change_text
@@ -13,7 +14,16 @@ from rollbook.comparison.statistics import Change
 from rollbook.metrics.formatting import amount, number
 from rollbook.records import findings
 
-__all__ = ["change_cell", "fact_lines", "fact_text", "folded_rows", "interval_text", "value_cell", "verdict_cell"]
+__all__ = [
+    "change_cell",
+    "fact_lines",
+    "fact_text",
+    "folded_rows",
+    "html_text",
+    "interval_text",
+    "value_cell",
+    "verdict_cell",
+]
 
 FACTS = 10  # changed facts listed; the document has all
 CALLED = ("better", "worse", "differs")
@@ -23,7 +33,8 @@ def value_cell(values: Sequence[float], unit: str) -> str:
     """The median of the runs with its unit: `1.5 GiB/s`."""
     middle = statistics.median(values)
     if unit == "ns":
-        return amount(middle / 1e6, "ms")
+        scale, unit = (1e6, "ms") if middle >= 1e6 else (1e3, "us") if middle >= 1e3 else (1.0, "ns")
+        return amount(middle / scale, unit)
     if unit == "1/s":
         return f"{number(middle)} /s"
     return amount(middle, unit)
@@ -52,16 +63,18 @@ def verdict_cell(change: Change) -> str:
 
 
 def folded_rows(found: Comparison, *, everything: bool) -> tuple[list[Row], str]:
-    """The rows to print, and one line about the others: metrics that differ, and all results and phases."""
-    shown = [
-        row
-        for row in found.rows
-        if everything or row.kind in ("result", "phase") or any(change.verdict in CALLED for change in row.changes)
-    ]
-    rest = [row for row in found.rows if row not in shown]
+    """The rows to print, and one line about the others: metrics that differ, and results and phases besides zeros."""
+
+    def matters(row: Row) -> bool:
+        if row.kind in ("result", "phase"):
+            return any(value for side in row.values for value in side)
+        return any(change.verdict in CALLED for change in row.changes)
+
+    shown = [row for row in found.rows if everything or matters(row)]
+    rest = [row for row in found.rows if not (everything or matters(row))]
     counts = Counter(row.changes[0].verdict for row in rest)
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return shown, f"{len(rest)} more metrics: {text}" if rest else ""
+    return shown, f"{len(rest)} more values: {text}" if rest else ""
 
 
 def fact_text(one: ChangedFact) -> str:
@@ -88,6 +101,26 @@ def fact_lines(changed: FactChanges) -> Iterator[str]:
         yield f"{changed.ignored} identities and counters also differ"
     if changed.unchanged:
         yield f"unchanged: {', '.join(changed.unchanged)}"
+
+
+def html_text(found: Comparison) -> str:
+    """The comparison as HTML tables without script or style."""
+    parts = []
+    for at, (side, facts) in enumerate(zip(found.sides[1:], found.facts, strict=True)):
+        parts.append(f"<h4>{escape(side.label)} against {escape(found.sides[0].label)}</h4>")
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row_cells(row, at)) + "</tr>" for row in found.rows
+        )
+        parts.append(f"<table>{cells}</table>")
+        parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in fact_lines(facts)) + "</ul>")
+    parts += [f"<p>{escape(note)}</p>" for note in found.notes]
+    return "".join(parts)
+
+
+def _row_cells(row: Row, at: int) -> tuple[str, ...]:
+    change = row.changes[at]
+    values = (value_cell(row.values[0], row.unit), value_cell(row.values[at + 1], row.unit))
+    return (row.title, *values, change_cell(change), interval_text(change), verdict_cell(change))
 
 
 def _short(value: Any) -> Any:

@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rollbook.comparison.model import Kind
+from rollbook.comparison.results import Better, compared_results
 from rollbook.metrics import catalogue
-from rollbook.records.benchmark_results import Better, results_of
 from rollbook.records.record import Record
 
 __all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
@@ -18,7 +19,7 @@ __all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
 class Key:
     """What a number is: its kind as in `Row`, its name, title, unit, and the direction that is better."""
 
-    kind: str
+    kind: Kind
     name: str
     title: str
     unit: str
@@ -36,10 +37,8 @@ class RunValues:
 def run_values(run: Record, phase: str) -> RunValues:
     """All numbers of a run; metrics are those of this phase, weighted by samples if there are several of the name."""
     found = RunValues({}, {})
-    for result in results_of(run.metadata.get("metrics"), _runtime(run)):
-        title = f"{result.job}: {result.metric}" if result.job else result.metric
-        name = f"{result.job}.{result.metric}" if result.job else result.metric
-        found.numbers[Key("result", name, title, result.unit, result.better)] = result.value
+    for one in compared_results(run.metadata):
+        found.numbers[Key("result", one.name, one.title, one.unit, one.better)] = one.value
     for name, seconds in _lengths(run).items():
         found.numbers[Key("phase", name, f"phase {name}", "s", "low")] = seconds
     for key, value, host in _metrics(run, phase):
@@ -64,12 +63,6 @@ def metric_direction(name: str) -> Better:
     if metric is None or not metric.bad or (metric.unit == "%" and metric.bad == "low"):
         return ""
     return "high" if metric.bad == "low" else "low"
-
-
-def _runtime(run: Record) -> float | None:
-    """The length of the command; a recording without a command has none."""
-    seconds = run.metadata.get("runtime")
-    return float(seconds) if run.metadata.get("executed_command") and isinstance(seconds, int | float) else None
 
 
 def _lengths(run: Record) -> dict[str, float]:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -17,6 +19,10 @@ from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
 from rollbook.records.locate import metadata_files, not_a_record
 from rollbook.records.reading import read_regular, require_directory, require_regular
+from rollbook.records.results import results_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
 
 __all__ = [
     "ClockJump",
@@ -243,6 +249,36 @@ class Record:
         for path in found.values():
             require_regular(path)
         return found
+
+    def sql(self, query: str) -> DuckDBPyRelation:
+        """The result of one SELECT over the record as a DuckDB relation: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
+
+        The tables are those of `rollbook query`. Raises `UsageError` for SQL that cannot be run.
+        """
+        # A record does not depend on SQL; this is a shortcut for notebooks, loaded when it is used.
+        found: DuckDBPyRelation = importlib.import_module("rollbook.sql.connection").relation(self, query)
+        return found
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: what was run, how it ended, its hosts and the benchmark's own results."""
+        metadata, hosts = self.metadata, self.coverage
+        label = metadata.get("label") or {}
+        command, code = metadata.get("executed_command"), metadata.get("exit_code")
+        rows = [
+            ("record", str(self.path)),
+            ("name", label.get("name")),
+            ("tags", " ".join(label.get("tags", []))),
+            ("started", metadata.get("invocation_start_time")),
+            ("command", f"{command} (exit code {code})" if command else ""),
+            ("hosts", f"{hosts.by_status.get('complete', 0)} of {hosts.requested} complete"),
+        ]
+        rows += [
+            (f"{one.job} {one.metric}".strip(), f"{one.value:,.6g} {one.unit}".strip())
+            for one in results_of(metadata)
+            if one.is_main and one.value is not None
+        ]
+        cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows if v)
+        return f"<table>{cells}</table>"
 
     def without_tables(self, names: Iterable[str]) -> Record:
         """The same record without some of its tables."""

@@ -3,7 +3,7 @@
 `connect_all` opens a DuckDB connection that can read the tables of these records and no other file, with
 
     runs          one row per record, also for unfinished and broken ones
-    results       the benchmarks' own results: run, job, metric, value, unit
+    results       the benchmarks' own results, with the columns of the same table of one record
     phase_stats   the statistics of every metric in every phase, as they are stored in each record
     findings      the findings of every record
     <source>      the table of each sampled source
@@ -21,10 +21,10 @@ import duckdb
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.benchmark_results import results_of
 from rollbook.records.findings import Findings
 from rollbook.records.locate import metadata_files
 from rollbook.records.reading import read_regular, require_directory, require_regular
+from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
 from rollbook.tables.quoting import literal, quoted, text
 
@@ -34,7 +34,8 @@ RUNS = """CREATE TABLE runs (run VARCHAR, state VARCHAR, reason VARCHAR, type VA
     seconds DOUBLE, name VARCHAR, tags VARCHAR[], note VARCHAR, "group" VARCHAR, repeat BIGINT, command VARCHAR,
     exit_code BIGINT, hosts BIGINT, hosts_complete BIGINT, host_names VARCHAR[], fail BIGINT, warn BIGINT,
     verdict VARCHAR, verification VARCHAR)"""
-RESULTS = "CREATE TABLE results (run VARCHAR, job VARCHAR, metric VARCHAR, value DOUBLE, unit VARCHAR)"
+RESULTS = """CREATE TABLE results (run VARCHAR, job VARCHAR, host VARCHAR, phase VARCHAR, metric VARCHAR, value DOUBLE,
+    unit VARCHAR, text VARCHAR)"""
 FINDINGS = """CREATE TABLE findings (run VARCHAR, rule VARCHAR, severity VARCHAR, hosts VARCHAR[], message VARCHAR,
     advice VARCHAR, silenced VARCHAR)"""
 STATISTICS = ("mean", "p50", "p95", "max", "hosts_p50", "hosts_p95", "hosts_min", "hosts_max")
@@ -46,7 +47,7 @@ CHUNK = 1000
 
 class _Metadata(msgspec.Struct):
     metrics: Any = None
-    runtime: float | None = None
+    phases: Any = None
     phase_statistics: list[dict[str, Any]] = []
 
 
@@ -62,8 +63,7 @@ def connect_all(results: Path, records: Iterable[RecordSummary], sql: str) -> du
         lower = sql.lower()
         wanted = any(word in lower for word in ("results", "phase_stats", "show", "describe"))
         stored = [(run, _metadata(path)) for run, path in complete] if wanted else []
-        found = [(run, row) for run, one in stored for row in results_of(one.metrics, one.runtime)]
-        _insert(connection, RESULTS, [(run, row.job, row.metric, row.value, row.unit) for run, row in found])
+        _insert(connection, RESULTS, [row for run, one in stored for row in _results(run, one)])
         _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
         _insert(connection, FINDINGS, _findings(complete) if "findings" in lower else [])
         files = _tables(connection, complete)
@@ -96,6 +96,12 @@ def _metadata(path: Path) -> _Metadata:
         return msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
     except (RecordError, msgspec.MsgspecError, RecursionError, IndexError):
         return _Metadata()
+
+
+def _results(run: str, metadata: _Metadata) -> list[tuple[Any, ...]]:
+    names = ("job", "host", "phase", "metric", "value", "unit", "text")
+    rows = results_of({"metrics": metadata.metrics, "phases": metadata.phases})
+    return [(run, *(getattr(row, name) if getattr(row, name) != "" else None for name in names)) for row in rows]
 
 
 def _phase(run: str, row: dict[str, Any]) -> tuple[Any, ...]:

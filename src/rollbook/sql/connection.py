@@ -35,7 +35,7 @@ from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_r
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 
-__all__ = ["connect", "dicts", "query", "rows", "wants_facts"]
+__all__ = ["connect", "dicts", "query", "relation", "rows", "wants_facts"]
 
 CHUNK = 1000
 
@@ -83,13 +83,27 @@ def wants_facts(sql: str) -> bool:
     return "facts" in sql.lower()
 
 
+def relation(run: Record, sql: str) -> duckdb.DuckDBPyRelation:
+    """The result of one SELECT as a DuckDB relation, for `.df()`, `.pl()` and `.arrow()`; raises `UsageError`."""
+    connection = connect(run, facts=wants_facts(sql))
+    try:
+        return connection.sql(_select(sql))
+    except duckdb.Error as error:
+        raise UsageError(str(error)) from error
+
+
+def _select(sql: str) -> duckdb.Statement:
+    """The only statement of a text, which must be a SELECT."""
+    statements = duckdb.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type.name != "SELECT":
+        raise UsageError("only a single SELECT statement is allowed")
+    return statements[0]
+
+
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
     """Run SQL that a user typed, which may only read; raises `UsageError` with what is wrong."""
     try:
-        statements = duckdb.extract_statements(sql)
-        if len(statements) != 1 or statements[0].type.name != "SELECT":
-            raise UsageError("only a single SELECT statement is allowed")
-        return connection.execute(statements[0])
+        return connection.execute(_select(sql))
     except duckdb.Error as error:
         raise UsageError(str(error)) from error
 

@@ -35,6 +35,7 @@ __all__ = ["Ssm"]
 
 DOCUMENT = "AWS-StartInteractiveCommand"
 ONE_WAY_DOCUMENT = "AWS-StartNonInteractiveCommand"
+LINGER = 30  # seconds for the last output of an agent that takes no input
 REASON = "rollbook "
 MOST_PAGES = 20  # of active sessions, to look for those of killed collectors
 
@@ -90,7 +91,8 @@ class Ssm:
         while True:
             document, more = state.documents[0]
             one_way = document == ONE_WAY_DOCUMENT
-            parameters = {"command": [self.command(state.script if one_way else b"")], **more}
+            command = self.command(state.script if one_way else b"", streams=bool(more))
+            parameters = {"command": [command], **more}
             session = Session(self.account, target, document, parameters, rate=state.rate, reason=_reason())
             try:
                 await session.__aenter__()
@@ -102,15 +104,19 @@ class Ssm:
                 continue
             return _SessionChannel(session, one_way=one_way)
 
-    def command(self, script: bytes) -> str:
+    def command(self, script: bytes, *, streams: bool = False) -> str:
         """The command that starts the agent, as root if possible; with a script it takes no input.
 
-        It is sent once and without byte code, because AWS limits its length.
+        It does not end with the agent, but when we terminate the session: Session Manager drops output that is not
+        acknowledged two seconds after the end. Without separate `streams` it has to end, as output comes only then.
+        The agent is sent once and without byte code, because AWS limits the length.
         """
         sudo = 's=; if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then s="sudo -n"; fi'
         start = agent.remote_command(self.python, "oneway" if script else "text", compiled=False, script=script)
-        start = f"{sudo}; exec $s {start.removeprefix('exec ')}"
-        return f"sh -c {shlex.quote(start)}" if script else f"stty raw -echo; {start}"
+        start = f"{sudo}; $s {start.removeprefix('exec ')}"
+        if not script:
+            return f"stty raw -echo; {start} && cat >/dev/null"
+        return f"sh -c {shlex.quote(f'{start} && sleep {LINGER}' if streams else start)}"
 
     def expect(self, hosts: Sequence[Host], script: bytes) -> None:
         """Keep the orders for agents that cannot be sent any."""
@@ -228,18 +234,17 @@ class _SessionChannel:
         return await self._session.read()
 
     async def write(self, data: bytes) -> None:
-        """Send orders; an agent that takes no input has those that it was started with."""
+        """Send orders; an agent that takes no input has those that it was started with.
+
+        It cannot be told that a recording ends: its session is closed, so that nothing waits for its end facts.
+        """
         if not self._one_way:
             await self._session.write(data)
+        elif data.startswith(b"go\tend"):
+            await self._session.close()
 
     async def close(self, grace: float = 0.0) -> Ending:
-        """Give the agent `grace` seconds to exit, then end the session on the node and at the service."""
-        if grace:
-            try:
-                async with asyncio.timeout(grace):
-                    while await self._session.read():
-                        pass
-            except TimeoutError:
-                pass
+        """End the session on the node and at the service; the agent's last frame has arrived or will not."""
+        del grace
         await self._session.close()
         return Ending(self._session.exit_code or 0, self._session.error)

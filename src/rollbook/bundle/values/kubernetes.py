@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from rollbook.bundle.evidence import BundleData, Hit, Text
-from rollbook.errors import NotApplicable
 from rollbook.records.findings import EvidenceLine, Severity
 
 __all__ = ["not_ready", "pods_failing", "pressure", "unknown"]
@@ -85,10 +84,10 @@ def pods_failing(run: BundleData) -> Iterator[Hit]:
 
 
 def _objects(run: BundleData, source: str) -> Iterator[tuple[Text, dict[str, Any]]]:
-    """The objects of a list; raises `NotApplicable` without one."""
+    """The objects of a list; raises `NotApplicable` or `CannotTell` without one."""
     found = list(run.cluster_texts(source))
     if not found:
-        raise NotApplicable("no list of this kind was read from Kubernetes")
+        run.require_cluster("kubernetes")
     for text in found:
         try:
             document = msgspec.json.decode(text.text)

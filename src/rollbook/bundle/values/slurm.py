@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rollbook.bundle.evidence import BundleData, Hit, Text
 from rollbook.bundle.log_times import MONTHS
 from rollbook.bundle.rows import reasons as table
-from rollbook.errors import NotApplicable, RollbookError
+from rollbook.errors import RollbookError
 from rollbook.hosts import expand
 
 __all__ = ["reasons", "rebooted"]
@@ -22,7 +22,7 @@ def reasons(run: BundleData, rule: str) -> Iterator[Hit]:
     """Nodes with a reason that the table of reasons assigns to the rule."""
     found = list(run.cluster_texts("*sinfo*", "*scontrol*show*node*"))
     if not found:
-        raise NotApplicable("Slurm's controller was not asked")
+        run.require_cluster("slurm")
     seen: set[tuple[str, str]] = set()
     for text in found:
         for number, node, reason in _reasons(text):
