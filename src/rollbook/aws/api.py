@@ -9,7 +9,7 @@ from typing import Any
 
 from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
 
-__all__ = ["Account", "AwsError", "explain"]
+__all__ = ["Account", "AwsDenied", "AwsError", "explain"]
 
 CREDENTIALS = frozenset(
     (
@@ -36,6 +36,10 @@ MISSING = frozenset(("ResourceNotFound", "ResourceNotFoundException", "NoSuchBuc
 
 class AwsError(UsageError):
     """An AWS call failed in a way that concerns the whole command: credentials, region, permissions, a name."""
+
+
+class AwsDenied(AwsError):
+    """The caller has no permission for the call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +98,7 @@ MEANINGS: tuple[tuple[frozenset[str], type[AwsError | TransportError | NoHostRea
     (CONNECTION, NoHostReached, "cannot reach AWS to {operation}: {text}; check {flag}region and the network"),
     (frozenset({"ReadTimeoutError"}), TimedOut, "AWS did not answer {operation} in time"),
     (THROTTLED, Busy, "AWS throttles {operation}: {text}"),
-    (DENIED, AwsError, "not allowed to call {operation}: {text}"),
+    (DENIED, AwsDenied, "not allowed to call {operation}: {text}"),
     (MISSING, AwsError, "{operation}: {text}; check the name and {flag}region"),
     (frozenset({"TargetNotConnected"}), Unreachable, "Session Manager has no connection to the node: {text}"),
     (frozenset({"InvalidDocument"}), Refused, "the document cannot be used: {text}"),

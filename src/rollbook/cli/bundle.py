@@ -20,6 +20,7 @@ from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.hyperpod import HyperPod
 from rollbook.bundle.items import Item, catalogue, load
 from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
@@ -205,7 +206,7 @@ class View(ProgressView):
     heading=RECORDING,
     default=True,
     show_default=True,
-    help="Read Kubernetes and Slurm's controller once, from this machine.",
+    help="Read Kubernetes, Slurm's controller and the service of HyperPod once, from this machine.",
 )
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
 @click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
@@ -253,7 +254,7 @@ def command(
         output if archive_suffix(output) else None,
         obfuscate,
         sign,
-        ClusterOptions(once, kubectl),
+        ClusterOptions(once, kubectl, HyperPod.of(reach.options.given)),
         as_json,
         upload,
         account(s3, reach.options.given),
