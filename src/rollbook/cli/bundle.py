@@ -25,6 +25,7 @@ from rollbook.bundle.items import Item, catalogue, load
 from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
+from rollbook.bundle.s3_layout import require_layout_path, upload_layout
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
@@ -53,6 +54,8 @@ class Wanted:
     cluster: ClusterOptions
     as_json: bool
     upload: str | None
+    s3_path: str | None
+    download: Path | None
     s3: Account
 
     def check(self) -> None:
@@ -63,6 +66,14 @@ class Wanted:
             try_key(self.sign)
         if self.upload is not None:
             require_target(self.upload, self.archive, self.s3)
+        if self.download is not None and self.s3_path is None:
+            raise UsageError("--download would have no effect: it keeps what --s3-path uploads")
+        if self.s3_path is not None:
+            if self.cluster.hyperpod is None:
+                raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); use --upload")
+            if self.archive is not None or not self.cluster.enabled:
+                raise UsageError("--s3-path needs a results directory as --output, and no --no-once")
+            require_layout_path(self.s3_path, self.s3)
 
 
 class BundleCommand(ReachCommand, click.Group):
@@ -126,6 +137,19 @@ class View(ProgressView):
     heading=OUTPUT,
     metavar="S3-PATH",
     help="Upload the bundle as one archive below s3://bucket/prefix, and verify it; the local bundle stays.",
+)
+@option(
+    "--s3-path",
+    heading=OUTPUT,
+    metavar="S3-PATH",
+    help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them.",
+)
+@option(
+    "--download",
+    heading=OUTPUT,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Keep the files that --s3-path uploads in this directory.",
 )
 @s3_options
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
@@ -221,6 +245,8 @@ def command(
     sign: Path | None,
     obfuscate: Path | None,
     upload: str | None,
+    s3_path: str | None,
+    download: Path | None,
     s3: Account,
     as_json: bool,
     ids: tuple[str, ...],
@@ -257,6 +283,8 @@ def command(
         ClusterOptions(once, kubectl, HyperPod.of(reach.options.given)),
         as_json,
         upload,
+        s3_path,
+        download,
         account(s3, reach.options.given),
     )
     if resume is not None:
@@ -384,18 +412,33 @@ def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host]
 
 def _deliver(bundle: Path, wanted: Wanted, *, interrupted: bool) -> None:
     """Upload the bundle if that is wanted; if it fails, print how to try again, and raise the error."""
-    if wanted.upload is None:
+    to = wanted.upload or wanted.s3_path
+    if to is None:
         return
-    to, s3 = wanted.upload, wanted.s3
-    again = f"to upload it: {clean(shlex.join(['rollbook', 'bundle', 'upload', str(bundle), to, *s3_arguments(s3)]))}"
+    argv = ["rollbook", "bundle", "upload", str(bundle), to, *s3_arguments(wanted.s3)]
+    again = f"to upload it as one archive: {clean(shlex.join(argv))}"
     if interrupted:
         click.echo(f"not uploaded: interrupted; {again}", err=True)
         return
     try:
-        _upload(bundle, to, s3)
+        if wanted.upload is not None:
+            _upload(bundle, wanted.upload, wanted.s3)
+        if wanted.s3_path is not None:
+            _upload_layout(bundle, wanted.s3_path, wanted)
     except RollbookError:
         click.echo(f"not uploaded; {again}", err=True)
         raise
+
+
+def _upload_layout(bundle: Path, to: str, wanted: Wanted) -> None:
+    done = upload_layout(bundle, to, wanted.s3, wanted.download)
+    where = done[-1].url.rpartition("/")[0]
+    total = size(sum(one.size for one in done))
+    click.echo(
+        f"uploaded to {clean(where)}/: {len(done)} objects, {total}, size and checksum of each verified", err=True
+    )
+    if wanted.download is not None:
+        click.echo(f"the same files are in {clean(wanted.download)}", err=True)
 
 
 def _show_summary(summary: BundleSummary) -> None:
