@@ -272,7 +272,7 @@ def test_cluster_checker() -> None:
     instance.cluster_information.min_memory_bytes = 1
     checker = ClusterValidationRulesChecker(BenchmarkRun(benchmark_instance=instance), LOGGER)
     found = {(issue.validation, issue.parameter) for issue in checker.run_checks()}
-    assert found == {(INVALID, "host_memory")}
+    assert found == {(INVALID, "host_memory"), (OPEN, "hosts")}
     data = {**collected(n1=512, n2=256), "n3": {"hostname": "n3", "error": "refused"}}
     instance.cluster_information = ClusterInformation.from_ssh_collection(data, LOGGER)
     checker = ClusterValidationRulesChecker(BenchmarkRun(benchmark_instance=instance), LOGGER)

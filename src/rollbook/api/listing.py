@@ -84,7 +84,7 @@ def find_record(text: str, results_dir: Path | str = "results") -> Path:
         if newest is None:
             raise UsageError(f"{results} contains no records")
         return Path(newest.path)
-    found = _matching(text, results)
+    found = _matching(text, results) if results.is_dir() else []
     if len(found) > 1:
         raise UsageError(f"{text} is ambiguous; it could be\n{_candidates(found)}")
     if not found:
