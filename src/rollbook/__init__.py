@@ -6,6 +6,7 @@
     run(argv, ...)                   run a command and record all hosts around it
     mark(name)                       start a phase, from inside a command that `run` runs
     take_bundle(...)                 collect an issue report from every node; take_bundle_async in an event loop
+    upload_bundle(bundle, to)        upload an issue report to S3
     open_record(path)                open a record for reading
     list_records(results_dir)        the records of a results directory, newest first
     find_record(text)                the record that a name, a time or `latest` means

@@ -20,10 +20,10 @@ PUBLIC = {
         AgentFailed Bundle Busy CannotRun CannotTell CommandResult Comparison Coverage Diff Execution Finding
         Findings
         HostListError HostResult NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError
-        RecordList RecordSummary Recording Refused RollbookError Snapshot TimedOut TransportError Unreachable
+        RecordList RecordSummary Recording Refused RollbookError Snapshot TimedOut TransportError Unreachable Uploaded
         UsageError Verified __version__ check compare describe diff execute execute_async export find_record
         list_records mark open_record query record recover run snapshot snapshot_async take_bundle
-        take_bundle_async verify write_report
+        take_bundle_async upload_bundle verify write_report
     """,
     "rollbook.errors": """
         EXIT_CODES AgentFailed Busy CannotRun CannotTell HostListError HostStatus NoHostReached NotApplicable ParseError

@@ -88,6 +88,7 @@ class FakeAws:
         }
         self.sessions: dict[str, dict[str, Any]] = {}
         self.starts = self.described = 0
+        self.events: list[dict[str, Any]] = []
         self.keys: dict[bytes, bytes] = {}
         self.endpoint = ""
         self.socket_port = 0
@@ -145,6 +146,16 @@ class FakeAws:
                 details = self._summary(node) | {"PrivateDnsHostname": node.dns or f"ip-10-1-0-{self.described}"}
                 return {"NodeDetails": details}
         raise ApiError("ResourceNotFound", request["NodeId"])
+
+    def _ListClusterEvents(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
+        after, before = request.get("EventTimeAfter", 0), request.get("EventTimeBefore", 1 << 60)
+        chosen = [event for event in self.events if after <= event["EventTime"] <= before]
+        chosen.sort(key=lambda event: event["EventTime"], reverse=request.get("SortOrder") == "Descending")
+        start = int(request.get("NextToken", "0"))
+        end = start + min(self.faults.page, request.get("MaxResults", 100))
+        about = {"ClusterArn": self.arn, "ClusterName": self.cluster, "ResourceType": "Instance"}
+        found: dict[str, Any] = {"Events": [about | event for event in chosen[start:end]]}
+        return found | ({"NextToken": str(end)} if end < len(chosen) else {})
 
     def _StartSession(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
         if self.faults.throttled_starts:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from rollbook.api.bundle import TIMEOUT, Bundle, make_request, run_bundle
 from rollbook.bundle.collect import Reach
 from rollbook.bundle.directory import BundleDirectory
+from rollbook.bundle.hyperpod import HyperPod
+from rollbook.bundle.once import ClusterOptions
 from rollbook.hosts import Host
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
@@ -61,4 +63,5 @@ def take_report(record: Record, hosts: Sequence[Host], options: Options, fanout:
     path: Path = record.path / DIRECTORY
     directory = BundleDirectory.create_at(path, request, hosts, dt.datetime.now(dt.UTC))
     reach = Reach(route(options), fallback_route(options), max(options.timeout, TIMEOUT), fanout)
-    return asyncio.run(run_bundle(directory, request, hosts, reach))
+    cluster = ClusterOptions(hyperpod=HyperPod.of(options.given))
+    return asyncio.run(run_bundle(directory, request, hosts, reach, cluster=cluster))

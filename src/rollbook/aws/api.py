@@ -9,7 +9,7 @@ from typing import Any
 
 from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
 
-__all__ = ["Account", "AwsError", "explain"]
+__all__ = ["Account", "AwsDenied", "AwsError", "explain"]
 
 CREDENTIALS = frozenset(
     (
@@ -17,6 +17,7 @@ CREDENTIALS = frozenset(
         "CredentialRetrievalError",
         "ExpiredToken",
         "ExpiredTokenException",
+        "InvalidAccessKeyId",
         "InvalidClientTokenId",
         "InvalidSignatureException",
         "NoCredentialsError",
@@ -35,6 +36,10 @@ MISSING = frozenset(("ResourceNotFound", "ResourceNotFoundException", "NoSuchBuc
 
 class AwsError(UsageError):
     """An AWS call failed in a way that concerns the whole command: credentials, region, permissions, a name."""
+
+
+class AwsDenied(AwsError):
+    """The caller has no permission for the call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,21 +92,21 @@ _lock = threading.Lock()
 
 # The first row that matches the error's class or AWS's code: what to raise, and its message.
 MEANINGS: tuple[tuple[frozenset[str], type[AwsError | TransportError | NoHostReached], str], ...] = (
-    (CREDENTIALS, AwsError, "AWS does not accept the credentials ({code}): {text}; log in again or set --profile"),
-    (frozenset({"ProfileNotFound"}), AwsError, "{text}; set --profile to one of ~/.aws/config"),
-    (frozenset({"NoRegionError"}), AwsError, "no AWS region is set; use --region or AWS_REGION"),
-    (CONNECTION, NoHostReached, "cannot reach AWS to {operation}: {text}; check --region and the network"),
+    (CREDENTIALS, AwsError, "AWS does not accept the credentials ({code}): {text}; log in again or set {flag}profile"),
+    (frozenset({"ProfileNotFound"}), AwsError, "{text}; set {flag}profile to one of ~/.aws/config"),
+    (frozenset({"NoRegionError"}), AwsError, "no AWS region is set; use {flag}region or AWS_REGION"),
+    (CONNECTION, NoHostReached, "cannot reach AWS to {operation}: {text}; check {flag}region and the network"),
     (frozenset({"ReadTimeoutError"}), TimedOut, "AWS did not answer {operation} in time"),
     (THROTTLED, Busy, "AWS throttles {operation}: {text}"),
-    (DENIED, AwsError, "not allowed to call {operation}: {text}"),
-    (MISSING, AwsError, "{operation}: {text}; check the name and --region"),
+    (DENIED, AwsDenied, "not allowed to call {operation}: {text}"),
+    (MISSING, AwsError, "{operation}: {text}; check the name and {flag}region"),
     (frozenset({"TargetNotConnected"}), Unreachable, "Session Manager has no connection to the node: {text}"),
     (frozenset({"InvalidDocument"}), Refused, "the document cannot be used: {text}"),
 )
 
 
-def explain(error: Exception, operation: str) -> AwsError | TransportError | NoHostReached:
-    """The error of an AWS call in terms of what the user can do."""
+def explain(error: Exception, operation: str, flag: str = "--") -> AwsError | TransportError | NoHostReached:
+    """The error of an AWS call in terms of what the user can do; `flag` is the start of the options that it names."""
     answer = getattr(error, "response", None)
     details = answer.get("Error", {}) if isinstance(answer, dict) else {}
     code = str(details.get("Code") or type(error).__name__)
@@ -110,5 +115,5 @@ def explain(error: Exception, operation: str) -> AwsError | TransportError | NoH
         code = "ResourceNotFound"
     for codes, kind, meaning in MEANINGS:
         if code in codes:
-            return kind(meaning.format(code=code, text=text, operation=operation))
+            return kind(meaning.format(code=code, text=text, operation=operation, flag=flag))
     return AwsError(f"{operation} failed ({code}): {text}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from rollbook.aws.api import Account, AwsError
 from rollbook.errors import UsageError
 
-__all__ = ["Cluster", "ClusterNode", "Orchestrator", "discover", "with_hostnames"]
+__all__ = ["Cluster", "ClusterNode", "Orchestrator", "discover", "list_events", "list_nodes", "with_hostnames"]
 
 Orchestrator = Literal["eks", "slurm", "unknown"]
 CLUSTER_ID = re.compile(r":cluster/([a-z0-9]{12})$")
@@ -106,17 +107,46 @@ def _roles(described: dict[str, Any]) -> dict[str, str]:
 
 
 async def _list_nodes(account: Account, cluster: str, cluster_id: str, roles: dict[str, str]) -> list[ClusterNode]:
-    nodes: list[ClusterNode] = []
-    parameters: dict[str, Any] = {"ClusterName": cluster, "MaxResults": PAGE, "IncludeNodeLogicalIds": True}
+    return [_node(summary, cluster_id, roles) async for summary in list_nodes(account, cluster)]
+
+
+def list_nodes(account: Account, cluster: str) -> AsyncIterator[dict[str, Any]]:
+    """The nodes as the service lists them, those without an instance included; errors as for `discover`."""
+    return _pages(
+        account, "list_cluster_nodes", "ClusterNodeSummaries", ClusterName=cluster, IncludeNodeLogicalIds=True
+    )
+
+
+def list_events(
+    account: Account, cluster: str, since: dt.datetime | None, until: dt.datetime | None
+) -> AsyncIterator[dict[str, Any]]:
+    """The events of a cluster in a time window, newest first; errors as for `discover`."""
+    window = {
+        name: value for name, value in (("EventTimeAfter", since), ("EventTimeBefore", until)) if value is not None
+    }
+    return _pages(
+        account,
+        "list_cluster_events",
+        "Events",
+        ClusterName=cluster,
+        SortBy="EventTime",
+        SortOrder="Descending",
+        **window,
+    )
+
+
+async def _pages(account: Account, operation: str, key: str, **parameters: Any) -> AsyncIterator[dict[str, Any]]:
+    """The entries of all pages; a page token that is repeated raises `AwsError`."""
     seen: set[str] = set()
     while True:
-        page = await account.call("sagemaker", "list_cluster_nodes", **parameters)
-        nodes += [_node(summary, cluster_id, roles) for summary in page.get("ClusterNodeSummaries", ())]
+        page = await account.call("sagemaker", operation, MaxResults=PAGE, **parameters)
+        for entry in page.get(key, ()):
+            yield entry
         token = page.get("NextToken")
         if not token:
-            return nodes
+            return
         if token in seen:
-            raise AwsError(f"the list of nodes of {cluster} does not end: the service repeats a page token")
+            raise AwsError(f"{operation} does not end: the service repeats a page token")
         seen.add(token)
         parameters["NextToken"] = token
 

@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, cast
 
@@ -17,7 +17,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.files import atomic_path
 from rollbook.records.layout import list_files
 
-__all__ = ["pack", "require_packer"]
+__all__ = ["pack", "pack_files", "require_packer"]
 
 SECONDS = 3600.0
 
@@ -30,13 +30,18 @@ def require_packer(archive: Path) -> None:
 
 def pack(directory: Path, archive: Path) -> None:
     """Write the archive of a bundle; its entries lie below the name of the directory. Raises `RecordError`."""
+    pack_files({f"{directory.name}/{name}": path for name, path in list_files(directory).items()}, archive)
+
+
+def pack_files(files: Mapping[str, Path], archive: Path) -> None:
+    """Write an archive of these files, by the names of their entries. Raises `RecordError`."""
     with (
         atomic_path(archive) as temporary,
         _compressed(archive, temporary) as stream,
         tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name, path in list_files(directory).items():
-            tar.add(path, f"{directory.name}/{name}", recursive=False, filter=_plain)
+        for name, path in files.items():
+            tar.add(path, name, recursive=False, filter=_plain)
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:

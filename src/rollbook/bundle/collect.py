@@ -148,7 +148,7 @@ class _Run:
             return
         window, salt = self._directory.request.window, self._salt.encode()
         try:
-            found = await read_cluster(
+            found, service = await read_cluster(
                 self._directory.path, list(self._directory.nodes), options, salt=salt, window=window
             )
         except (RecordError, OSError) as error:
@@ -158,6 +158,8 @@ class _Run:
         self._directory.cluster_type = next(
             (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
         )
+        if service is not None and service.cluster is not None:
+            self._directory.identify(service.cluster)
 
     def _needs(self, node: NodeState) -> bool:
         return node.facts is None or bool(self._directory.missing_items(node))

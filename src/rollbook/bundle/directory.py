@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook import times
+from rollbook.aws.clusters import Cluster
 from rollbook.bundle.obfuscate import MARKER
 from rollbook.bundle.reading import ARCHIVES
 from rollbook.bundle.receive import Redaction, Redactions, file_name
@@ -81,7 +82,8 @@ class BundleDirectory:
             taken.add(name)
             self.nodes[host.name] = NodeState(host, f"nodes/{name}")
         self.cluster: list[ItemResult] = []
-        self.cluster_type = self.cluster_name = ""
+        self.cluster_type = self.cluster_name = self.cluster_id = ""
+        self._members: dict[str, tuple[str, str]] = {}  # instance id and group of nodes in a HyperPod cluster
 
     @classmethod
     def create(cls, output: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
@@ -125,7 +127,8 @@ class BundleDirectory:
         hosts = msgspec.convert([{"name": one.node} for one in summary.results], list[Host])
         directory = cls(record, request, hosts, summary.timestamp)
         directory.cluster, directory.cluster_type = summary.cluster, summary.cluster_type
-        directory.cluster_name = summary.cluster_name
+        directory.cluster_name, directory.cluster_id = summary.cluster_name, summary.cluster_id
+        directory._members = {one.node: (one.instance_id, one.node_group) for one in summary.results if one.node_group}
         facts = {host.name: host for host in read(path / "hosts.json", RecordHosts).start}
         for result in summary.results:
             node = directory.nodes[result.node]
@@ -174,16 +177,30 @@ class BundleDirectory:
                 encode(Redactions(redactions=node.redactions, unlisted=node.unlisted)),
             )
 
+    def identify(self, cluster: Cluster) -> None:
+        """Remember the HyperPod cluster, and the instance and group of every node."""
+        self.cluster_name, self.cluster_id = cluster.name, cluster.id
+        if cluster.orchestrator != "unknown":
+            self.cluster_type = cluster.orchestrator
+        by_name = {name: node for node in cluster.nodes for name in node.names}
+        self._members = {
+            name: (by_name[name].instance_id, by_name[name].group) for name in self.nodes if name in by_name
+        }
+
     def summary(self, *, interrupted: bool) -> BundleSummary:
         """Everything that is known now; items in the order in which they were requested."""
         results = []
         for node in self.nodes.values():
             order = [item.id for item in self.request.items]
             items = [node.items[name] for name in order if name in node.items]
-            results.append(msgspec.structs.replace(node.result, items=items))
+            result = msgspec.structs.replace(node.result, items=items)
+            if node.host.name in self._members:
+                result.instance_id, result.node_group = self._members[node.host.name]
+            results.append(result)
         successful = sum(result.success for result in results)
         return BundleSummary(
             cluster_name=self.cluster_name,
+            cluster_id=self.cluster_id,
             report_id=f"{KIND}_{self.record.stamp}",
             timestamp=self.began,
             total_nodes=len(results),

@@ -14,7 +14,7 @@ import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.hosts import expand, fold
 from rollbook.records.document import encode, read
+from rollbook.records.reading import read_regular
 
 __all__ = ["MARKER", "ObfuscationMap", "obfuscate"]
 
@@ -70,6 +71,7 @@ KEPT_USERS = {
         "and",
     ),
 }
+LISTED = re.compile(rb'"(?:InstanceId|NodeLogicalId|PrivateDnsHostname)": "([\w.-]+)"')
 USERS = re.compile(
     rb"/home/([a-z_][a-z0-9_\-]{2,31})\b|\b(?:for|of) (?:invalid )?[Uu]ser ([a-z_][a-z0-9_\-]{2,31})\b"
     rb"|\bAccepted \w+ for ([a-z_][a-z0-9_\-]{2,31}) from\b|\bUser(?:Id|Name)?=([a-z_][a-z0-9_\-]{2,31})\b"
@@ -121,7 +123,7 @@ def obfuscate(bundle: Path, map_path: Path) -> ObfuscationMap:
     work = _Work(known, is_repeated=summary.report_id in known.bundles)
     try:
         files = [path for path in sorted(bundle.rglob("*")) if path.is_file() and not path.is_symlink()]
-        work.learn((node.node for node in summary.results), files)
+        work.learn([*(node.node for node in summary.results), *_listed(bundle, summary)], files)
         if summary.report_id not in known.bundles:
             known.bundles.append(summary.report_id)
         work.learn_words(files)
@@ -137,6 +139,14 @@ def obfuscate(bundle: Path, map_path: Path) -> ObfuscationMap:
     except OSError as error:
         raise RecordError(f"{error.filename or bundle}: {error.strerror}") from error
     return known
+
+
+def _listed(bundle: Path, summary: BundleSummary) -> Iterator[str]:
+    """Names of nodes that a cloud's service lists, also of those that are not in the report."""
+    for item in summary.cluster:
+        for file in item.files if item.id.startswith("hyperpod-") else ():
+            for found in LISTED.finditer(read_regular(bundle / file.path)):
+                yield found[1].decode()
 
 
 def _load(path: Path) -> ObfuscationMap:

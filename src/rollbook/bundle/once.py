@@ -1,13 +1,15 @@
-"""What is read once for the whole cluster, while the nodes are read: Kubernetes, and Slurm's controller."""
+"""What is read once for the whole cluster, while the nodes are read: Kubernetes, Slurm's controller, HyperPod."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from rollbook.bundle import kubernetes, slurm
+from rollbook.bundle import hyperpod, kubernetes, slurm
 from rollbook.bundle.cluster import ClusterPart
+from rollbook.bundle.hyperpod import HyperPod, Service
 from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.receive import Redaction, Redactions
 from rollbook.bundle.summary import ItemResult, Window
@@ -21,19 +23,30 @@ VERIFY_SECONDS = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class ClusterOptions:
-    """Whether Kubernetes and Slurm are read. A context that is named is read whatever its nodes are called."""
+    """Whether all this is read. A context that is named is read whatever its nodes are called."""
 
     enabled: bool = True
     kubectl: Kubectl = dataclasses.field(default_factory=Kubectl)
+    hyperpod: HyperPod | None = None
+
+
+class ClusterRead(NamedTuple):
+    """The items, and what the service of HyperPod has of the nodes if they are in such a cluster."""
+
+    items: list[ItemResult]
+    service: Service | None
 
 
 async def read_cluster(
     bundle: Path, nodes: Sequence[str], options: ClusterOptions, *, salt: bytes, window: Window
-) -> list[ItemResult]:
+) -> ClusterRead:
     """The items of the cluster, written below `cluster/`; nothing is raised for what cannot be read.
 
     The current context of kubectl may belong to another cluster: it is read only if one of the nodes is in it.
     """
+    service = None
+    if options.hyperpod is not None:
+        service = await hyperpod.collect(bundle, options.hyperpod, nodes, salt=salt, window=window)
     items, part = await slurm.collect(bundle, salt=salt, window=window)
     redactions = list(part.redactions)
     problem = "" if options.kubectl.context else await _foreign(bundle, nodes, options.kubectl, salt)
@@ -43,10 +56,13 @@ async def read_cluster(
         more, part = await kubernetes.collect(bundle, options.kubectl, salt=salt, window=window)
         items += more
         redactions += part.redactions
+    if service is not None:
+        items += service.items
+        redactions += service.redactions
     if redactions:
         listed = Redactions(redactions=[Redaction(*entry) for entry in redactions])
         write_file(bundle / "cluster" / "redactions.json", encode(listed))
-    return items
+    return ClusterRead(items, service)
 
 
 async def _foreign(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: bytes) -> str:

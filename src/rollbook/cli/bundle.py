@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import datetime as dt
 import functools
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,19 +16,24 @@ from typing import Any
 import click
 
 from rollbook.api.bundle import TIMEOUT, Bundle, make_request, resume_request, run_bundle
+from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.hyperpod import HyperPod
 from rollbook.bundle.items import Item, catalogue, load
 from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
+from rollbook.bundle.s3_layout import require_layout_path, upload_layout
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
+from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, RECORDING, Number, SizeType, option, refuse_given, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, Command, Number, SizeType, option, refuse_given, sign_option
 from rollbook.cli.output import ProgressView, sheet, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.errors import UsageError
+from rollbook.cli.s3 import account, s3_arguments, s3_options
+from rollbook.errors import RollbookError, UsageError
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage, HostResult
@@ -40,13 +46,17 @@ SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit"
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What becomes of the bundle: an archive, a map of obfuscated names, a signature; and what is read once."""
+    """What becomes of the bundle: archive, map of obfuscated names, signature, upload; and what is read once."""
 
     archive: Path | None
     names: Path | None
     sign: Path | None
     cluster: ClusterOptions
     as_json: bool
+    upload: str | None
+    s3_path: str | None
+    download: Path | None
+    s3: Account
 
     def check(self) -> None:
         """Raise an error for what cannot be done, before anything is collected."""
@@ -54,6 +64,16 @@ class Wanted:
             require_packer(self.archive)
         if self.sign is not None:
             try_key(self.sign)
+        if self.upload is not None:
+            require_target(self.upload, self.archive, self.s3)
+        if self.download is not None and self.s3_path is None:
+            raise UsageError("--download would have no effect: it keeps what --s3-path uploads")
+        if self.s3_path is not None:
+            if self.cluster.hyperpod is None:
+                raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); use --upload")
+            if self.archive is not None or not self.cluster.enabled:
+                raise UsageError("--s3-path needs a results directory as --output, and no --no-once")
+            require_layout_path(self.s3_path, self.s3)
 
 
 class BundleCommand(ReachCommand, click.Group):
@@ -112,6 +132,26 @@ class View(ProgressView):
     metavar="MAP",
     help="Replace host names, addresses and users; MAP is the file, outside the bundle, that has the pairs.",
 )
+@option(
+    "--upload",
+    heading=OUTPUT,
+    metavar="S3-PATH",
+    help="Upload the bundle as one archive below s3://bucket/prefix, and verify it; the local bundle stays.",
+)
+@option(
+    "--s3-path",
+    heading=OUTPUT,
+    metavar="S3-PATH",
+    help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them.",
+)
+@option(
+    "--download",
+    heading=OUTPUT,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Keep the files that --s3-path uploads in this directory.",
+)
+@s3_options
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
 @option("--item", "ids", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated.")
 @option(
@@ -190,7 +230,7 @@ class View(ProgressView):
     heading=RECORDING,
     default=True,
     show_default=True,
-    help="Read Kubernetes and Slurm's controller once, from this machine.",
+    help="Read Kubernetes, Slurm's controller and the service of HyperPod once, from this machine.",
 )
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
 @click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
@@ -204,6 +244,10 @@ def command(
     resume: Path | None,
     sign: Path | None,
     obfuscate: Path | None,
+    upload: str | None,
+    s3_path: str | None,
+    download: Path | None,
+    s3: Account,
     as_json: bool,
     ids: tuple[str, ...],
     tags: tuple[str, ...],
@@ -232,7 +276,17 @@ def command(
         _list([*catalogue(), *(item for file in item_files for item in load(file))])
         return
     kubectl = Kubectl(context=kubectl_context)
-    wanted = Wanted(output if archive_suffix(output) else None, obfuscate, sign, ClusterOptions(once, kubectl), as_json)
+    wanted = Wanted(
+        output if archive_suffix(output) else None,
+        obfuscate,
+        sign,
+        ClusterOptions(once, kubectl, HyperPod.of(reach.options.given)),
+        as_json,
+        upload,
+        s3_path,
+        download,
+        account(s3, reach.options.given),
+    )
     if resume is not None:
         refuse_given(SELECTION, "a bundle is resumed with the items that it was started with")
         _resume(resume, reach, commands, wanted)
@@ -268,6 +322,27 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
     else:
         show_findings(findings)
     sys.exit(1 if findings.at_least("fail") else 0)
+
+
+@command.command("upload", cls=Command)
+@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
+@click.argument("s3_path", metavar="S3-PATH")
+@s3_options
+@click.option("--json", "as_json", is_flag=True, help="Print address, size and checksum as one JSON document.")
+def upload_command(bundle: Path, s3_path: str, *, s3: Account, as_json: bool) -> None:
+    """Upload an existing BUNDLE, a directory or an archive, below S3-PATH, s3://bucket/prefix, and verify it.
+
+    A directory is packed first. An existing object is not replaced.
+    """
+    _upload(bundle, s3_path, s3, as_json=as_json)
+
+
+def _upload(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -> None:
+    done = upload_bundle(bundle, to, region=s3.region, profile=s3.profile, endpoint_url=s3.endpoint_url)
+    if as_json:
+        click.echo(encode(done), nl=False)
+    verified = {"sha256": "SHA-256", "md5": "MD5"}[done.verified]
+    click.echo(f"uploaded to {clean(done.url)}: {size(done.size)}, size and {verified} verified", err=True)
 
 
 def _resume(path: Path, reach: Reach, commands: Sequence[str], wanted: Wanted) -> None:
@@ -331,7 +406,39 @@ def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host]
     is_complete = all(node.status == "complete" for node in summary.results)
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
+    _deliver(bundle.path, wanted, interrupted=interrupted)
     sys.exit(130 if interrupted else _coverage(summary).exit_code)
+
+
+def _deliver(bundle: Path, wanted: Wanted, *, interrupted: bool) -> None:
+    """Upload the bundle if that is wanted; if it fails, print how to try again, and raise the error."""
+    to = wanted.upload or wanted.s3_path
+    if to is None:
+        return
+    argv = ["rollbook", "bundle", "upload", str(bundle), to, *s3_arguments(wanted.s3)]
+    again = f"to upload it as one archive: {clean(shlex.join(argv))}"
+    if interrupted:
+        click.echo(f"not uploaded: interrupted; {again}", err=True)
+        return
+    try:
+        if wanted.upload is not None:
+            _upload(bundle, wanted.upload, wanted.s3)
+        if wanted.s3_path is not None:
+            _upload_layout(bundle, wanted.s3_path, wanted)
+    except RollbookError:
+        click.echo(f"not uploaded; {again}", err=True)
+        raise
+
+
+def _upload_layout(bundle: Path, to: str, wanted: Wanted) -> None:
+    done = upload_layout(bundle, to, wanted.s3, wanted.download)
+    where = done[-1].url.rpartition("/")[0]
+    total = size(sum(one.size for one in done))
+    click.echo(
+        f"uploaded to {clean(where)}/: {len(done)} objects, {total}, size and checksum of each verified", err=True
+    )
+    if wanted.download is not None:
+        click.echo(f"the same files are in {clean(wanted.download)}", err=True)
 
 
 def _show_summary(summary: BundleSummary) -> None:

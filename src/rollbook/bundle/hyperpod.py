@@ -1,0 +1,163 @@
+"""What the service of SageMaker HyperPod has of a cluster: its description, its nodes and its events, read once."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rollbook.aws.api import Account, AwsDenied, AwsError
+from rollbook.aws.clusters import Cluster, ClusterNode, discover, list_events, list_nodes
+from rollbook.bundle.cluster import DIRECTORY, ClusterPart
+from rollbook.bundle.summary import File, ItemResult, ItemStatus, Window
+from rollbook.errors import NoHostReached, TransportError
+from rollbook.files import write_file
+
+__all__ = ["HyperPod", "Service", "collect"]
+
+SECONDS = 180.0  # for all calls together
+MOST_EVENTS = 5000
+AT_ONCE = 8
+ERRORS = (AwsError, NoHostReached, TransportError)
+
+
+@dataclasses.dataclass(frozen=True)
+class HyperPod:
+    """A cluster, by name or ARN."""
+
+    account: Account
+    cluster: str
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> HyperPod | None:
+        """The cluster that the options of the transport name, if any."""
+        if not given.get("cluster"):
+            return None
+        return cls(Account(given.get("region"), given.get("profile"), given.get("endpoint_url")), given["cluster"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """What was read: items, what was redacted, and the cluster, None if it could not be described."""
+
+    items: list[ItemResult]
+    redactions: list[tuple[str, str, int, int, str]]
+    cluster: Cluster | None
+
+
+class _Answer(NamedTuple):
+    """What a file gets; `problem` says what is missing from it."""
+
+    content: Any
+    status: ItemStatus = "complete"
+    problem: str = ""
+
+
+async def collect(bundle: Path, hyperpod: HyperPod, nodes: Sequence[str], *, salt: bytes, window: Window) -> Service:
+    """Read the service into `cluster/` of the bundle. A call that fails affects only its item; nothing is raised."""
+    part, account, name = ClusterPart(bundle, salt, SECONDS), hyperpod.account, hyperpod.cluster
+
+    async def describe() -> _Answer:
+        return _Answer(_content(await account.call("sagemaker", "describe_cluster", ClusterName=name)))
+
+    async def every_node() -> _Answer:
+        return _Answer([node async for node in list_nodes(account, name)])
+
+    async def events() -> _Answer:
+        found: list[dict[str, Any]] = []
+        async for event in list_events(account, name, window.since, window.until):
+            if len(found) == MOST_EVENTS:
+                return _Answer(found, "truncated", f"the newest {MOST_EVENTS} events")
+            found.append(event)
+        return _Answer(found)
+
+    cluster: Cluster | None = None
+    problem: Exception = AwsError("the cluster was not described")
+    try:
+        cluster = await discover(account, name)
+    except ERRORS as error:
+        problem = error
+
+    async def details() -> _Answer:
+        if cluster is None:
+            raise problem
+        return await _details(hyperpod, cluster.nodes, nodes)
+
+    items = await asyncio.gather(
+        _item(part, "hyperpod-cluster", "DescribeCluster", describe()),
+        _item(part, "hyperpod-nodes", "ListClusterNodes", every_node()),
+        _item(part, "hyperpod-node-details", "DescribeClusterNode", details()),
+        _item(part, "hyperpod-events", "ListClusterEvents", events()),
+    )
+    return Service(list(items), part.redactions, cluster)
+
+
+async def _details(hyperpod: HyperPod, nodes: Sequence[ClusterNode], names: Sequence[str]) -> _Answer:
+    """The nodes that were requested; all of them if one was requested by a name that the list does not have."""
+    wanted = [node for node in nodes if set(names) & set(node.names)]
+    if len(wanted) < len(names):
+        wanted = list(nodes)
+    limit, problems = asyncio.Semaphore(AT_ONCE), list[str]()
+
+    async def details(node: ClusterNode) -> Any:
+        async with limit:
+            try:
+                answer = await hyperpod.account.call(
+                    "sagemaker", "describe_cluster_node", ClusterName=hyperpod.cluster, NodeId=node.instance_id
+                )
+            except ERRORS as error:
+                problems.append(f"{node.instance_id}: {error}")
+                return {"InstanceId": node.instance_id, "Error": str(error)}
+            return answer.get("NodeDetails")
+
+    found = await asyncio.gather(*(details(node) for node in wanted if node.instance_id))
+    if problems:
+        return _Answer(found, "failed", f"{len(problems)} of {len(found)} nodes, the first: {problems[0]}")
+    return _Answer(found)
+
+
+async def _item(part: ClusterPart, name: str, call: str, reading: Awaitable[_Answer]) -> ItemResult:
+    began = time.monotonic()
+    status: ItemStatus
+    try:
+        async with asyncio.timeout(SECONDS):
+            answer = await reading
+    except AwsDenied as error:
+        status, reason = "denied", str(error)
+    except ERRORS as error:
+        status, reason = "failed", str(error)
+    except TimeoutError:
+        status, reason = "timed-out", f"no answer within {SECONDS:.0f} s"
+    else:
+        file = _write(part, f"{DIRECTORY}/{name}/{name.removeprefix('hyperpod-')}.json", call, answer)
+        return ItemResult(id=name, status=answer.status, reason=answer.problem, seconds=_since(began), files=[file])
+    return ItemResult(id=name, status=status, reason=part.first_line(reason), seconds=_since(began))
+
+
+def _write(part: ClusterPart, path: str, call: str, answer: _Answer) -> File:
+    data = part.redact(msgspec.json.format(msgspec.json.encode(answer.content), indent=1) + b"\n", path)
+    target = part.bundle / path
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_file(target, data)
+    return File(
+        path=path,
+        source=f"sagemaker {call}",
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        truncated="all but " + answer.problem if answer.status == "truncated" else "",
+        redactions=sum(entry[3] for entry in part.redactions if entry[0] == path),
+    )
+
+
+def _content(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)

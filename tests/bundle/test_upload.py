@@ -1,0 +1,289 @@
+"""Issue reports in S3, on a real server: what arrives is what was sent, and every failure keeps the local bundle."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rollbook
+from rollbook.aws.api import Account, AwsError
+from rollbook.aws.objects import Bucket, S3Path
+from rollbook.bundle.reading import Bundle
+from rollbook.bundle.s3_layout import _archives
+from rollbook.errors import UsageError
+from tests.support.bundles import BundleCase, write_bundle
+from tests.support.fake_aws import Node, fake_aws
+from tests.support.s3 import BUCKET, OWNER, READER, S3, s3_server
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """One server for this module."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def run(s3: S3, tmp_path: Path) -> Run:
+    """`rollbook bundle` in an empty directory, as the owner of the bucket unless told otherwise."""
+
+    def start(
+        *arguments: str, user: tuple[str, str] = OWNER, endpoint: str = s3.endpoint
+    ) -> subprocess.CompletedProcess[str]:
+        key, secret = user
+        home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1"}
+        return subprocess.run(
+            [sys.executable, "-m", "rollbook", "bundle", *arguments, "--s3-endpoint-url", endpoint],
+            cwd=tmp_path,
+            env={**os.environ, **home, "AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return start
+
+
+@pytest.fixture
+def owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The credentials of the owner, for calls in this process."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER[0])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OWNER[1])
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
+def test_a_bundle_arrives(run: Run, s3: S3, tmp_path: Path) -> None:
+    """The archive below the prefix has the bundle, which also stays here; no file has the credentials."""
+    done = run("--via", "local", "--item", "os", "--no-once", "--upload", f"s3://{BUCKET}/cases/")
+    assert done.returncode == 0, done.stderr
+    [local] = tmp_path.glob("results/bundle/*")
+    [key] = s3.keys("cases/")
+    assert f"uploaded to s3://{BUCKET}/{key}" in done.stderr
+    assert "SHA-256 verified" in done.stderr
+    data = s3.read(key)
+    if key.endswith(".zst"):
+        data = subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names == {str(path.relative_to(local)) for path in local.rglob("*") if path.is_file()}
+    for secret in OWNER:
+        assert secret not in done.stderr + done.stdout
+        assert secret.encode() not in data
+    assert [path.name for path in local.parent.iterdir()] == [local.name]
+
+
+def test_an_archive_and_again(run: Run, s3: S3, tmp_path: Path) -> None:
+    """The object is the archive, byte by byte; one that exists is never replaced."""
+    argv = ["--via", "local", "--item", "os", "--no-once", "--json"]
+    done = run(*argv, "-o", "case.tar.gz", "--upload", f"s3://{BUCKET}/again")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["total_nodes"] == 1
+    sent = (tmp_path / "case.tar.gz").read_bytes()
+    assert s3.read("again/case.tar.gz") == sent
+    (tmp_path / "case.tar.gz").write_bytes(b"another")
+    refused = run("upload", "case.tar.gz", f"s3://{BUCKET}/again")
+    assert refused.returncode == 2
+    assert f"s3://{BUCKET}/again/case.tar.gz exists; it is not replaced" in refused.stderr
+    (tmp_path / "case.tar.gz").unlink()
+    early = run(*argv, "-o", "case.tar.gz", "--upload", f"s3://{BUCKET}/again")
+    assert early.returncode == 2
+    assert not (tmp_path / "case.tar.gz").exists()
+    assert s3.read("again/case.tar.gz") == sent
+
+
+FAILURES = {
+    "bucket": (f"s3://{BUCKET}-missing/x", OWNER, None, 2, "bucket does not exist"),
+    "permission": (f"s3://{BUCKET}/x", READER, None, 2, "not allowed to call create_multipart_upload"),
+    "secret": (f"s3://{BUCKET}/x", (OWNER[0], "wrong-secret-91"), None, 2, "does not accept the credentials"),
+    "key": (f"s3://{BUCKET}/x", ("AKIANOSUCHKEYNOSUCH1", "s"), None, 2, "does not accept the credentials"),
+    "endpoint": (f"s3://{BUCKET}/x", OWNER, "http://127.0.0.1:9", 4, "cannot reach AWS"),
+    "path": ("http://reports/x", OWNER, None, 2, "is not an S3 path"),
+    "object": (f"s3://{BUCKET}/x.tar.gz", OWNER, None, 2, "give its prefix only"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures_are_found_before_anything_is_read(run: Run, s3: S3, tmp_path: Path, name: str) -> None:
+    """One sentence, the exit code, no secret, nothing collected and nothing left at the server."""
+    path, user, endpoint, code, message = FAILURES[name]
+    done = run("--via", "local", "--item", "os", "--upload", path, user=user, endpoint=endpoint or s3.endpoint)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert user[1] not in done.stderr or len(user[1]) == 1
+    assert not (tmp_path / "results").exists()
+    assert not s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
+def test_a_failure_after_collection_keeps_the_bundle(run: Run, s3: S3, tmp_path: Path) -> None:
+    """The bucket disappears while nodes are read: the bundle stays, and the printed command uploads it later."""
+    s3.client().create_bucket(Bucket="short-lived")
+    client = f"boto3.client('s3', endpoint_url={s3.endpoint!r}, region_name='us-east-1')"
+    (tmp_path / "remove.py").write_text(f"import boto3; {client}.delete_bucket(Bucket='short-lived')")
+    command = f"{sys.executable} {tmp_path / 'remove.py'}"
+    argv = ["--via", "local", "--item", "os", "--no-once", "--command", command]
+    done = run(*argv, "--upload", "s3://short-lived/x")
+    assert done.returncode == 2, done.stderr
+    assert "bucket does not exist" in done.stderr.splitlines()[-1]
+    [local] = tmp_path.glob("results/bundle/*")
+    again = f"rollbook bundle upload {local.relative_to(tmp_path)} s3://short-lived/x --s3-endpoint-url {s3.endpoint}"
+    assert again in done.stderr
+    later = run("upload", str(local), f"s3://{BUCKET}/later", "--json")
+    assert later.returncode == 0, later.stderr
+    found = json.loads(later.stdout)
+    data = s3.read(found["url"].removeprefix(f"s3://{BUCKET}/"))
+    assert (found["size"], found["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.usefixtures("owner")
+def test_large_files_in_parts(s3: S3, tmp_path: Path) -> None:
+    """Parts of 5 MiB, the smallest that servers take: the object is the file."""
+    data = os.urandom((5 << 20) * 2 + 12345)
+    (tmp_path / "large").write_bytes(data)
+    done = Bucket(Account(endpoint_url=s3.endpoint), BUCKET, part=5 << 20).upload(tmp_path / "large", "parts/large")
+    assert (done.parts, done.size, done.verified) == (3, len(data), "sha256")
+    assert done.sha256 == hashlib.sha256(data).hexdigest()
+    assert s3.read("parts/large") == data
+
+
+@pytest.mark.usefixtures("owner")
+def test_damage_on_the_way(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server refuses a part whose bytes are not those of its checksum, and no object or upload is left."""
+    (tmp_path / "large").write_bytes(os.urandom((5 << 20) * 2))
+    bucket = Bucket(Account(endpoint_url=s3.endpoint), BUCKET, part=5 << 20)
+    call = bucket._call
+
+    def damage(operation: str, key: str, **parameters: object) -> dict[str, object]:
+        if operation == "upload_part" and parameters["PartNumber"] == 2:
+            parameters["Body"] = b"x" * (5 << 20)
+        return call(operation, key, **parameters)
+
+    monkeypatch.setattr(bucket, "_call", damage)
+    with pytest.raises(AwsError, match="upload_part"):
+        bucket.upload(tmp_path / "large", "damaged")
+    assert not s3.keys("damaged")
+    assert not s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
+@pytest.mark.usefixtures("owner")
+@pytest.mark.parametrize("part", [5 << 20, 16 << 20], ids=["parts", "one"])
+def test_what_arrived_is_compared(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    """Without SHA-256 the entity tag is compared; another size or checksum in the server's answer is an error."""
+    (tmp_path / "file").write_bytes(os.urandom((5 << 20) + 77))
+    bucket = Bucket(Account(endpoint_url=s3.endpoint), BUCKET, part=part)
+    head, change = bucket._head, dict[str, Any]()
+
+    def changed(key: str) -> dict[str, Any] | None:
+        found = head(key)
+        return found and {name: value for name, value in {**found, **change}.items() if value is not None}
+
+    monkeypatch.setattr(bucket, "_head", changed)
+    change.update(ChecksumSHA256=None)
+    assert bucket.upload(tmp_path / "file", f"compared/{part}/md5").verified == "md5"
+    answers: list[dict[str, Any]] = [{"ContentLength": 5}, {"ChecksumSHA256": "AAAA"}, {"ETag": '"00"'}]
+    for number, wrong in enumerate(answers):
+        change.clear()
+        change.update({"ChecksumSHA256": None, **wrong})
+        with pytest.raises(AwsError, match=r"instead of|cannot be verified"):
+            bucket.upload(tmp_path / "file", f"compared/{part}/{number}")
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3:///x", "bucket/x", "s3://B/x", "s3://bucket/../x", "s3://bucket/a\nb"])
+def test_paths_that_are_refused(text: str) -> None:
+    """Mistakes are found without a server."""
+    with pytest.raises(UsageError, match="is not an S3 path"):
+        S3Path.parse(text)
+
+
+def test_keys() -> None:
+    """Slashes at the ends of a prefix do not count: a key never starts with one."""
+    assert S3Path.parse("s3://bucket/").key("a") == "a"
+    assert S3Path.parse("s3://bucket//p//q/").key("a") == "p/q/a"
+
+
+def test_not_a_bundle(tmp_path: Path) -> None:
+    """A file or directory that is not an issue report is refused."""
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(UsageError, match="neither an issue report"):
+        rollbook.upload_bundle(tmp_path / "notes.txt", "s3://bucket/x")
+    with pytest.raises(rollbook.RecordError):
+        rollbook.upload_bundle(tmp_path, "s3://bucket/x")
+
+
+def test_one_archive_per_node(run: Run, s3: S3, tmp_path: Path) -> None:
+    """The layout of the HyperPod collector: all archives together are the bundle; the reader of it may not write."""
+    nodes = [Node("i-0000000000000001a"), Node("i-0000000000000001b", group="controller")]
+    with fake_aws(nodes) as service:
+        argv = ["--via", "ssm", "--cluster", service.arn, "--endpoint-url", service.endpoint, "--start-rate", "50"]
+        argv += ["--item", "os", "--download", "copy", "--s3-path"]
+        done = run(*argv, f"s3://{BUCKET}")
+        denied = run(*argv, f"s3://{BUCKET}", user=READER)
+    assert done.returncode == 0, done.stderr
+    assert denied.returncode == 2
+    assert "not allowed" in denied.stderr
+    [local] = tmp_path.glob("results/bundle/*")
+    where = f"hyperpod-issue-reports/research/{local.name}"
+    assert s3.keys("hyperpod-issue-reports/") == [
+        f"{where}/instances/controller_i-0000000000000001b.tar.gz",
+        f"{where}/instances/worker_i-0000000000000001a.tar.gz",
+        f"{where}/report.tar.gz",
+        f"{where}/summary.json",
+    ]
+    again = tmp_path / "again"
+    for key in s3.keys(where):
+        data = s3.read(key)
+        assert (tmp_path / "copy" / key.removeprefix("hyperpod-issue-reports/")).read_bytes() == data
+        if key.endswith(".tar.gz"):
+            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+                archive.extractall(again, filter="data")
+    assert s3.read(f"{where}/summary.json") == (again / "summary.json").read_bytes()
+    assert {path.relative_to(again) for path in again.rglob("*")} == {
+        path.relative_to(local) for path in local.rglob("*")
+    }
+    assert not rollbook.verify(again).problems
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--s3-path", "s3://reports/x"], "use --upload"),
+        (["--download", "x"], "--download would have no effect"),
+    ],
+)
+def test_the_layout_is_for_clusters(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    """Combinations without a meaning are refused before anything is read."""
+    done = run("--via", "local", "--item", "os", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_kubectl_read_is_one_archive(tmp_path: Path) -> None:
+    """Files of Kubernetes, of nodes, and all others each have their archive; a node without a group has its name."""
+    case = BundleCase(about="", outcome="", items={"n1": {"os": {"/etc/os-release": "x"}}}, cluster={"kubectl": "{}"})
+    write_bundle(tmp_path, case)
+    summary = json.loads((tmp_path / "summary.json").read_bytes())
+    [item] = summary["cluster"]
+    item["id"] = "kubernetes-pods"
+    item["files"][0]["path"] = "cluster/kubernetes-pods/0"
+    (tmp_path / "cluster" / "state").rename(tmp_path / "cluster" / "kubernetes-pods")
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    found = _archives(tmp_path, Bundle(tmp_path).summary)
+    assert {name: list(files) for name, files in found.items()} == {
+        "instances/n1.tar.gz": ["nodes/n1/os/0"],
+        "kubectl_resources.tar.gz": ["cluster/kubernetes-pods/0"],
+        "report.tar.gz": ["summary.json"],
+    }
