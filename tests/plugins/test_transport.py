@@ -58,7 +58,7 @@ def test_help(environ: dict[str, str]) -> None:
     [
         (["--via", "site", "--site-zone", "5"], "--site-zone '5': a zone has letters only"),
         (["--via=site", "--ssh-user", "ann"], "--ssh-user has no effect: it is an option of ssh, and --via is site"),
-        (["--site-zone", "north"], "No such option '--site-zone'"),
+        (["--site-zone", "north"], "no such option: --site-zone"),
         (["--via", "sites"], f"there are: auto, {', '.join(BUILT_IN)}, site"),
     ],
 )
@@ -66,7 +66,7 @@ def test_refused(environ: dict[str, str], arguments: list[str], message: str) ->
     """Its values are checked; options of others, and its own without it, are refused."""
     done = run([*ROLLBOOK, "snapshot", *arguments], environ)
     assert done.returncode == 2
-    assert message in done.stderr.replace("No such option: --site-zone", "No such option '--site-zone'")
+    assert message in done.stderr
 
 
 def test_used(environ: dict[str, str], tmp_path: Path) -> None:

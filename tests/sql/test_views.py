@@ -464,7 +464,7 @@ def test_rows_wider_than_the_terminal(small: Record, monkeypatch: pytest.MonkeyP
     wide = "SELECT 'x' AS first, repeat('y', 90) AS second, NULL AS third UNION ALL SELECT 'z', '', 1.5"
     lines = ["first   x", f"second  {'y' * 90}", "third", "", "first   z", "second", "third   1.5"]
     assert invoke("query", str(small.path), wide).splitlines()[1].split() == ["x", "y" * 90]
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
     monkeypatch.setenv("COLUMNS", "80")
     assert invoke("query", str(small.path), wide).splitlines() == lines
     assert len(invoke("query", str(small.path), "SELECT 1 AS a, 2 AS b").splitlines()) == 2
