@@ -110,6 +110,7 @@ FAILURES = {
     "secret": (f"s3://{BUCKET}/x", (OWNER[0], "wrong-secret-91"), None, 2, "does not accept the credentials"),
     "key": (f"s3://{BUCKET}/x", ("AKIANOSUCHKEYNOSUCH1", "s"), None, 2, "does not accept the credentials"),
     "endpoint": (f"s3://{BUCKET}/x", OWNER, "http://127.0.0.1:9", 4, "cannot reach AWS"),
+    "login": (f"s3://{BUCKET}/x", OWNER, f"http://me:{OWNER[1]}@127.0.0.1:9", 2, "must not contain credentials"),
     "path": ("http://reports/x", OWNER, None, 2, "is not an S3 path"),
     "object": (f"s3://{BUCKET}/x.tar.gz", OWNER, None, 2, "give its prefix only"),
 }

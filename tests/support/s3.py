@@ -71,6 +71,7 @@ def s3_server(scratch: Path) -> Iterator[S3]:
     argv += [f"-{name}.port={port}" for name, port in ports.items()]
     argv += [f"-{name}.port.grpc={port}" for name, port in grpc.items()]
     argv += [f"-s3.config={scratch / 's3.json'}", "-s3.autoCreateBucket=false", f"-s3.localSocket={scratch / 'socket'}"]
+    argv += ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # their default ports may be taken
     argv += ["-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=20"]
     server = S3(f"http://127.0.0.1:{ports['s3']}", scratch)
     with (scratch / "log").open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rollbook.aws.api import Account
 from rollbook.cli.options import OUTPUT, option
+from rollbook.errors import UsageError
 
 __all__ = ["account", "s3_arguments", "s3_options"]
 
@@ -25,6 +26,8 @@ def s3_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_account(
         *arguments: Any, s3_endpoint_url: str | None, s3_region: str | None, s3_profile: str | None, **rest: Any
     ) -> Any:
+        if "@" in (s3_endpoint_url or ""):  # it would be in messages
+            raise UsageError("--s3-endpoint-url must not contain credentials; use --s3-profile or the environment")
         return command(*arguments, s3=Account(s3_region, s3_profile, s3_endpoint_url), **rest)
 
     for add in reversed(OPTIONS):
