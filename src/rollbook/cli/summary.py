@@ -25,6 +25,8 @@ __all__ = ["duration", "result_text", "show_summary"]
 LABEL = 10  # columns
 NARROW = 100  # columns, at most, that text is wrapped at
 MOST_JOBS, MOST_LINES, MOST_PHASES, MOST_VALUES = 8, 3, 8, 3
+HEADING = ("", "mean", "peak", "all hosts", "slowest")
+ALWAYS = 3  # columns that a single host has, too
 COLOURS = {"fail": "red", "warn": "yellow"}
 UNIT_ENDS = re.compile(r"_(?:bytes_per_second|samples_per_second|[MG]B_per_second|percentage|seconds|ns|us|ms|GB)$")
 
@@ -114,22 +116,23 @@ def _load(found: Summary) -> Lines:
     if not found.metrics:
         return
     many = any(one.hosts > 1 for one in found.metrics)
-    heading = ["", "mean", "peak", *(("all hosts", "slowest") if many else ())]
-    rows = [heading, *(_cells(one, many=many) for one in found.metrics)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(heading))]
+    rows = [_cells(one) for one in found.metrics]
+    # A column without values is left out.
+    used = [at for at in range(len(HEADING)) if at < ALWAYS or any(row[at] for row in rows)]
+    rows = [[row[at] for at in used] for row in (HEADING, *rows)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(used))]
     for number, row in enumerate(rows):
         first, *cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
         line = "  ".join([first, *cells]).rstrip()
         yield _row("per host" if many and not number else "" if number else "load", line), "" if number else "dim"
 
 
-def _cells(one: MetricSummary, *, many: bool) -> list[str]:
-    cells = [one.title, amount(one.mean, one.unit), amount(one.peak, one.unit)]
-    if many:
-        cells.append(amount(one.total, one.unit) if one.total is not None else "")
-        slow = f"{one.slowest} {amount(one.slowest_mean, one.unit)}" if one.slowest_mean is not None else ""
-        cells.append(slow)
-    return cells
+def _cells(one: MetricSummary) -> list[str]:
+    total = amount(one.total, one.unit) if one.hosts > 1 and one.total is not None else ""
+    slowest = ""
+    if one.hosts > 1 and one.slowest_mean is not None:
+        slowest = f"{one.slowest} {amount(one.slowest_mean, one.unit)}"
+    return [one.title, amount(one.mean, one.unit), amount(one.peak, one.unit), total, slowest]
 
 
 def _phases(found: Summary) -> Lines:
