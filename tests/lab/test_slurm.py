@@ -283,27 +283,6 @@ def test_nodes_that_share_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not [one.cmdline for one in living() if one.has_environment(f"SLURM_CONF={slurm.environ['SLURM_CONF']}")]
 
 
-def _kill_slurmd(job: SlurmLab, _lab: Lab) -> None:
-    job.kill_slurmd("node03")
-
-
-def _kill_agent(_job: SlurmLab, lab: Lab) -> None:
-    kill_agents(lab["node03"])
-
-
-@pytest.mark.parametrize("kill", [_kill_agent, _kill_slurmd])
-def test_one_is_lost(job: SlurmLab, lab: Lab, kill: Callable[[SlurmLab, Lab], None]) -> None:
-    """A node, or the agent on it, dies halfway: it keeps what it gave, the rest are complete."""
-    hosts = record(Slurm(), job.nodes, 6, lambda: kill(job, lab))
-    lost = hosts.pop("node03")
-    assert len(lost.beats) >= 2
-    assert lost.facts == {"start": 1}
-    assert lost.lost
-    for name, host in hosts.items():
-        assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
-    nothing_left(lab.hosts)
-
-
 @pytest.mark.parametrize("connect_back", [None, "none"])
 def test_commands(job: SlurmLab, lab: Lab, connect_back: str | None) -> None:
     """A command on all nodes, through connections and through the output of srun."""
@@ -325,4 +304,26 @@ def test_an_interrupted_command(job: SlurmLab, lab: Lab) -> None:
         process.communicate(timeout=60)
     assert process.returncode == 130
     until(lambda: not any("sleep 4321" in command for host in lab.hosts for _, command in host.processes()), 10)
+    nothing_left(lab.hosts)
+
+
+# Last: slurmd is not started again.
+def _kill_slurmd(job: SlurmLab, _lab: Lab) -> None:
+    job.kill_slurmd("node03")
+
+
+def _kill_agent(_job: SlurmLab, lab: Lab) -> None:
+    kill_agents(lab["node03"])
+
+
+@pytest.mark.parametrize("kill", [_kill_agent, _kill_slurmd])
+def test_one_is_lost(job: SlurmLab, lab: Lab, kill: Callable[[SlurmLab, Lab], None]) -> None:
+    """A node, or the agent on it, dies halfway: it keeps what it gave, the rest are complete."""
+    hosts = record(Slurm(), job.nodes, 6, lambda: kill(job, lab))
+    lost = hosts.pop("node03")
+    assert len(lost.beats) >= 2
+    assert lost.facts == {"start": 1}
+    assert lost.lost
+    for name, host in hosts.items():
+        assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
     nothing_left(lab.hosts)
