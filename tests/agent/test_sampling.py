@@ -117,6 +117,23 @@ def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_pat
         assert not left_of(int(pid)), "a process is still running"
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_kept_program_that_does_not_start(hand: HandAgent, tmp_path: Path, *, exists: bool) -> None:
+    """A host without the program does not have the source; a program that cannot load its libraries has failed."""
+    program = tmp_path / "program"
+    if exists:
+        program.write_text("#!/bin/sh\necho cannot load >&2\nexit 127\n")
+        program.chmod(0o755)
+    hand.order(
+        "source 0 1 4096 200", f"loop {program}", "source 1 1 4096 300", "read /proc/loadavg", "sample 100000000"
+    )
+    for _ in range(20):
+        hand.kind("S")
+    last = samples(hand)[-1]
+    assert [status for status, _ in last.get(0, {}).values()] == (["failed"] if exists else [])
+    assert 1 in last
+
+
 @pytest.mark.parametrize(
     ("program", "leaving", "stuck"),
     [("import time; time.sleep(0.3)", 30.0, 0), ("import time; time.sleep(60)", 0.5, 0), (IN_THE_KERNEL, 0.5, 1)],

@@ -61,8 +61,8 @@ class Loop(Child):
         if time.monotonic() - self.began > LONGEST_PAUSE:
             self.pause = Pause()
         self.pause.begin(self.pid)
-        if self.code == 127 and not self.latest + self.out:
-            self.source.loops.remove(self)  # the program does not exist
+        if self.code == 127 and self.err == b"absent" and not self.latest + self.out:
+            self.source.loops.remove(self)
 
 
 class Reader(Child):
