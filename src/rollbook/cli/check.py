@@ -25,6 +25,8 @@ from rollbook.cli.output import coverage_line, failures, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
+from rollbook.exports.junit import junit_xml
+from rollbook.files import BY_UMASK, write_file
 from rollbook.hosts import fold
 from rollbook.mlperf import rounds
 from rollbook.mlperf.submission import Submission
@@ -50,6 +52,7 @@ CHECK_OPTIONS = (
     "minimum_memory",
     "round_name",
     "groups",
+    "junit",
     "hosts",
 )
 MARKS = {"fail": "red", "warn": "yellow", "note": "cyan"}
@@ -89,6 +92,13 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@option(
+    "--junit",
+    heading=OUTPUT,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the rules as test cases in JUnit's XML.",
+)
 @click.option(
     "--explain",
     metavar="RULE",
@@ -110,6 +120,7 @@ def command(
     round_name: str,
     groups: tuple[str, ...],
     as_json: bool,
+    junit: Path | None,
     explain: str | None,
     list_rules: bool,
 ) -> None:
@@ -135,6 +146,7 @@ def command(
     }
     if record is not None and (submission := check_results(record, round_name, silences, **options)):
         reach.refuse()
+        refuse_given(("junit",), "this is a results directory of several runs; name one of them")
         _show_submission(submission, fail_on, as_json=as_json)
     interrupted, coverage = False, None
     if record is not None:
@@ -146,6 +158,8 @@ def command(
     if run.presence(Benchmark)[0] != "present":
         refuse_given(("minimum_memory", "round_name"), "this is not a run of an MLPerf Storage benchmark")
     findings = engine.check(run, silences)
+    if junit is not None:
+        write_file(junit, junit_xml(findings, fail_on, str(record or "live hosts")), mode=BY_UMASK)
     if as_json:
         click.echo(encode(findings), nl=False)
     else:
