@@ -334,6 +334,16 @@ def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
         command_line(tmp_path / "mpirun", "something else")
 
 
+@pytest.mark.parametrize("name", ["Open MPI 4", "Open MPI 5"])
+def test_as_root(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open MPI refuses to run as root; the reason names the option that allows it."""
+    for variable in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
+        monkeypatch.delenv(variable, raising=False)
+    (record,) = snapshot(Mpi(mpi_bin=BINARIES[name]), ["localhost"]).values()
+    assert "as root" in record.reason
+    assert "--allow-run-as-root" in record.reason
+
+
 def test_options() -> None:
     """The command line's words reach the transport."""
     options = Options.of(via="mpi", mpi_bin="mpiexec", mpi_args="--mca 'a b' c", oversubscribe=True, python="python3.9")

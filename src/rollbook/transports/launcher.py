@@ -177,7 +177,12 @@ class Launcher(abc.ABC):
                 break
         if not self.messages_apply_to_all and len(self._hosts) > 1:
             kind = AgentFailed
-        return kind(f"{self.program} started no agent on the host: {message}")
+        return kind(f"{self.program} started no agent on the host: {message}{self.advice(message)}")
+
+    def advice(self, message: str) -> str:
+        """What to do about a message of the launcher, to be appended; empty if the message is enough."""
+        del message
+        return ""
 
     def _message_about(self, output: str, host: Host) -> str:
         address = self._addresses.get(host.name, "")

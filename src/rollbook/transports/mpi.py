@@ -172,3 +172,7 @@ class Mpi(Launcher):
     def classify(self, message: str) -> type[TransportError]:
         """Most launchers log in by ssh and pass on its messages."""
         return next((kind for pattern, kind, _ in FAILURES if re.search(pattern, message)), AgentFailed)
+
+    def advice(self, message: str) -> str:
+        """Open MPI's own advice about root is many lines further down."""
+        return " Add --allow-run-as-root if you are sure." if "attempt to run as root" in message else ""
