@@ -16,7 +16,7 @@ from rollbook.errors import UsageError
 from rollbook.sources.meminfo import MemInfo
 from rollbook.transports.ssm import Ssm
 from tests.support.fake_aws import Faults, Node, fake_aws
-from tests.support.waits import until
+from tests.support.waits import until, until_sampled
 
 ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 NODES = [
@@ -260,7 +260,7 @@ def test_a_recording_without_input(tmp_path: Path) -> None:
         options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
         name = NODES[0].instance
         with rollbook.record(name, results_dir=tmp_path, interval=0.5, report=False, **options) as recording:
-            time.sleep(3)
+            until_sampled(tmp_path, 1, 2)
             left = time.monotonic()
         assert time.monotonic() - left < 30
         assert not service.sessions

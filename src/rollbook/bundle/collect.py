@@ -20,7 +20,7 @@ from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.file_limit import raise_limit
-from rollbook.collect.gather import PINGS, Conclusion, conclude, fan_out
+from rollbook.collect.gather import Conclusion, conclude, fan_out, greet_and_read
 from rollbook.collect.session import Listener, Session
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
@@ -222,14 +222,7 @@ class _Run:
 
         async def visit() -> None:
             async with session:
-                await session.greet()
-                clock = asyncio.create_task(session.measure_clock(PINGS))
-                try:
-                    if plan.sources:
-                        await session.read_all("now")
-                    await clock
-                finally:
-                    clock.cancel()
+                await greet_and_read(session)
                 if plan.sources:
                     self._keep_facts(node, session, at, began)
                 if items:

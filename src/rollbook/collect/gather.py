@@ -22,8 +22,8 @@ from rollbook.transports.base import Transport
 from rollbook.transports.launcher import launched, launching
 
 __all__ = [
-    "PINGS", "Conclusion", "Outcome", "Progress", "ProgressOf", "Result", "Visitor", "conclude", "fan_out", "gather",
-    "read_host", "timeout_reason",
+    "Conclusion", "Outcome", "Progress", "ProgressOf", "Result", "Visitor", "conclude", "fan_out", "gather",
+    "greet_and_read", "read_host", "timeout_reason",
 ]  # fmt: skip
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
@@ -187,6 +187,18 @@ async def fan_out(
         return list(await asyncio.gather(*(one(host) for host in hosts)))
 
 
+async def greet_and_read(session: Session) -> None:
+    """Greet the agent, then read the session's plan once while the host's clock is measured."""
+    await session.greet()
+    clock = asyncio.create_task(session.measure_clock(PINGS))
+    try:
+        if session.plan.sources:
+            await session.read_all("now")
+        await clock
+    finally:
+        clock.cancel()
+
+
 async def read_host(
     host: Host, transport: Transport, plan: Plan, timeout: float, stop: asyncio.Event
 ) -> tuple[HostResult, bool]:
@@ -196,14 +208,7 @@ async def read_host(
 
     async def visit() -> None:
         async with session:
-            await session.greet()
-            clock = asyncio.create_task(session.measure_clock(PINGS))
-            try:
-                if plan.sources:
-                    await session.read_all("now")
-                await clock
-            finally:
-                clock.cancel()
+            await greet_and_read(session)
             await session.stop()
 
     ended = await conclude(session, visit(), timeout, stop)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable
 from html import escape
@@ -255,9 +254,10 @@ class Record:
 
         The tables are those of `rollbook query`. Raises `UsageError` for SQL that cannot be run.
         """
-        # A record does not depend on SQL; this is a shortcut for notebooks, loaded when it is used.
-        found: DuckDBPyRelation = importlib.import_module("rollbook.sql.connection").relation(self, query)
-        return found
+        # The one import from a higher layer, named in the import contract: a record does not otherwise depend on SQL.
+        from rollbook.sql.connection import relation  # noqa: PLC0415 - DuckDB is slow to import
+
+        return relation(self, query)
 
     def _repr_html_(self) -> str:
         """A table for notebooks: what was run, how it ended, its hosts and the benchmark's own results."""
