@@ -81,8 +81,11 @@ def descendants(pid: int) -> list[int]:
     """The processes below one, nearest first."""
     found = [pid]
     for one in found:
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
-            found += [int(child) for child in task.read_text().split()]
+        try:
+            for task in Path(f"/proc/{one}/task").glob("*/children"):
+                found += [int(child) for child in task.read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while it was read; so did what it had started, or it belongs to another parent now
     return found[1:]
 
 
