@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,7 +17,9 @@ import rollbook
 from rollbook import cli
 from rollbook.api import listing
 from rollbook.api.listing import list_records
+from rollbook.cli import configuration
 from rollbook.errors import UsageError
+from rollbook.journal.entries import RUN, pack_entry
 from rollbook.records.document import encode
 from rollbook.records.labels import Label
 from rollbook.records.summary import RecordSummary, read_summary
@@ -153,6 +156,53 @@ def test_query_over_all_records(run: Run) -> None:
     assert files.code == 2, "no other file can be read"
 
 
+HOSTILE: dict[str, dict[str, Any]] = {
+    "an integer of 31 digits": {"exit_code": 10**30},
+    "an endless run": {"runtime": 1e300},
+    "a label that is none": {"label": [1]},
+    "a time that is none": {"invocation_start_time": "9999-99-99T00:00:00Z"},
+    "statistics that are none": {"phase_statistics": [{"phase": {}, "metric": 1}]},
+    "a metric without a float": {"metrics": {"x": 10**400, "y": {"z": 1}}},
+    "control characters": {"label": {"name": "\x1b]0;title\x07", "note": "\x1b[31m"}, "executed_command": "\x1b[2J"},
+}
+
+
+def test_one_hostile_record_affects_only_itself(there: Path, run: Run) -> None:
+    """Lists and queries over all records show the others, whatever one of them contains."""
+    first = Path(next(one.path for one in list_records(there / "results").records if one.state == "complete"))
+    rows = json.loads(run("query", str(first), "SELECT count(*) AS n FROM loadavg", "--format", "json").out)["n"]
+    results = there / "hostile"
+    shutil.copytree(first, results / "good" / first.name)
+    for number, change in enumerate(HOSTILE.values()):
+        path = results / "bad" / f"20020101_00000{number}"
+        shutil.copytree(first, path)
+        [metadata] = path.glob("*_metadata.json")
+        metadata.write_text(json.dumps(json.loads(metadata.read_text()) | change))
+    shutil.copytree(first, results / "bad" / os.fsdecode(b"\xff"))
+    for name in ("loadavg", "RUNS"):
+        shutil.copytree(first, results / name / first.name)
+        (results / name / first.name / "series" / f"{name}.parquet").write_bytes(b"PAR1")
+    for event in (b"[" * 200_000, b'{"event": "begin", "argv": ["\\ud800"], "label": {"name": "\\ud800"}, "type": 1}'):
+        raw = results / "journal" / f"2003010{len(event) % 7}_000000" / "raw"
+        raw.mkdir(parents=True)
+        (raw / "000001.seg").write_bytes(pack_entry(RUN, 1, b"J" + event))
+    listed = run("list", str(results))
+    assert listed.code == 0
+    assert "\x1b" not in listed.out + listed.err
+    found = json.loads(run("list", "--json", str(results)).out)["records"]
+    assert sum(one["state"] == "complete" for one in found) == len(HOSTILE) + 2
+    assert len(found) == len(HOSTILE) + 6
+    for table in ("runs", "results", "phase_stats"):
+        assert run("query", "--all", str(results), f"SELECT * FROM {table}").code == 0
+    read = run("query", "--all", str(results), "SELECT count(*) AS n FROM loadavg WHERE run LIKE 'good%'")
+    assert (read.code, read.out.split()) == (0, ["n", str(rows)])
+    assert "loadavg.parquet: " in read.err
+    for name in ("compare", "diff"):
+        compared = [run(name, str(path), str(first)) for path in sorted((results / "bad").iterdir())]
+        assert {one.code for one in compared} <= {0, 1, 2}
+        assert not any("\x1b" in one.out + one.err for one in compared)
+
+
 def test_a_limited_list_reads_only_what_it_shows(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are read and the others only counted, so that thousands of records list fast; a filter reads all."""
     document = {"benchmark_type": "fio", "label": {"name": "x"}, "coverage": {"requested": 1, "by_status": {}}}
@@ -220,6 +270,8 @@ def test_configuration_takes_the_nearest_value(there: Path, run: Run, monkeypatc
         ("via = 'teleport'", "(from "),
         ("ssh_config = 'none-such'", "no such file (from "),
         ("interval = ", "rollbook.toml: "),
+        (f"interval = {'[' * 5000}", "rollbook.toml: "),
+        (f"#{'#' * (1 << 20)}", "is larger than 1024 KiB"),
     ],
 )
 def test_mistakes_in_the_configuration_name_the_file(there: Path, run: Run, text: str, message: str) -> None:
@@ -232,7 +284,7 @@ def test_mistakes_in_the_configuration_name_the_file(there: Path, run: Run, text
     assert run("record", "--help").code == 0
 
 
-def test_a_project_file_of_another_user_is_not_used(there: Path, run: Run) -> None:
+def test_a_project_file_of_another_user_is_not_used(there: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its options could start programs: it is named and ignored unless ROLLBOOK_CONFIG names it."""
     path = there / "rollbook.toml"
     path.write_text('hosts = "evil"\n')
@@ -240,6 +292,43 @@ def test_a_project_file_of_another_user_is_not_used(there: Path, run: Run) -> No
     found = run("hosts", "--fold")
     assert "evil" not in found.out
     assert "every user can write to it" in found.err
+    path.chmod(0o644)
+    _disown(path, monkeypatch)
+    found = run("hosts", "--fold")
+    assert "evil" not in found.out
+    assert "it belongs to uid" in found.err
+
+
+def test_a_link_of_another_user_is_not_used(there: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths in our own file would count from the directory of the link."""
+    (there / "own.toml").write_text('hosts = "evil"\n')
+    (there / "rollbook.toml").symlink_to("own.toml")
+    assert run("hosts", "--fold").out == "evil\n", "a link of our own is used"
+    _disown(there / "rollbook.toml", monkeypatch)
+    found = run("hosts", "--fold")
+    assert "evil" not in found.out
+    assert "it belongs to uid" in found.err
+
+
+def test_a_project_file_that_is_replaced_while_it_is_read(
+    there: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is checked again when the file is open."""
+    path = there / "rollbook.toml"
+    path.write_text('hosts = "evil"\n')
+    monkeypatch.setattr(configuration, "_distrust_path", lambda _: "")
+    _disown(path, monkeypatch)
+    found = run("hosts", "--fold")
+    assert (found.code, found.out) == (2, "")
+    assert "it belongs to uid" in found.err
+
+
+def _disown(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a file to another user."""
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 1 << 20)
 
 
 def test_a_chosen_configuration_is_used(there: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,19 @@ by = lambda: int(open(path).read())
 time.time, time.time_ns = lambda: real() + by(), lambda: real_ns() + by() * 10**9
 from rollbook.cli import main; main()
 """
+# The program of a GPU. It opens many files, as the loader of a large program does.
+GPU = """#!/usr/bin/python3 -IS
+import os, sys, time
+try:
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+except OSError as error:
+    print(error, file=sys.{stream})
+    sys.exit({code})
+while "-lms" in sys.argv:
+    print("0, 7, 1, 1000, 70.5, 40, 1000, 2000, 0x0", flush=True)
+    time.sleep(int(sys.argv[-1]) / 1000)
+print("0, GPU-1, H200, 1, 1, 1, 00000000:01:00.0, 5, 5, 16, 16, 1, 1, a, b, c, d, 700, 70, 1980, 1000, 40, 7, 0")
+"""
 FLIPPER = """#!/bin/sh
 /usr/bin/python3 "$@" | /usr/bin/python3 -S -c '
 import os, random
@@ -279,12 +292,16 @@ def _no_python(run: Run) -> None:
 
 @kind("few file descriptors", "host")
 def _few_descriptors(run: Run) -> None:
+    """Both hosts have a GPU, whose program needs more descriptors than the agent has."""
     number = run.random.choice((8, 10, 12, 16))
-    run.host.programs({"python3": f'#!/bin/sh\nulimit -n {number}\nexec /usr/bin/python3 "$@"\n'})
+    limited = f'#!/bin/sh\nulimit -n {number}\nexec /usr/bin/python3 "$@"\n'
+    gpu = GPU.format(stream=run.random.choice(("stderr", "stdout")), code=run.random.choice((1, 12, 127)))
+    run.host.programs({"python3": limited, "nvidia-smi": gpu})
+    run.other.programs({"nvidia-smi": gpu})
     process = run.start()
     run.wait(hosts=1, samples=6)
-    run.stop(process, (0, 3))
-    run.check()
+    run.stop(process, (3,))
+    run.check(partial=True)
 
 
 @kind("hung mount", "host")

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import errno
+import math
 import os
 import re
 import secrets
@@ -53,11 +54,13 @@ class Settings:
     between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
     key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
     options, stored as they are. `bundle_on_failure` adds an issue report of the affected hosts if the run failed.
+    `host_budget` multiplies what each host may send.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
     options: Options = dataclasses.field(default_factory=Options)
     fanout: int = 64
+    host_budget: float = 1.0
     results_dir: Path = Path("results")
     type: str = "record"
     interval: float | None = None
@@ -186,6 +189,7 @@ class Recording:
                     fanout=settings.fanout,
                     fallback=self._fallback,
                     progress=self._progress,
+                    budget_factor=settings.host_budget,
                 )
             )
             self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))
@@ -392,6 +396,8 @@ def _preflight(settings: Settings) -> None:
     """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
     results, interval = settings.results_dir, settings.interval
     check_fanout(settings.fanout)
+    if not 0 < settings.host_budget < math.inf:
+        raise UsageError(f"host_budget must be positive, not {settings.host_budget}")
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.type):
         raise UsageError(
             f"{settings.type!r} is not a type of record: only letters, digits, '.', '_' and '-' are allowed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 from pathlib import Path
 
@@ -102,8 +101,7 @@ def duration(seconds: float) -> str:
     """`0.42 s`, `12.3 s`, `4m05s`, `3h07m`."""
     if seconds < 60:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    whole = dt.timedelta(seconds=round(seconds))
-    minutes, rest = divmod(whole.days * 86400 + whole.seconds, 60)
+    minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
 
 

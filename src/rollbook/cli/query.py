@@ -86,7 +86,11 @@ def _connect(record: str, sql: str) -> duckdb.DuckDBPyConnection:
 
 def _connect_all(directory: tuple[str, ...], sql: str) -> duckdb.DuckDBPyConnection:
     results = Path(directory[0]) if directory else results_directory()
-    return connect_all(results, summaries(results), sql)
+    damaged: list[str] = []
+    connection = connect_all(results, summaries(results), sql, damaged)
+    for line in damaged:
+        stderr().print(clean(f"warning: left out: {line}"), soft_wrap=True)
+    return connection
 
 
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:

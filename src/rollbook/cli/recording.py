@@ -50,6 +50,8 @@ OPTIONS = (
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
+    option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
+           help="Multiply what each host may send before it is disconnected."),
     sign_option,
     share_option,
     option("--name", heading=RECORDING, default="", metavar="NAME",
@@ -77,6 +79,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         sign: Path | None,
         share: bool,
         bundle_on_failure: bool,
+        host_budget: float,
         name: str,
         tags: tuple[str, ...],
         note: str,
@@ -91,6 +94,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             sign=sign,
             share=share,
             bundle_on_failure=bundle_on_failure,
+            host_budget=host_budget,
             label=Label.of(name, tags, note),
         )
         return command(settings=settings, **rest)

@@ -13,6 +13,8 @@ Each has a column `run`, the path of the record relative to the results director
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.locate import metadata_files
 from rollbook.records.reading import read_regular, require_directory, require_regular
+from rollbook.records.record import PhaseStatistics
 from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
 from rollbook.tables.quoting import literal, quoted, text
@@ -43,16 +46,23 @@ PHASES = f"""CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR
     hosts BIGINT, {", ".join(f"{name} DOUBLE" for name in STATISTICS)}, slowest_host VARCHAR)"""
 OWN = ("runs", "results", "phase_stats", "findings")
 CHUNK = 1000
+NAME = re.compile(r"\w+", re.ASCII)
+"""Names of sources; a file of another name is not a table."""
 
 
 class _Metadata(msgspec.Struct):
     metrics: Any = None
     phases: Any = None
-    phase_statistics: list[dict[str, Any]] = []
+    phase_statistics: list[PhaseStatistics] = []
 
 
-def connect_all(results: Path, records: Iterable[RecordSummary], sql: str) -> duckdb.DuckDBPyConnection:
-    """Open records for SQL. Only what the query mentions is read, besides the table `runs`."""
+def connect_all(
+    results: Path, records: Iterable[RecordSummary], sql: str, damaged: list[str]
+) -> duckdb.DuckDBPyConnection:
+    """Open records for SQL. Only what the query mentions is read, besides the table `runs`.
+
+    A line for each table of the query that cannot be read, and is left out, is added to `damaged`.
+    """
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")
@@ -66,7 +76,9 @@ def connect_all(results: Path, records: Iterable[RecordSummary], sql: str) -> du
         _insert(connection, RESULTS, [row for run, one in stored for row in _results(run, one)])
         _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
         _insert(connection, FINDINGS, _findings(complete) if "findings" in lower else [])
-        files = _tables(connection, complete)
+        unreadable: dict[str, list[str]] = {}
+        files = _tables(connection, complete, unreadable)
+        damaged += [line for table, lines in unreadable.items() if table in lower for line in lines]
         paths = ", ".join(text(name) for path in files for name in (path, literal(path)))
         connection.execute(f"SET allowed_paths = [{paths}]")
         connection.execute("SET enable_external_access = false")
@@ -84,11 +96,19 @@ def _name(path: Path, results: Path) -> str:
 def _run(run: str, one: RecordSummary) -> tuple[Any, ...]:
     counts, group = one.findings or {}, one.group
     return (
-        run, one.state, one.reason or None, one.type, one.started.rstrip("Z") or None, one.seconds, one.name or None,
+        run, one.state, one.reason or None, one.type, _time(one.started), one.seconds, one.name or None,
         one.tags, one.note or None, group.id if group else None, group.index if group else None, one.command or None,
         one.exit_code, one.hosts, one.hosts_complete, one.host_names, counts.get("fail"), counts.get("warn"),
         one.verdict, one.verification,
     )  # fmt: skip
+
+
+def _time(started: str) -> dt.datetime | None:
+    """A time without a zone, in UTC; None for a text that is not a time."""
+    try:
+        return dt.datetime.fromisoformat(started).astimezone(dt.UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _metadata(path: Path) -> _Metadata:
@@ -104,9 +124,9 @@ def _results(run: str, metadata: _Metadata) -> list[tuple[Any, ...]]:
     return [(run, *(getattr(row, name) if getattr(row, name) != "" else None for name in names)) for row in rows]
 
 
-def _phase(run: str, row: dict[str, Any]) -> tuple[Any, ...]:
+def _phase(run: str, row: PhaseStatistics) -> tuple[Any, ...]:
     names = ("number", "phase", "metric", "samples", "hosts", *STATISTICS, "slowest_host")
-    return (run, *(row.get(name) for name in names))
+    return (run, *(getattr(row, name) for name in names))
 
 
 def _findings(records: Sequence[tuple[str, Path]]) -> list[tuple[Any, ...]]:
@@ -134,7 +154,9 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tu
         connection.execute(f"INSERT INTO {name} VALUES {marks}", [cell for row in some for cell in row])  # noqa: S608 - our own names
 
 
-def _tables(connection: duckdb.DuckDBPyConnection, records: Sequence[tuple[str, Path]]) -> list[Path]:
+def _tables(
+    connection: duckdb.DuckDBPyConnection, records: Sequence[tuple[str, Path]], unreadable: dict[str, list[str]]
+) -> list[Path]:
     """Create a view of each sampled source over all records that have it; returns the files."""
     found: dict[str, list[tuple[str, Path]]] = {}
     for run, path in records:
@@ -142,16 +164,37 @@ def _tables(connection: duckdb.DuckDBPyConnection, records: Sequence[tuple[str, 
             require_directory(path / "series")
             for file in sorted((path / "series").glob("*.parquet")):
                 require_regular(file)
-                found.setdefault(file.stem, []).append((run, file.resolve()))
+                if NAME.fullmatch(file.stem):
+                    found.setdefault(file.stem.lower(), []).append((run, file.resolve()))
         except RecordError:
             continue  # a link or a device in place of a table is not read; `runs` still has the record
-    for table, files in found.items():
-        if table in OWN:
-            continue
-        cases = "MAP {" + ", ".join(f"{text(file)}: {text(run)}" for run, file in files) + "}"
-        listed = ", ".join(text(literal(file)) for _, file in files)
-        body = f"read_parquet([{listed}], filename = true, union_by_name = true, hive_partitioning = false)"
-        connection.execute(
-            f"CREATE VIEW {quoted(table)} AS SELECT {cases}[filename] AS run, * EXCLUDE (filename) FROM {body}"  # noqa: S608 - quoted
-        )
+    for table in found.keys() - set(OWN):
+        try:
+            connection.execute(_view(table, found[table]))
+        except duckdb.Error:
+            found[table], unreadable[table] = _usable(connection, table, found[table])
     return [file for files in found.values() for _, file in files]
+
+
+def _usable(
+    connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[tuple[str, Path]]
+) -> tuple[list[tuple[str, Path]], list[str]]:
+    """Create the view of a table over the files that can be read; returns these, and what is wrong with the others."""
+    usable, wrong = [], []
+    for one in files:
+        try:
+            connection.execute(_view(table, [one]))
+            usable.append(one)
+        except duckdb.Error as error:
+            wrong.append(f"{one[1]}: {str(error).splitlines()[0]}")
+    if usable:
+        connection.execute(_view(table, usable))
+    return usable, wrong
+
+
+def _view(table: str, files: Sequence[tuple[str, Path]]) -> str:
+    cases = "MAP {" + ", ".join(f"{text(file)}: {text(run)}" for run, file in files) + "}"
+    listed = ", ".join(text(literal(file)) for _, file in files)
+    body = f"read_parquet([{listed}], filename = true, union_by_name = true, hive_partitioning = false)"
+    select = f"SELECT {cases}[filename] AS run, * EXCLUDE (filename) FROM {body}"  # noqa: S608 - quoted
+    return f"CREATE OR REPLACE VIEW {quoted(table)} AS {select}"
