@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import tarfile
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rollbook.bundle import logs
 from rollbook.bundle.analysis import analyse, open_bundle_data
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.reading import CHUNK, Bundle, is_bundle, unpack
@@ -146,6 +148,18 @@ def test_paths_stay_inside(path: str, tmp_path: Path) -> None:
     os.mkfifo(bundle / "nodes/n1/fifo")
     with pytest.raises(RecordError):
         Bundle(bundle).text(file_at(path))
+
+
+def test_lines_that_patterns_take_long_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They affect only their own node: rules could not tell there, and find what other nodes have."""
+    texts = {"n1": 9 * "x Stale file handle\n", "n2": kernel_log("nfs: server filer1 not responding")}
+    items = {name: {"kernel-log": {"journalctl -k": text}} for name, text in texts.items()}
+    bundle = write_bundle(tmp_path, BundleCase(about="", outcome="", items=items))
+    seconds = itertools.count(0, logs.GRACE / 5)  # of CPU time, for each line
+    monkeypatch.setattr(logs.time, "process_time", lambda: next(seconds))
+    found = {rule.id: rule for rule in analyse(bundle).rules}
+    assert "takes too long" in found["report-incomplete"].findings[0].message
+    assert found["nfs-not-responding"].findings[0].hosts == ["n2"]
 
 
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:

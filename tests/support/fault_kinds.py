@@ -19,7 +19,7 @@ from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.testing.lab.processes import living
 from tests.support import fault_records
-from tests.support.faults import INTERVAL, KINDS, MPI_RUN, ROLLBOOK, Run, kind
+from tests.support.faults import INTERVAL, KINDS, MPI_RUN, PATIENCE, ROLLBOOK, Run, kind
 from tests.support.waits import until
 
 __all__ = ["KINDS", "fault_records"]
@@ -497,7 +497,7 @@ def _interrupted_once(run: Run) -> None:
     _until_writing(run, process)
     time.sleep(run.random.uniform(0, 0.5))
     run.interrupt(process)
-    run.expect_code(process.wait(120), (0, 3))
+    run.expect_code(process.wait(PATIENCE), (0, 3))
     run.check()
 
 
@@ -508,7 +508,7 @@ def _interrupted_twice(run: Run) -> None:
     while process.poll() is None:
         run.interrupt(process)
         time.sleep(run.random.uniform(0, 0.3))
-    run.expect_code(process.wait(120), (0, 3, 130))
+    run.expect_code(process.wait(PATIENCE), (0, 3, 130))
     if process.returncode == 130:
         _recover(run)
     else:
@@ -562,7 +562,7 @@ def _full_for_a_while(run: Run) -> None:
     with _small_disk(run) as filler:
         script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 3; rm {filler}; exit 9"
         process = run.start(command=["sh", "-c", script])
-        run.expect_code(process.wait(120), (9,))
+        run.expect_code(process.wait(PATIENCE), (9,))
         if "recording ended early" not in run.messages():
             run.result.unreported_losses.append("the full disk is not reported")
         run.check(code=False)
@@ -573,7 +573,7 @@ def _full_until_the_end(run: Run) -> None:
     with _small_disk(run) as filler:
         script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 1; exit 9"
         process = run.start(command=["sh", "-c", script])
-        run.expect_code(process.wait(120), (9,))
+        run.expect_code(process.wait(PATIENCE), (9,))
         if "the record is not finished" not in run.messages():
             run.result.unreported_losses.append("the full disk is not reported")
         filler.unlink()
@@ -584,7 +584,7 @@ def _full_until_the_end(run: Run) -> None:
 def _file_size_limit(run: Run) -> None:
     limit = run.random.randrange(40_000, 100_000)
     process = run.start(program=["prlimit", f"--fsize={limit}", *ROLLBOOK], command=["sh", "-c", "sleep 6; exit 9"])
-    run.expect_code(process.wait(120), (9,))
+    run.expect_code(process.wait(PATIENCE), (9,))
     if not {"recording ended early", "the record is not finished"} & set(_known_messages(run)):
         run.result.unreported_losses.append(f"the limit is not reported: {run.messages()[-500:]}")
     _recover(run)
@@ -597,7 +597,7 @@ def _known_messages(run: Run) -> list[str]:
 @kind("record removed", "disk")
 def _record_removed(run: Run) -> None:
     process = run.start(command=["sh", "-c", f"sleep 2; rm -r {shlex.quote(str(run.results))}/*/*; sleep 1; exit 9"])
-    run.expect_code(process.wait(120), (9,))
+    run.expect_code(process.wait(PATIENCE), (9,))
     if not _known_messages(run):
         run.result.unreported_losses.append(f"the loss is not reported: {run.messages()[-500:]}")
     run.check_leftovers()

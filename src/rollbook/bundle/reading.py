@@ -139,7 +139,7 @@ def unpack(archive: Path, target: Path) -> Path:
         free = shutil.disk_usage(target).free - SPARE
         with _opened(archive) as opened:
             stream = _Limited(opened)
-            with tarfile.open(fileobj=stream, mode="r|") as tar:
+            with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
                 _extract(tar, stream, target, min(LARGEST_ARCHIVE, free))
     except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise RecordError(f"cannot unpack {archive}: {error}") from error
@@ -170,7 +170,7 @@ def _extract(tar: tarfile.TarFile, stream: _Limited, target: Path, budget: int) 
         member = tar.next()
         if member is None:
             return
-        tar.members.clear()  # of which it would keep all
+        tar.members.clear()  # type: ignore[attr-defined] # it would keep all of them
         stream.left += member.size
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
         if count >= MOST_FILES:

@@ -61,7 +61,7 @@ __all__ = ["command"]
     show_default=True,
     metavar="N",
     help="Run the command N times, one record each; together they are a group for `rollbook compare`. Stops after the "
-    "first run that fails, with its exit code.",
+    "first run that fails, with its exit code, and after Ctrl-C, with 130 if the run succeeded.",
 )
 @option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Take snapshots only, no series.")
 @option(
@@ -152,7 +152,7 @@ def command(
             if code or signals.stopped or recording.finish_error:
                 break
         _show_place(settings, failed=code != 0)
-        leave(code, recording, signals)
+        leave(code or (130 if signals.stopped and index < repeat else 0), recording, signals)
 
 
 def _exit_code(recording: Recording, *, strict: bool) -> int:
