@@ -65,9 +65,10 @@ def _open_mpi_5(hosts: Sequence[str]) -> list[str]:
 
 
 def _hydra(hosts: Sequence[str]) -> list[str]:
+    # Its daemons fail in a working directory that the hosts do not have.
     return [
         "-n", str(len(hosts)), "-ppn", "1", "-hosts", ",".join(hosts), "-bind-to", "none", "-disable-auto-cleanup",
-        "-genvall", "-prepend-rank",
+        "-genvall", "-prepend-rank", "-wdir", "/",
     ]  # fmt: skip
 
 
