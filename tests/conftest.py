@@ -6,16 +6,21 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rollbook.testing import Lab, LabCannot
+from rollbook.testing import Fake, FakeHost, Lab, LabCannot
+from tests.support.commands import Ended, Rollbook
 
-# How long an example takes depends on what else the machine does: that is not a failure.
-settings.register_profile("rollbook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes depends on what else the machine does: that is not a failure. The examples are the same in
+# every run; `--hypothesis-profile=random` tries others.
+slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", slow)
+settings.register_profile("rollbook", slow, derandomize=True)
 settings.load_profile("rollbook")
 
 
@@ -45,6 +50,28 @@ def make_lab() -> Iterator[Callable[..., Lab]]:
     """Make labs of one's own, `make_lab(2, max_startups="2:90:4")`; they end with the test."""
     with contextlib.ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(Lab(*args, **options))
+
+
+@pytest.fixture
+def rollbook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rollbook:
+    """Run a command in this process; hosts given as a script are reached through it."""
+    from rollbook import cli
+    from rollbook.cli.reach import Reach
+
+    def run(*argv: str, hosts: dict[str, FakeHost] | None = None) -> Ended:
+        words = ["rollbook", *argv]
+        if hosts is not None:
+            fake = Fake(hosts)
+            monkeypatch.setattr(Reach, "route", lambda _: lambda _: fake)
+            words += ["-w", ",".join(hosts)]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Ended(int(ended.value.code or 0), out, err)
+
+    return run
 
 
 class NotRun:
