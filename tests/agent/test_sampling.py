@@ -111,9 +111,8 @@ def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_pat
     assert outputs.count(outputs[0]) < 10
     hand.order("stop")
     hand.kind("E")
-    for output in set(outputs):
-        pid = output.split()[1]
-        until(lambda pid=pid: not left_of(int(pid)))
+    pids = [int(output.split()[1]) for output in set(outputs)]
+    until(lambda: not any(map(left_of, pids)))
 
 
 @pytest.mark.parametrize("exists", [False, True])

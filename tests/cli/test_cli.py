@@ -77,9 +77,9 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
     """Then nothing is waited for, and nothing is printed but that it was so."""
 
     async def patient(*_: object, **__: object) -> None:
-        for _ in range(2):
+        for pause in (0.1, 0.1):
             os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(pause)
         await asyncio.sleep(600)
 
     monkeypatch.setattr(live, "gather", patient)

@@ -14,7 +14,7 @@ from tests.support.commands import Rollbook
 ROLLBOOK = [sys.executable, "-m", "rollbook"]
 
 
-def program(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def start(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command; its output as text."""
     return subprocess.run(
         [*ROLLBOOK, *argv], capture_output=True, text=True, check=False, env={**os.environ, **environment}
@@ -24,16 +24,16 @@ def program(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/etc/passwd", 126)])
 def test_a_command_that_cannot_run(program: str, code: int, tmp_path: Path) -> None:
     """127 if it was not found, 126 if it cannot be executed, as in shells; no record is left."""
-    done = program("run", "--results-dir", str(tmp_path), "--", program)
+    done = start("run", "--results-dir", str(tmp_path), "--", program)
     assert (done.returncode, done.stderr.startswith(f"rollbook: cannot run {program}")) == (code, True)
     assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_a_mark_outside_a_run_warns() -> None:
     """A script with `set -e` works whether it is recorded or not; a bad name is an error everywhere."""
-    done = program("mark", "load", ROLLBOOK_SOCKET="", ROLLBOOK_MARKS="")
+    done = start("mark", "load", ROLLBOOK_SOCKET="", ROLLBOOK_MARKS="")
     assert (done.returncode, done.stderr) == (0, "rollbook: no phase was marked: this is not inside `rollbook run`\n")
-    assert program("mark", "").returncode == 2
+    assert start("mark", "").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_mistakes(rollbook: Rollbook, argv: list[str], message: str) -> None:
 
 def test_an_encoding_without_the_characters() -> None:
     """Characters that the terminal cannot show are replaced, and nothing fails."""
-    done = program("snapshot", PYTHONIOENCODING="ascii")
+    done = start("snapshot", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "1 ? " in done.stdout
 
 
 def test_colours_into_a_pipe() -> None:
     """Lines into a pipe are never wrapped, coloured or not."""
-    done = program("snapshot", FORCE_COLOR="1", COLUMNS="40")
+    done = start("snapshot", FORCE_COLOR="1", COLUMNS="40")
     assert "\x1b[" in done.stdout
     assert len(done.stdout.splitlines()) == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import subprocess
 import time
@@ -24,12 +25,12 @@ NODES = [
     Node("i-0000000000000001c", status="Pending"),
 ]
 # On a busy machine two seconds may be too few for all acknowledgements.
-FAULTY = {"loss": 0.05, "duplication": 0.05, "reordering": 0.05, "close_seconds": 60.0}
+FAULTY = Faults(loss=0.05, duplication=0.05, reordering=0.05, close_seconds=60)
 
 
 @pytest.mark.parametrize(
     "faults",
-    [Faults(), Faults(banner=b"Welcome # to $ the node\r\n"), Faults(**FAULTY)],
+    [Faults(), Faults(banner=b"Welcome # to $ the node\r\n"), FAULTY],
     ids=["clean", "banner", "faulty"],
 )
 def test_a_snapshot(faults: Faults) -> None:
@@ -89,7 +90,7 @@ def test_all_nodes_of_a_cluster(rollbook: Rollbook) -> None:
     assert "2 of 3 hosts complete" in done.err
 
 
-@pytest.mark.parametrize("faults", [Faults(), Faults(**FAULTY)], ids=["", "faulty"])
+@pytest.mark.parametrize("faults", [Faults(), FAULTY], ids=["", "faulty"])
 def test_commands(faults: Faults) -> None:
     """Output arrives byte by byte as it was written, with the exit status; a node that is not up is named."""
     with fake_aws(NODES, faults) as service:
@@ -206,7 +207,7 @@ def test_failures(rollbook: Rollbook, faults: Faults, more: list[str], without: 
     [
         Faults(refused_documents=("AWS-StartInteractiveCommand",)),
         Faults(refused_documents=("AWS-StartInteractiveCommand",), refused_parameters=("separateOutputStream",)),
-        Faults(refused_documents=("AWS-StartInteractiveCommand",), **FAULTY),
+        dataclasses.replace(FAULTY, refused_documents=("AWS-StartInteractiveCommand",)),
         Faults(errors={"StartSession:AWS-StartInteractiveCommand": ("AccessDeniedException", "on document/AWS-Start")}),
     ],
     ids=["separate", "merged", "faulty", "denied"],
