@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rollbook import RecordError, upload_bundle, verify
+from rollbook.aws import api
 from rollbook.aws.api import Account, AwsError
 from rollbook.aws.objects import Bucket, S3Path
 from rollbook.bundle.reading import Bundle
@@ -45,6 +46,7 @@ def run(s3: S3, rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def start(*arguments: str, user: tuple[str, str] = OWNER, endpoint: str = s3.endpoint) -> Ended:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", user[0])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", user[1])
+        monkeypatch.setattr(api, "_clients", {})  # each has the credentials that it was made with
         return rollbook("bundle", *arguments, "--s3-endpoint-url", endpoint)
 
     return start
