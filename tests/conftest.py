@@ -109,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; begin the list of what was not run."""
     config.addinivalue_line("markers", "needs(*programs): programs without which the test cannot run")
     config.addinivalue_line("markers", "lab: has lab hosts or daemons of others, and waits more than it works")
-    config.addinivalue_line("markers", "alone: has the machine to itself: beats in time, processors kept busy")
+    config.addinivalue_line("markers", "alone: has the machine to itself: keeps processors busy, or measures rates")
     config.pluginmanager.register(NotRun())
     # Under nohup, and in the background of a script, signals are ignored, and programs under test would inherit that.
     for number, handler in IGNORED.items():
