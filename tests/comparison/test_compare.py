@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import rollbook
 from rollbook.comparison.text import fact_text
 from rollbook.errors import UsageError
 from tests.support.browser import browser
+from tests.support.commands import Rollbook
 from tests.support.schemas import validate
 
 Make = Callable[..., None]
@@ -62,31 +64,31 @@ def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return group
 
 
-def compare(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as users do."""
-    command = [sys.executable, "-m", "rollbook", "compare", *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def compare(rollbook: Rollbook) -> Rollbook:
+    """The command, in this process."""
+    return functools.partial(rollbook, "compare")
 
 
-def test_groups_with_a_known_difference(make: Make) -> None:
+def test_groups_with_a_known_difference(make: Make, compare: Rollbook) -> None:
     """The difference is found, its interval contains it, and the changed fact that explains it is listed first."""
     make("old", [1.00, 1.01, 1.02, 1.00, 1.01], {"thp": {"enabled": "always"}})
     make("new", [1.20, 1.21, 1.19, 1.22, 1.20], {"thp": {"enabled": "never"}})
     ran = compare("old", "new", "--json", "--fail-on", "slower:5%")
-    found = json.loads(ran.stdout)
+    found = json.loads(ran.out)
     validate(found)
     (row,) = [row for row in found["rows"] if row["name"] == "wall_seconds"]
     (change,) = row["changes"]
     assert change["verdict"] == "worse"
     assert change["low"] < 0.195 < change["high"]
     assert found["facts"][0]["facts"][0]["field"] == "thp.enabled"
-    assert ran.returncode == 1
-    assert "wall_seconds is 19" in ran.stderr
-    assert compare("new", "old", "--fail-on", "slower:5%").returncode == 0, "faster is not slower"
+    assert ran.code == 1
+    assert "wall_seconds is 19" in ran.err
+    assert compare("new", "old", "--fail-on", "slower:5%").code == 0, "faster is not slower"
     text = compare("old", "new")
-    assert "worse" in text.stdout
-    assert "always -> never" in text.stdout
-    assert "alternate the runs" in text.stderr
+    assert "worse" in text.out
+    assert "always -> never" in text.out
+    assert "alternate the runs" in text.err
 
 
 def test_no_change_is_noise(make: Make) -> None:
@@ -100,7 +102,7 @@ def test_no_change_is_noise(make: Make) -> None:
     assert "kernel" in found.facts[0].unchanged
 
 
-def test_single_runs_are_not_tested_without_history(make: Make) -> None:
+def test_single_runs_are_not_tested_without_history(make: Make, compare: Rollbook) -> None:
     """One run each cannot tell noise; earlier runs of the same command can. A limit still catches large differences."""
     make("a", [1.0])
     make("b", [1.3])
@@ -108,13 +110,13 @@ def test_single_runs_are_not_tested_without_history(make: Make) -> None:
     assert alone.rows[0].changes[0].verdict == "cannot tell"
     assert "noise unknown" in alone.rows[0].changes[0].reason
     limited = compare("a", "b", "--fail-on", "slower:5%")
-    assert limited.returncode == 1
-    assert "too few runs to test it" in limited.stderr
+    assert limited.code == 1
+    assert "too few runs to test it" in limited.err
     make("earlier", [1.00, 1.01, 1.02, 1.00, 1.01])
     assert rollbook.compare("a", "b").rows[0].changes[0].verdict == "worse"
 
 
-def test_sides_can_be_given_in_every_form(make: Make, tmp_path: Path) -> None:
+def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """Commas, a group's id or name, a directory, paths, and lists of records mean the same runs."""
     make("one", [1.0, 1.1, 1.2])
     make("two", [2.0, 2.1, 2.2])
@@ -130,7 +132,7 @@ def test_sides_can_be_given_in_every_form(make: Make, tmp_path: Path) -> None:
     assert len(rollbook.compare("alternated", "two").sides[0].records) == 2
     with pytest.raises(UsageError, match="on two sides"):
         rollbook.compare("one", paths[0])
-    assert compare("one").returncode == 2
+    assert compare("one").code == 2
 
 
 def test_another_command_is_the_first_explanation(make: Make) -> None:
@@ -142,12 +144,12 @@ def test_another_command_is_the_first_explanation(make: Make) -> None:
     assert len(facts) >= 2
 
 
-def test_page_aligns_runs(make: Make, tmp_path: Path) -> None:
+def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """The page shows the verdict, draws every run in each chart, and aligns them at a phase; it loads nothing."""
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19])
     page = tmp_path / "page.html"
-    assert compare("old", "new", "-o", str(page)).returncode == 0
+    assert compare("old", "new", "-o", str(page)).code == 0
     with browser() as one:
         one.open(page)
         assert one.wait("document.documentElement.dataset.drawn").startswith("start of the run")

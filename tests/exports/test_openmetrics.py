@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -28,6 +26,8 @@ from rollbook.records.record import Record
 from rollbook.sql import connection as store
 from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script, record_this_machine
+from rollbook.testing.ports import free_ports
+from tests.support.waits import until
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
@@ -146,23 +146,24 @@ def in_victoria(metrics: Path, scratch: Path) -> Iterator[Callable[[str], Series
 @contextlib.contextmanager
 def victoria(scratch: Path) -> Iterator[str]:
     """A VictoriaMetrics of our own on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    [port] = free_ports(1)
+    address = f"127.0.0.1:{port}"
     argv = ["victoria-metrics", f"-httpListenAddr={address}", f"-storageDataPath={scratch / 'vm'}"]
     with subprocess.Popen([*argv, "-retentionPeriod=100y"], stderr=subprocess.DEVNULL) as server:
         try:
-            until = time.monotonic() + 30
-            while True:
-                try:
-                    ask(f"http://{address}/health")
-                    break
-                except (urllib.error.URLError, ConnectionError):
-                    assert time.monotonic() < until, "VictoriaMetrics does not come up"
-                    time.sleep(0.1)
+            until(lambda: answers(f"http://{address}/health"))
             yield f"http://{address}"
         finally:
             server.terminate()
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers there."""
+    try:
+        ask(url)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+    return True
 
 
 def ask(url: str, body: bytes | None = None) -> str:
