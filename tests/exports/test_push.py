@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from rollbook.api.finish import finish
 from rollbook.cli import cli
 from rollbook.errors import UsageError
 from rollbook.exports.families import families, gauge_of
@@ -55,18 +56,21 @@ CASES = {
 }
 """A text for each table that a metric comes from."""
 HOSTS = ["node1", 'n"2\\ö']
-AHEAD = 3600 * SECOND  # the clock of the second host
+HOUR = 3600 * SECOND
 LABELS = {"job": "nightly", "record": "test/20261115_000000"}
 PATIENT = Limits(age=1e9, end=60.0)
 
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The journal of two hosts with all metrics; one has a wrong clock, is lost and returns; two samples are close."""
+    """The journal of two hosts with all metrics; one has a wrong clock, is lost and returns; two samples are close.
+
+    The first half of the samples arrives an hour after the others, so that the others are old.
+    """
     directory = tmp_path_factory.mktemp("push") / "record" / "raw"
     start = time.time_ns() // SECOND * SECOND - 600 * SECOND
     script = Script(directory, HOSTS, list(CASES), started_ns=start)
-    for host, ahead in enumerate((0, AHEAD)):
+    for host, ahead in enumerate((0, HOUR)):
         changes, beats = random.Random(host), Beats()
         script.connect(host)
         clock = {"event": "clock", "offset_ns": -ahead, "bound_ns": 1000, "round_trip_ns": 2000}
@@ -81,8 +85,8 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
             bodies = {number: changed[body] for number, body in bodies.items()}
             at = start + beat * SECOND + 37_000_000
             for late in (0, 1_000_000)[: 1 + (beat == 5)]:
-                payload = beats.payload(bodies)
-                script.frame("S", payload, at + late + ahead, at + late - 10**18, host=host, arrived=at + late)
+                payload, arrived = beats.payload(bodies), at + (HOUR if beat < 12 else 0)
+                script.frame("S", payload, at + late + ahead, at + late - 10**18, host=host, arrived=arrived)
     script.close()
     return directory
 
@@ -267,15 +271,13 @@ class Scripted:
         ([(401, {})], 1, "HTTP 401 Unauthorized: no,"),
         ([(307, {"Location": "http://127.0.0.1:1/"})], 1, "HTTP 307 Temporary Redirect: no,"),
         ([(503, {"Retry-After": "3600"})], 1, "HTTP 503 Service Unavailable: no,"),
-        ([(None, {})], 1, "no answer within "),
     ],
 )
 def test_answers(raw: Path, answers: list[Any], requests: int, reason: str) -> None:
-    """What is retried, what is not, and that each loss is counted; the rest has a time limit at the end."""
+    """What is retried, what is not, and that each loss is counted."""
     receiver = Scripted(*answers)
-    limits = Limits(age=1e9, end=1.0 if answers[0][0] is None else 60.0)
     with receiver.running() as url:
-        result = pushed(raw, url, limits)
+        result = pushed(raw, url)
     assert len(receiver.times) == requests
     assert (bool(result.lost), bool(result.sent)) == (bool(reason), not reason)
     assert result.reason.startswith(reason) if reason else not result.reason
@@ -290,37 +292,37 @@ def test_retry_after_is_honoured(raw: Path) -> None:
     assert receiver.times[1] - receiver.times[0] >= 1.9
 
 
-def test_dead_receiver(raw: Path) -> None:
-    """All is counted, the reason named, and it ends in time."""
-    with Scripted().running() as url:
-        pass
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_no_answer(raw: Path, is_dead: bool) -> None:
+    """All is counted, the reason is reported at once, and the end has a time limit."""
+    receiver = Scripted((None, {}))
     problems: list[str] = []
-    limits = Limits(age=1e9, end=1.0)
-    result = Push(raw, Receiver(url), LABELS, wait=lambda _: True, on_problem=problems.append, limits=limits).run()
+    over = iter([False])
+    limits = Limits(age=1e9, request=0.3, end=0.5)
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(receiver.running())
+        if is_dead:
+            stack.close()
+        push = Push(
+            raw, Receiver(url), LABELS, wait=lambda _: next(over, True), on_problem=problems.append, limits=limits
+        )
+        result = push.run()
+    assert problems == ["Connection refused" if is_dead else "no answer within 0.3 s"]
     assert result.sent == 0
     assert result.lost
-    assert result.reason == "Connection refused"
-    assert problems == ["Connection refused"]
+    assert result.reason.startswith("Connection refused" if is_dead else "no answer within ")
 
 
 def test_old_samples_are_skipped(raw: Path) -> None:
-    """What lies behind the limit is neither computed nor sent, but counted; what follows is sent."""
-    receiver = Scripted((204, {}))
-    with receiver.running() as url:
+    """They are neither computed nor sent, but counted."""
+    with Scripted((204, {})).running() as url:
         every = pushed(raw, url)
-        # Some samples are older than this, some are not.
-        middle = pushed(raw, url, Limits(age=time.time() - _middle(raw) / 1e9, end=60.0))
+        some = pushed(raw, url, Limits(end=60.0))
     assert every.sent
-    assert middle.sent
-    assert middle.lost is not None
-    assert 0 < middle.sent < every.sent
-
-
-def _middle(raw: Path) -> float:
-    from rollbook.journal.survey import survey
-
-    times = survey(raw).hosts[0].times()
-    return (times[0] + times[-1]) / 2
+    assert some.sent
+    assert some.lost
+    assert some.sent < every.sent
+    assert "behind" in some.reason
 
 
 def test_full_queue_waits_for_the_receiver(raw: Path) -> None:
@@ -372,8 +374,8 @@ def test_names_are_their_own() -> None:
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names)
 
 
-def run(tmp_path: Path, url: str, *more: str) -> tuple[int, Any, str, Path]:
-    """Record this machine around a command that fails; gives the exit code, the summary, stderr and the record."""
+def run(tmp_path: Path, url: str, command: str, *more: str) -> tuple[int, Any, str, Path]:
+    """Record this machine around a command; gives the exit code, the summary, stderr and the record."""
     argv = [
         "run",
         "--push",
@@ -387,48 +389,45 @@ def run(tmp_path: Path, url: str, *more: str) -> tuple[int, Any, str, Path]:
         "--json",
         *more,
     ]
-    result = CliRunner().invoke(cli, [*argv, "--name", "nightly", "--no-report", "--", "sh", "-c", "sleep 0.5; exit 7"])
+    result = CliRunner().invoke(cli, [*argv, "--no-report", "--", "sh", "-c", command])
     summary = json.loads(result.stdout)
     return result.exit_code, summary, result.stderr, Path(summary["record"])
 
 
-def test_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Basic authentication, and secrets nowhere in the record or on the terminal, even if the server repeats them."""
+def test_losses_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in summary, notes and metadata, and do not change the exit code; secrets are nowhere."""
     monkeypatch.setenv(TOKEN, "not-used-with-a-password")
-    receiver = Scripted((401, {}), (204, {}))
+    receiver = Scripted((401, {}))
     with receiver.running() as url:
         place = url.removeprefix("http://")
-        code, summary, stderr, record = run(tmp_path, f"http://ann:s3cret@{place}/?key=s3cret")
-    assert code == 7
+        code, summary, stderr, record = run(tmp_path, f"http://ann:s3cret@{place}/?key=s3cret", "sleep 0.5", "--strict")
+    assert code == 0
     pair = base64.b64encode(b"ann:s3cret").decode()
     assert receiver.headers[0]["Authorization"] == f"Basic {pair}"
-    push = summary["push"]
-    assert push["url"] == f"http://***@{place}/?key=***"
-    assert push["lost"] > 0
-    note = f"push to {push['url']}: {push['lost']} of {push['lost'] + push.get('sent', 0)} values were lost: "
-    assert f"{note}HTTP 401 Unauthorized: no, Basic ***" in summary["notes"]
+    push, reason = summary["push"], "HTTP 401 Unauthorized: no, Basic ***"
+    assert push == {"url": f"http://***@{place}/?key=***", "sent": 0, "lost": push["lost"], "reason": reason}
+    assert f"push to {push['url']}: {push['lost']} of {push['lost']} values were lost: {reason}" in summary["notes"]
+    assert f"push failed: {reason}" in stderr
     texts = [path.read_bytes() for path in record.rglob("*") if path.is_file()]
     assert not [text for text in [*texts, stderr.encode()] if b"s3cret" in text or pair.encode() in text]
     metadata = Record.open(record).metadata
     assert metadata["push"] == push
     assert metadata["args"]["push"] == push["url"]
+    (record / "raw" / "push.json").unlink()  # as if the process had been killed
+    metadata = finish(record, report=False).metadata
+    assert metadata["push"].keys() == {"url", "reason"}
+    assert f"push to {push['url']}: {metadata['push']['reason']}" in metadata["notes"]
 
 
-def test_run_with_a_token_and_without_a_receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bearer token; then no server at all: the exit code stays that of the command, and nothing hangs."""
+def test_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost; a bearer token is sent, and the exit code is that of the command."""
     monkeypatch.setenv(TOKEN, "t0ken")
     receiver = Scripted((204, {}))
     with receiver.running() as url:
-        code, summary, _, record = run(tmp_path, url)
-        rows = Record.open(record).sql("SELECT count(COLUMNS(* EXCLUDE (host, ts))) FROM rates").fetchall()[0]
-        assert (code, summary["push"]["lost"]) == (7, 0)
-        assert summary["push"]["sent"] >= sum(rows) > 0
-        assert {header["Authorization"] for header in receiver.headers} == {"Bearer t0ken"}
-    code, summary, stderr, _ = run(tmp_path, url, "--strict")
-    assert code == 7
-    assert summary["push"]["sent"] == 0
-    assert summary["push"]["reason"] == "Connection refused"
-    assert "push failed: Connection refused" in stderr
+        code, summary, _, _ = run(tmp_path, url, "sleep 0.5; exit 7")
+    assert (code, summary["push"]["lost"]) == (7, 0)
+    assert summary["push"]["sent"] > 0
+    assert {header["Authorization"] for header in receiver.headers} == {"Bearer t0ken"}
 
 
 def test_nothing_to_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from rollbook.exports.push import END_SECONDS, Job
 
 __all__ = ["Pushing"]
 
-MARGIN = 5.0  # seconds for a busy machine, in addition to the time in which the process sends the rest
+MARGIN = 25.0  # seconds for a machine so busy that the process has not even started, besides the time to send the rest
 
 
 class Pushing:

@@ -44,7 +44,7 @@ POLL = 0.5  # seconds; the recorder flushes its journal as often
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a retry
 MOST_SERIES = 20_000  # of a host: one that names new devices on every beat must not fill the receiver
 LONGEST_LABEL = 256  # characters; receivers reject or cut long ones
-NICE = 10
+NICE = 5
 
 
 class Job(msgspec.Struct, frozen=True):
