@@ -131,6 +131,7 @@ def command(
         fanout=reach.fanout,
         type=benchmark,
         interval=0.0 if skip_timeseries else settings.interval,
+        push="" if skip_timeseries and not is_typed("push") else settings.push,
         args=option_values(reach.hosts),
     )
     if layout == "mlpstorage":
