@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,9 @@ from rollbook.testing import Lab, LabCannot
 settings.register_profile("rollbook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rollbook")
 
+
+# Where scripts/kubectl puts the kubectl that the system lacks.
+os.environ["PATH"] = f"{Path(sys.prefix) / 'tools'}{os.pathsep}{os.environ['PATH']}"
 
 IGNORED: dict[signal.Signals, Any] = {
     signal.SIGHUP: signal.SIG_DFL,
