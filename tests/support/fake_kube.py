@@ -128,6 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
         words = path.strip("/").split("/")
         if path in ("/api", "/apis"):
             self._answer(200, json.loads(recorded(path)), GROUPS)
+        elif path == "/version":
+            self._answer(200, json.loads(recorded(path)))
         elif path == "/api/v1/nodes":
             items = [n for n in self.cluster.nodes if selector.items() <= n["metadata"].get("labels", {}).items()]
             self._answer(200, {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items})
