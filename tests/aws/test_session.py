@@ -104,11 +104,12 @@ def test_a_node_that_closes_too_early() -> None:
         )
 
 
-def test_throttled_starts() -> None:
-    """Throttling slows the rate down and is not an error."""
-    with fake_aws([NODE], Faults(throttled_starts=3)) as service:
+def test_throttling() -> None:
+    """Throttled starts slow the rate down and are not an error; a throttled end is repeated."""
+    with fake_aws([NODE], Faults(throttled_starts=3, throttled_ends=1)) as service:
         output, session = asyncio.run(run(service, "echo x"))
         assert (output, session.exit_code, service.starts) == (b"x\n", 0, 1)
+        assert not service.sessions
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.support.launchers import lasting, snapshot
 def test_the_same_facts(lab: Lab, tmp_path: Path) -> None:
     """Field by field; the pods are tried with chroot and with nsenter."""
     host = lab["node01"]
+    host.overlay({"/etc/os-release": 'NAME="Only here"\nVERSION_ID="1"\n'})
     enter = ["nsenter", "--target", str(host.pid), "--mount", "--uts", "--net", "--pid", "--"]
     others = snapshot(Ssh(ssh_config=str(lab.ssh_config)), ["node01", "node02"])
     direct, expected = others["node01"], lasting(others["node01"].facts)

@@ -52,6 +52,7 @@ class Faults:
     reordering: float = 0.0
     lateness: float = 0.0
     throttled_starts: int = 0
+    throttled_ends: int = 0
     dropped_sockets: int = 0
     drop_after: int = 20
     empty_resume: bool = False
@@ -204,6 +205,9 @@ class FakeAws:
         return found | ({"NextToken": str(start + len(page))} if start + len(page) < len(names) else {})
 
     def _TerminateSession(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
+        if self.faults.throttled_ends:
+            self.faults.throttled_ends -= 1
+            raise ApiError("ThrottlingException", "Rate exceeded")
         session = self.sessions.pop(request["SessionId"], None)
         if session is not None and "run" in session:
             session["run"].kill()
@@ -514,13 +518,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # many sessions end at once
+
+
 @contextmanager
 def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAws]:
     """The services for the length of a block, with credentials and endpoint for botocore."""
     service = FakeAws(nodes, faults or Faults())
     handler = type("Handler", (_Handler,), {"service": service})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     service.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     ready = threading.Event()
     loop = asyncio.new_event_loop()

@@ -15,7 +15,7 @@ from typing import Any, Self
 from rollbook.aws.api import Account
 from rollbook.aws.channel import CLIENT_VERSION, Channel, Closed, Event, Exit, KeyNeeded, Output, Stderr
 from rollbook.aws.rate import StartRate
-from rollbook.errors import AgentFailed, Busy, ProtocolError, TransportError, Unreachable
+from rollbook.errors import AgentFailed, Busy, NoHostReached, ProtocolError, TransportError, Unreachable
 
 __all__ = ["Session"]
 
@@ -24,7 +24,7 @@ PING_SECONDS = 60.0
 RESUMES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.15, 5.0
 STDERR_KEPT = 16 * 1024
-TERMINATE_SECONDS = 10.0
+TERMINATE_SECONDS = 20.0
 DRAIN_SECONDS = 5.0
 
 
@@ -254,7 +254,13 @@ class Session:
         session, self._id = self._id, ""
         with contextlib.suppress(Exception):  # a session that is over already, or an account that may not
             async with asyncio.timeout(TERMINATE_SECONDS):
-                await self._account.call("ssm", "terminate_session", SessionId=session)
+                while True:
+                    try:
+                        await self._account.call("ssm", "terminate_session", SessionId=session)
+                    except (Busy, NoHostReached):  # many sessions end at once
+                        await asyncio.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+                    else:
+                        return
 
 
 class _SessionKey:
