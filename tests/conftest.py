@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ settings.register_profile("random", slow)
 settings.register_profile("rollbook", slow, derandomize=True)
 settings.load_profile("rollbook")
 
+
+# Where scripts/kubectl puts the kubectl that the system lacks.
+os.environ["PATH"] = f"{Path(sys.prefix) / 'tools'}{os.pathsep}{os.environ['PATH']}"
 
 IGNORED: dict[signal.Signals, Any] = {
     signal.SIGHUP: signal.SIG_DFL,

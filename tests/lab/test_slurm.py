@@ -285,11 +285,36 @@ def test_nodes_that_share_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("connect_back", [None, "none"])
 def test_commands(job: SlurmLab, lab: Lab, connect_back: str | None) -> None:
-    """A command on all nodes, through connections and through the output of srun."""
-    done = rollbook.execute("uname -n; exit 3", job.nodes, via="slurm", connect_back=connect_back)
-    assert [(host.status, host.exit_status, host.stdout) for host in done.hosts] == [
-        ("complete", 3, f"{name}\n") for name in job.nodes
+    """A command on all nodes, through connections and through the output of srun; an unknown node has its reason."""
+    done = rollbook.execute("uname -n; exit 5", [*job.nodes, "nosuch"], via="slurm", connect_back=connect_back)
+    assert [(host.status, host.exit_status, host.stdout) for host in done.hosts[:-1]] == [
+        ("complete", 5, f"{name}\n") for name in job.nodes
     ]
+    assert (done.hosts[-1].status, bool(done.hosts[-1].reason), done.exit_code) == ("unreachable", True, 3)
+    nothing_left(lab.hosts)
+
+
+@pytest.mark.parametrize("connect_back", [None, "none"])
+def test_bundle(job: SlurmLab, lab: Lab, tmp_path: Path, connect_back: str | None) -> None:
+    """Items of every node, through connections and through the output of srun; an unknown node has its reason."""
+    names = [*job.nodes[:3], "nosuch"]
+    taken = rollbook.take_bundle(
+        names,
+        via="slurm",
+        connect_back=connect_back,
+        items=["os"],
+        commands=["uname -n; seq 3000"],
+        once=False,
+        output=tmp_path,
+    )
+    assert [(node.node, node.status) for node in taken.summary.results] == [
+        *((name, "complete") for name in names[:3]),
+        ("nosuch", "unreachable"),
+    ]
+    assert taken.summary.results[3].reason
+    for name in names[:3]:
+        [file] = taken.path.glob(f"nodes/{name}/command-1/*")
+        assert file.read_text() == "\n".join([name, *map(str, range(1, 3001)), ""])
     nothing_left(lab.hosts)
 
 

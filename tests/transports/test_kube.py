@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -15,23 +14,14 @@ from rollbook.api.options import TransportOptions
 from rollbook.errors import NoHostReached, UsageError
 from rollbook.transports.kube import Kube
 from tests.support.commands import ROLLBOOK
-from tests.support.fake_kube import FakeKube, fake_kube
+from tests.support.fake_kube import FakeKube, fake_kube, needs_kubectl
 from tests.support.waits import until
 
 NODES = [f"hyperpod-i-0a1b2c3d4e5f6071{number}" for number in range(6)]  # 3 and 5 are not ready
 READY = [NODES[number] for number in (0, 1, 2, 4)]
 
 
-def has_websockets() -> bool:
-    """Whether kubectl is there and uses WebSockets for exec, as it does since 1.31."""
-    try:
-        done = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, check=False)
-        return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+")) >= 31
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-pytestmark = pytest.mark.skipif(not has_websockets(), reason="needs kubectl 1.31 or later")
+pytestmark = needs_kubectl
 
 
 def options(config: Path) -> TransportOptions:

@@ -13,11 +13,15 @@ import pytest
 from rollbook import execute, record, snapshot
 from rollbook.api.options import TransportOptions
 from rollbook.errors import UsageError
+from rollbook.journal.reader import Reader
+from rollbook.journal.survey import survey
+from rollbook.protocol.frames import Decoder
 from rollbook.sources.meminfo import MemInfo
 from rollbook.transports.ssm import Ssm
 from tests.support.commands import ROLLBOOK, Rollbook
 from tests.support.fake_aws import Faults, Node, fake_aws
 from tests.support.waits import SECONDS, is_alive, until, until_sampled
+from tests.tables.test_seal import parsed, sealed_rows
 
 NODES = [
     Node("i-0000000000000001a", dns="ip-10-1-0-7.ec2.internal"),
@@ -30,8 +34,15 @@ FAULTY = Faults(loss=0.05, duplication=0.05, reordering=0.05, close_seconds=60)
 
 @pytest.mark.parametrize(
     "faults",
-    [Faults(), Faults(banner=b"Welcome # to $ the node\r\n"), FAULTY],
-    ids=["clean", "banner", "faulty"],
+    [
+        Faults(),
+        Faults(banner=b"Welcome # to $ the node\r\n"),
+        FAULTY,
+        Faults(dropped_sockets=2, drop_after=5),
+        Faults(throttled_starts=2),
+        Faults(encrypted=True),
+    ],
+    ids=["clean", "banner", "faulty", "dropped sockets", "throttled", "KMS"],
 )
 def test_a_snapshot(faults: Faults) -> None:
     """Facts are those that the local transport gives; a node that is not up is named with its status."""
@@ -238,6 +249,62 @@ def test_a_chosen_document_has_no_fallback() -> None:
         "refused",
         "the document cannot be used: document Custom is not available",
     )
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [Faults(loss=0.05, duplication=0.05, reordering=0.05, lateness=0.02), Faults(dropped_sockets=3, drop_after=60)],
+    ids=["messages", "sockets"],
+)
+def test_a_series_over_a_faulty_network(tmp_path: Path, faults: Faults) -> None:
+    """The record has every frame that the nodes sent, byte for byte, and every value of every sample in its tables."""
+    names = [node.instance for node in NODES[:2]]
+    with fake_aws(NODES, faults) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
+        with rollbook.record(names, results_dir=tmp_path, interval=0.2, report=False, **options):
+            until_sampled(tmp_path, 2, 12)
+        assert not service.sessions
+    assert set(service.injected) >= ({"lost", "duplicated", "reordered", "late"} if faults.loss else {"dropped"})
+    [path] = tmp_path.glob("record/*")
+    for number, name in enumerate(names):
+        entries = [entry for entry in Reader(path / "raw") if entry.host == number]
+        sent = [
+            (frame.kind, frame.seq, frame.mono, frame.wall, frame.payload)
+            for frame in Decoder().feed(bytes(service.printed[name]), end=True)
+        ]
+        assert [
+            (frame.kind, frame.seq, frame.mono, frame.wall, frame.payload)
+            for entry in entries
+            if (frame := entry.frame)
+        ] == sent
+        assert [frame[1] for frame in sent] == list(range(len(sent)))
+        assert {"H", "S", "P", "E"} <= {frame[0] for frame in sent}
+        assert "lost" not in [entry.event["event"] for entry in entries if entry.event]
+    expected, tables = parsed(survey(path / "raw")), sealed_rows(path / "series")
+    assert tables == expected
+    assert len({key[1] for key in tables["loadavg"] if key[0] == names[0]}) >= 12
+    assert sum(len(row) for rows in tables.values() for row in rows.values()) > 5000
+    record = rollbook.open_record(path)
+    assert [host.status for host in record.hosts.outcome] == ["complete", "complete"]
+    assert not any(loss.affected() for host in record.hosts.series for loss in host.sources)
+
+
+def test_output_that_is_cut_off() -> None:
+    """A node that closes the session before all output is acknowledged is not complete, and says so."""
+    faults = Faults(
+        refused_documents=("AWS-StartInteractiveCommand",),
+        refused_parameters=("separateOutputStream",),
+        loss=0.3,
+        close_seconds=0.05,
+    )
+    with fake_aws(NODES, faults) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
+        found = rollbook.snapshot(NODES[0].instance, **options)
+        done = rollbook.execute("seq 20000", NODES[0].instance, **options)
+        assert not service.sessions
+    (host,), (ran,) = found.hosts, done.hosts
+    assert (host.status != "complete", bool(host.reason)) == (True, True)
+    assert (ran.status != "complete", bool(ran.reason)) == (True, True)
 
 
 def test_a_recording_without_input(tmp_path: Path) -> None:

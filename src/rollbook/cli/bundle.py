@@ -20,9 +20,7 @@ from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
-from rollbook.bundle.hyperpod import HyperPod
 from rollbook.bundle.items import Item, catalogue, load
-from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.s3_layout import require_layout_path, upload_layout
@@ -223,7 +221,7 @@ class View(ProgressView):
     heading=RECORDING,
     default="",
     metavar="NAME",
-    help="Context of kubectl to read [default: the current one, if one of the nodes is in it].",
+    help="Context of kubectl to read [default: that of --via kube, or the current one if one of the nodes is in it].",
 )
 @option(
     "--once/--no-once",
@@ -275,12 +273,11 @@ def command(
     if list_items:
         _list([*catalogue(), *(item for file in item_files for item in load(file))])
         return
-    kubectl = Kubectl(context=kubectl_context)
     wanted = Wanted(
         output if archive_suffix(output) else None,
         obfuscate,
         sign,
-        ClusterOptions(once, kubectl, HyperPod.of(reach.options.given)),
+        ClusterOptions.of(reach.options, enabled=once, context=kubectl_context),
         as_json,
         upload,
         s3_path,
