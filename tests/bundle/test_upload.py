@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,9 @@ from rollbook.bundle.reading import Bundle
 from rollbook.bundle.s3_layout import _archives
 from rollbook.errors import UsageError
 from tests.support.bundles import BundleCase, write_bundle
-from tests.support.fake_aws import Node, fake_aws
-from tests.support.s3 import BUCKET, OWNER, READER, S3, s3_server
+from tests.support.s3 import BUCKET, OWNER, READER, S3
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """One server for this module."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture
@@ -55,14 +47,6 @@ def run(s3: S3, tmp_path: Path) -> Run:
         )
 
     return start
-
-
-@pytest.fixture
-def owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The credentials of the owner, for calls in this process."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER[0])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OWNER[1])
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 
 
 def test_a_bundle_arrives(run: Run, s3: S3, tmp_path: Path) -> None:
@@ -222,54 +206,6 @@ def test_not_a_bundle(tmp_path: Path) -> None:
         rollbook.upload_bundle(tmp_path / "notes.txt", "s3://bucket/x")
     with pytest.raises(rollbook.RecordError):
         rollbook.upload_bundle(tmp_path, "s3://bucket/x")
-
-
-def test_one_archive_per_node(run: Run, s3: S3, tmp_path: Path) -> None:
-    """The layout of the HyperPod collector: all archives together are the bundle; the reader of it may not write."""
-    nodes = [Node("i-0000000000000001a"), Node("i-0000000000000001b", group="controller")]
-    with fake_aws(nodes) as service:
-        argv = ["--via", "ssm", "--cluster", service.arn, "--endpoint-url", service.endpoint, "--start-rate", "50"]
-        argv += ["--item", "os", "--download", "copy", "--s3-path"]
-        done = run(*argv, f"s3://{BUCKET}")
-        denied = run(*argv, f"s3://{BUCKET}", user=READER)
-    assert done.returncode == 0, done.stderr
-    assert denied.returncode == 2
-    assert "not allowed" in denied.stderr
-    [local] = tmp_path.glob("results/bundle/*")
-    where = f"hyperpod-issue-reports/research/{local.name}"
-    assert s3.keys("hyperpod-issue-reports/") == [
-        f"{where}/instances/controller_i-0000000000000001b.tar.gz",
-        f"{where}/instances/worker_i-0000000000000001a.tar.gz",
-        f"{where}/report.tar.gz",
-        f"{where}/summary.json",
-    ]
-    again = tmp_path / "again"
-    for key in s3.keys(where):
-        data = s3.read(key)
-        assert (tmp_path / "copy" / key.removeprefix("hyperpod-issue-reports/")).read_bytes() == data
-        if key.endswith(".tar.gz"):
-            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-                archive.extractall(again, filter="data")
-    assert s3.read(f"{where}/summary.json") == (again / "summary.json").read_bytes()
-    assert {path.relative_to(again) for path in again.rglob("*")} == {
-        path.relative_to(local) for path in local.rglob("*")
-    }
-    assert not rollbook.verify(again).problems
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--s3-path", "s3://reports/x"], "use --upload"),
-        (["--download", "x"], "--download would have no effect"),
-    ],
-)
-def test_the_layout_is_for_clusters(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
-    """Combinations without a meaning are refused before anything is read."""
-    done = run("--via", "local", "--item", "os", *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_kubectl_read_is_one_archive(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ class ClusterOptions:
     enabled: bool = True
     kubectl: Kubectl = dataclasses.field(default_factory=Kubectl)
     hyperpod: HyperPod | None = None
+    kubectl_seconds: float = kubernetes.SECONDS
 
 
 class ClusterRead(NamedTuple):
@@ -53,7 +54,9 @@ async def read_cluster(
     if problem:
         items.append(ItemResult(id=kubernetes.ITEM, status="absent", reason=problem))
     else:
-        more, part = await kubernetes.collect(bundle, options.kubectl, salt=salt, window=window)
+        more, part = await kubernetes.collect(
+            bundle, options.kubectl, salt=salt, window=window, seconds=options.kubectl_seconds
+        )
         items += more
         redactions += part.redactions
     if service is not None:
