@@ -346,7 +346,8 @@ class _Run:
             reason = "; ".join(filter(None, [reason, f"{stuck} {processes} stuck in the kernel of the node"]))
         if node.facts is not None and session.visit.goodbye:
             node.facts.cost = cost_of(session.visit.goodbye)
-        success = status in ("complete", "partial")
+        answered = not self._items or any(item.status not in DEFECTS for item in node.items.values())
+        success = status in ("complete", "partial") and answered
         result = NodeResult(
             node=node.host.name,
             status=status,

@@ -103,7 +103,8 @@ class NodeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     items: list[ItemResult] = []
     instance_id: str = msgspec.field(default="", name="InstanceId")
     node_group: str = msgspec.field(default="", name="NodeGroup")
-    success: bool = msgspec.field(default=False, name="Success")
+    success: bool = msgspec.field(default_factory=bool, name="Success")
+    """Always written: a default that is made by a function is not left out."""
     error: str = msgspec.field(default="", name="Error")
     elapsed: float = msgspec.field(default=0.0, name="ElapsedTime")
     archive: Archive | None = None
