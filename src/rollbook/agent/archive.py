@@ -212,7 +212,7 @@ def put(address: str, data: bytes, digest: str) -> str:
     try:
         request = Request(address, data, headers, method="PUT")  # noqa: S310 - the collector made the address
         with urlopen(request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
-            return "put\t" + answer.headers.get("ETag", "")
+            return "put\t%s" % answer.headers.get("ETag", "")
     except HTTPError as error:
         code = re.search(rb"<Code>(\w{1,60})</Code>", error.read(4096))
         return "failed\tS3 answers %d %s" % (error.code, code.group(1).decode() if code else "")

@@ -388,11 +388,11 @@ def command(
     if dry_run:
         _show_plan(request, as_json=as_json)
         return
-    delivery = wanted.check(request)
+    way = wanted.check(request)
     directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
     directory.cluster_name = reach.options.given.get("cluster", "")
-    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
-    _collect(directory, request, reach.hosts, reach, wanted, delivery=delivery)
+    way = way and prepare(way, directory, request, reach.options.timeout)
+    _collect(directory, request, reach.hosts, reach, wanted, delivery=way)
 
 
 @command.command("analyse")
