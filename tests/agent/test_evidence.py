@@ -24,7 +24,7 @@ from rollbook.bundle.summary import Window
 from tests.support.agents import HandAgent
 from tests.support.waits import SECONDS, is_running, until
 
-TEXT = zlib.decompress(base64.b64decode(agent.extension())).decode()
+TEXT = zlib.decompress(base64.b64decode(agent.extension(archive=True))).decode()
 MINUTE = dt.datetime(2026, 11, 16, 5, 0, tzinfo=dt.UTC)
 
 
@@ -80,6 +80,7 @@ def send(
 def test_packed_size() -> None:
     """It is sent once to every node of a report, and is part of a launcher's argument if nothing can be sent."""
     assert len(agent.extension()) < 24 * 1024
+    assert len(agent.extension(archive=True)) < 28 * 1024
 
 
 def test_python_3_6_is_enough(tmp_path: Path) -> None:

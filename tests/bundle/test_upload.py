@@ -9,13 +9,12 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rollbook import RecordError, upload_bundle, verify
+from rollbook import RecordError, upload_bundle
 from rollbook.aws import api
 from rollbook.aws.api import Account, AwsError
 from rollbook.aws.objects import Bucket, S3Path
@@ -24,15 +23,7 @@ from rollbook.bundle.s3_layout import _archives
 from rollbook.errors import UsageError
 from tests.support.bundles import BundleCase, write_bundle
 from tests.support.commands import Ended, Rollbook
-from tests.support.fake_aws import Node, fake_aws
-from tests.support.s3 import BUCKET, OWNER, READER, S3, s3_server
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """One server for this module."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
+from tests.support.s3 import BUCKET, OWNER, READER, S3
 
 
 @pytest.fixture
@@ -217,54 +208,6 @@ def test_not_a_bundle(tmp_path: Path) -> None:
         upload_bundle(tmp_path / "notes.txt", "s3://bucket/x")
     with pytest.raises(RecordError):
         upload_bundle(tmp_path, "s3://bucket/x")
-
-
-def test_one_archive_per_node(run: Rollbook, s3: S3, tmp_path: Path) -> None:
-    """The layout of the HyperPod collector: all archives together are the bundle; the reader of it may not write."""
-    nodes = [Node("i-0000000000000001a"), Node("i-0000000000000001b", group="controller")]
-    with fake_aws(nodes) as service:
-        argv = ["--via", "ssm", "--cluster", service.arn, "--endpoint-url", service.endpoint, "--start-rate", "50"]
-        argv += ["--item", "os", "--download", "copy", "--s3-path"]
-        done = run(*argv, f"s3://{BUCKET}")
-        denied = run(*argv, f"s3://{BUCKET}", user=READER)
-    assert done.code == 0, done.err
-    assert denied.code == 2
-    assert "not allowed" in denied.err
-    [local] = tmp_path.glob("results/bundle/*")
-    where = f"hyperpod-issue-reports/research/{local.name}"
-    assert s3.keys("hyperpod-issue-reports/") == [
-        f"{where}/instances/controller_i-0000000000000001b.tar.gz",
-        f"{where}/instances/worker_i-0000000000000001a.tar.gz",
-        f"{where}/report.tar.gz",
-        f"{where}/summary.json",
-    ]
-    again = tmp_path / "again"
-    for key in s3.keys(where):
-        data = s3.read(key)
-        assert (tmp_path / "copy" / key.removeprefix("hyperpod-issue-reports/")).read_bytes() == data
-        if key.endswith(".tar.gz"):
-            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-                archive.extractall(again, filter="data")
-    assert s3.read(f"{where}/summary.json") == (again / "summary.json").read_bytes()
-    assert {path.relative_to(again) for path in again.rglob("*")} == {
-        path.relative_to(local) for path in local.rglob("*")
-    }
-    assert not verify(again).problems
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--s3-path", "s3://reports/x"], "use --upload"),
-        (["--download", "x"], "--download would have no effect"),
-    ],
-)
-def test_the_layout_is_for_clusters(run: Rollbook, tmp_path: Path, arguments: list[str], message: str) -> None:
-    """Combinations without a meaning are refused before anything is read."""
-    done = run("--via", "local", "--item", "os", *arguments)
-    assert done.code == 2
-    assert message in done.err
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_kubectl_read_is_one_archive(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rollbook import execute, record, snapshot
+from rollbook import execute, open_record, record, snapshot
 from rollbook.api.options import TransportOptions
 from rollbook.errors import UsageError
 from rollbook.journal.reader import Reader
@@ -261,7 +261,7 @@ def test_a_series_over_a_faulty_network(tmp_path: Path, faults: Faults) -> None:
     names = [node.instance for node in NODES[:2]]
     with fake_aws(NODES, faults) as service:
         options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
-        with rollbook.record(names, results_dir=tmp_path, interval=0.2, report=False, **options):
+        with record(names, results_dir=tmp_path, interval=0.2, report=False, **options):
             until_sampled(tmp_path, 2, 12)
         assert not service.sessions
     assert set(service.injected) >= ({"lost", "duplicated", "reordered", "late"} if faults.loss else {"dropped"})
@@ -284,9 +284,9 @@ def test_a_series_over_a_faulty_network(tmp_path: Path, faults: Faults) -> None:
     assert tables == expected
     assert len({key[1] for key in tables["loadavg"] if key[0] == names[0]}) >= 12
     assert sum(len(row) for rows in tables.values() for row in rows.values()) > 5000
-    record = rollbook.open_record(path)
-    assert [host.status for host in record.hosts.outcome] == ["complete", "complete"]
-    assert not any(loss.affected() for host in record.hosts.series for loss in host.sources)
+    opened = open_record(path)
+    assert [host.status for host in opened.hosts.outcome] == ["complete", "complete"]
+    assert not any(loss.affected() for host in opened.hosts.series for loss in host.sources)
 
 
 def test_output_that_is_cut_off() -> None:
@@ -299,8 +299,8 @@ def test_output_that_is_cut_off() -> None:
     )
     with fake_aws(NODES, faults) as service:
         options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
-        found = rollbook.snapshot(NODES[0].instance, **options)
-        done = rollbook.execute("seq 20000", NODES[0].instance, **options)
+        found = snapshot(NODES[0].instance, **options)
+        done = execute("seq 20000", NODES[0].instance, **options)
         assert not service.sessions
     (host,), (ran,) = found.hosts, done.hosts
     assert (host.status != "complete", bool(host.reason)) == (True, True)

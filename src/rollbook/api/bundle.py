@@ -20,6 +20,7 @@ from rollbook.api.options import (
 )
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Progress, Reach, collect
+from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
@@ -145,6 +146,7 @@ async def run_bundle(
     reach: Reach,
     *,
     cluster: ClusterOptions | None = None,
+    delivery: Delivery | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
     names: Path | None = None,
@@ -153,7 +155,14 @@ async def run_bundle(
 ) -> Bundle:
     """Collect into a directory, and complete it; `names` is the map of obfuscated names."""
     summary = await collect(
-        directory, request.items, hosts, reach, cluster=cluster or ClusterOptions(), progress=progress, stop=stop
+        directory,
+        request.items,
+        hosts,
+        reach,
+        cluster=cluster or ClusterOptions(),
+        delivery=delivery,
+        progress=progress,
+        stop=stop,
     )
     path, findings, problem = finish(directory, names=names, key=sign, archive=archive)
     return Bundle(path, summary, findings, problem)
