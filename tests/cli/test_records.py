@@ -17,7 +17,7 @@ from rollbook.errors import UsageError
 from rollbook.records.document import encode
 from rollbook.records.labels import Label
 from rollbook.records.summary import RecordSummary, read_summary
-from tests.support.commands import Rollbook
+from tests.support.commands import Ended, Rollbook
 from tests.support.schemas import validate
 
 
@@ -123,6 +123,89 @@ def test_query_over_all_records(rollbook: Rollbook) -> None:
     assert len(rollbook("query", "--all", "--format", "json", sql).out.splitlines()) == 2
     files = rollbook("query", "--all", "SELECT * FROM read_text('/etc/hostname')")
     assert files.code == 2, "no other file can be read"
+
+
+@pytest.fixture
+def three(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Three complete records in the results directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    found = list_records(made / "results", name="base-one").records
+    first = next(Path(one.path) for one in found if one.state == "complete")
+    paths = [tmp_path / "results" / "generic" / f"2026010{day}_000000" for day in (1, 2, 3)]
+    for path in paths:
+        shutil.copytree(first, path, ignore=shutil.ignore_patterns("raw"))
+    return paths
+
+
+def values(found: Ended) -> list[dict[str, Any]]:
+    """The rows that `--format json` printed."""
+    return [json.loads(line) for line in found.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "view", ["rates", "samples", "disks", "stat_rates", "hosts", "facts", "phases", "losses", "stat"]
+)
+def test_views_over_all_records(three: list[Path], rollbook: Rollbook, view: str) -> None:
+    """Each has the rows of every record, as a query of that record gives them, with the column `run`."""
+    sql = f"SELECT * FROM {view} ORDER BY ALL"
+    everything = rollbook("query", "--all", "--format", "json", sql)
+    alone = values(rollbook("query", str(three[1]), "--format", "json", sql))
+    rows = values(everything)
+    assert (everything.code, everything.err) == (0, "")
+    assert [row for row in rows if row.pop("run") == "generic/20260102_000000"] == alone
+    assert len(rows) == 3 * len(alone)
+    assert set(map(tuple, rows)) == set(map(tuple, alone)), "the same columns"
+
+
+def test_only_tables_of_the_query_are_opened(three: list[Path], rollbook: Rollbook) -> None:
+    """A damaged table is left out for its record, with a warning and exit code 3, and affects no other query."""
+    damaged, cut, gone = three
+    content = bytearray((damaged / "series" / "meminfo.parquet").read_bytes())
+    content[len(content) // 2] ^= 1
+    (damaged / "series" / "meminfo.parquet").write_bytes(content)
+    (cut / "series" / "meminfo.parquet").write_bytes(content[:100])
+    (cut / "manifest.json").unlink()
+    count = "SELECT run, count({}) AS n FROM {} GROUP BY run ORDER BY run"
+    for column, table in (("mem_available", "rates"), ("total_kib", "meminfo"), ("mem_free", "host_meminfo")):
+        found = rollbook("query", "--all", "--format", "json", count.format(column, table))
+        rows = [row for row in values(found) if row["n"]]
+        assert [row["run"] for row in rows] == ["generic/20260103_000000"], table
+        assert found.code == 3
+        lines = found.err.splitlines()
+        assert [line.split(":")[1].strip() for line in lines] == ["generic/20260102_000000", "generic/20260101_000000"]
+        assert all("meminfo" in line for line in lines)
+    for sql in ("SELECT count(DISTINCT run) AS n FROM stat", "SELECT count(DISTINCT run) AS n FROM hosts"):
+        clean = rollbook("query", "--all", "--format", "json", sql)
+        assert (clean.code, clean.err, values(clean)) == (0, "", [{"n": 3}])
+    (gone / "hosts.json").write_text("{")
+    broken = rollbook("query", "--all", "--format", "json", "SELECT DISTINCT run FROM hosts ORDER BY run")
+    assert [row["run"] for row in values(broken)] == ["generic/20260101_000000", "generic/20260102_000000"]
+    assert broken.code == 3
+    assert "generic/20260103_000000" in broken.err
+    listed = rollbook("query", "--all", "SHOW TABLES")
+    assert listed.code == 0
+    assert {"rates", "runs", "disks", "meminfo", "facts"} <= set(listed.out.split())
+
+
+def test_a_record_with_strange_tables_affects_no_other(three: list[Path], rollbook: Rollbook) -> None:
+    """Tables named like ours are not read, links are rejected, and a foreign table can be queried."""
+    series = three[0] / "series"
+    for name in ("RUNS", "rates", "some thing'"):
+        shutil.copy(series / "meminfo.parquet", series / f"{name}.parquet")
+    (three[0] / "manifest.json").unlink()
+    assert len(values(rollbook("query", "--all", "--format", "json", "SELECT * FROM runs"))) == 3
+    assert values(rollbook("query", "--all", "--format", "json", "SELECT count(DISTINCT run) AS n FROM rates")) == [
+        {"n": 3}
+    ]
+    (foreign,) = values(rollbook("query", "--all", "--format", "json", 'SELECT DISTINCT run FROM "some thing\'"'))
+    assert foreign["run"] == "generic/20260101_000000"
+    (three[1] / "series" / "stat.parquet").unlink()
+    (three[1] / "series" / "stat.parquet").symlink_to(series / "stat.parquet")
+    linked = rollbook("query", "--all", "--format", "json", "SELECT DISTINCT run FROM stat ORDER BY run")
+    assert [row["run"] for row in values(linked)] == ["generic/20260101_000000", "generic/20260103_000000"]
+    assert linked.code == 3
+    assert "symlink" in linked.err
 
 
 def test_a_limited_list_reads_only_what_it_shows(
