@@ -72,6 +72,21 @@ def test_block_borders(canaries: list[dict[str, str]], size: int) -> None:
         assert each["secret"].encode() not in pieces
 
 
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(CASES), min_size=1, max_size=4), st.lists(st.integers(1, 200), min_size=1, max_size=40))
+def test_any_division_into_blocks(cases: list[dict[str, str]], sizes: list[int]) -> None:
+    """However a text with secrets over several lines is divided, the result and the log are those of the whole."""
+    text = "".join(case["text"] for case in cases).encode()
+    whole, redactor = redact(text)
+    other, at, parts = Redactor(SALT), 0, []
+    while at < len(text):
+        size = sizes[len(parts) % len(sizes)]
+        parts.append(other.feed(text[at : at + size]))
+        at += size
+    assert b"".join([*parts, other.close()]) == whole
+    assert other.log == redactor.log
+
+
 FRAGMENTS = st.sampled_from(
     [
         *"\"'\\,;&=:<>{}()@$*-_. \n\t",
@@ -89,6 +104,14 @@ FRAGMENTS = st.sampled_from(
         "-----END PRIVATE KEY-----",
         "AKIAABCDEFGHIJKLMNOP",
         "name: ",
+        "apiVersion: v1",
+        "kind: Secret",
+        "data:",
+        "  ",
+        "- ",
+        "|",
+        "<<EOF",
+        "EOF",
         "curl -u ",
         "Cookie: ",
     ]

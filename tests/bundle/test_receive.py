@@ -31,7 +31,7 @@ class Node:
         self.results: list[ItemResult] = []
         self.files = NodeFiles(
             self.directory, "nodes/n", ITEMS, space=space or Space(path, 1 << 30, 0), node_bytes=node_bytes,
-            on_item=self.results.append,
+            on_item=lambda item, _: self.results.append(item),
         )  # fmt: skip
 
     def file(self, item: int, number: int, source: str, data: bytes) -> None:

@@ -9,7 +9,7 @@ import functools
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -399,9 +399,7 @@ def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host]
         from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
 
         show_findings(bundle.findings)
-    _show_summary(summary)
-    if bundle.problem:
-        click.echo(f"not analysed: {clean(bundle.problem)}", err=True)
+    _show_summary(summary, {"marks of secrets": directory.note, "not analysed": bundle.problem})
     click.echo(f"bundle in {clean(bundle.path)}", err=True)
     is_complete = all(node.status == "complete" for node in summary.results)
     if not (is_complete or wanted.archive or wanted.names):
@@ -441,8 +439,8 @@ def _upload_layout(bundle: Path, to: str, wanted: Wanted) -> None:
         click.echo(f"the same files are in {clean(wanted.download)}", err=True)
 
 
-def _show_summary(summary: BundleSummary) -> None:
-    """Print the nodes that are not complete, those with the same reason together, and the counts."""
+def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
+    """Print the nodes that are not complete, those with the same reason together, the counts, and the notes."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for node in summary.results:
         if node.status != "complete":
@@ -457,6 +455,9 @@ def _show_summary(summary: BundleSummary) -> None:
     if redactions := sum(file.redactions for file in files):
         parts.append(f"{redactions} secrets replaced")
     click.echo(", ".join(parts), err=True)
+    for about, note in notes.items():
+        if note:
+            click.echo(f"{about}: {clean(note)}", err=True)
 
 
 def _coverage(summary: BundleSummary) -> Coverage:
