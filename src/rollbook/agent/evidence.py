@@ -33,7 +33,7 @@ from rollbook.agent.children import Child, exec_program, is_stuck
 from rollbook.agent.dated import BLOCK, TimeWindow, line_start, position
 from rollbook.agent.matching import below
 from rollbook.agent.outgoing import BEFORE, Sink, Tail, escaped, quoted, unescaped
-from rollbook.agent.patience import MOST, Patience, is_starved
+from rollbook.agent.patience import MOST, Patience, is_busy, is_starved
 from rollbook.agent.reading import PATH, find_program, user_directories
 from rollbook.agent.wire import slurp
 
@@ -175,7 +175,7 @@ class ItemChild(Child):
     def end(self, timed_out: bool = False) -> None:
         """As for every child; one that waits for a processor gets more time."""
         moment = time.monotonic()
-        if timed_out and self.pid and moment < self.last and is_starved(self.pid, self.item.seconds):
+        if timed_out and self.pid and moment < self.last and is_busy() and is_starved(self.pid, self.item.seconds):
             self.deadline = moment + 1.0
         else:
             Child.end(self, timed_out)

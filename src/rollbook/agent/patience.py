@@ -11,6 +11,7 @@ from rollbook.agent.wire import slurp
 
 MOST = 20  # times its timeout that an item gets at most
 LOOK_AGAIN = 0.2  # seconds until a program that waits for a processor is looked at again
+LOOKS = 3  # a program that is not ready to run that many times in a row waits for something else
 
 
 class Patience:
@@ -25,7 +26,7 @@ class Patience:
         self.began = time.monotonic()
         self.deadline = min(self.began + self.seconds, self.until)
         self.last = min(self.began + MOST * self.seconds, self.until)
-        self.delay, self.is_extended = run_delay(), False
+        self.delay, self.is_extended, self.looks = run_delay(), False, 0
 
     def left(self) -> float:
         """Seconds to the deadline."""
@@ -38,8 +39,10 @@ class Patience:
             return False
         before, delay = self.deadline, run_delay()
         self.deadline, self.delay = self.deadline + delay - self.delay, delay
-        if self.deadline <= moment and pid and is_starved(pid, self.seconds):
-            self.deadline = moment + LOOK_AGAIN
+        if self.deadline <= moment and pid and is_busy():
+            self.looks = 0 if is_starved(pid, self.seconds) else self.looks + 1
+            if self.looks < LOOKS:
+                self.deadline = moment + LOOK_AGAIN
         self.deadline = min(self.deadline, self.last)
         self.is_extended = self.is_extended or self.deadline > before + 0.01
         return moment >= self.deadline
@@ -51,11 +54,14 @@ def run_delay() -> float:
     return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
 
 
-def is_starved(pid: int, seconds: float) -> bool:
-    """Whether all processors are busy, and a program with all it started could run, but used less than its seconds."""
+def is_busy() -> bool:
+    """Whether more processes are ready to run than there are processors."""
     running = slurp("/proc/loadavg").partition("/")[0].split()
-    if not running or int(running[-1]) <= (os.cpu_count() or 1):
-        return False
+    return bool(running) and int(running[-1]) > (os.cpu_count() or 1)
+
+
+def is_starved(pid: int, seconds: float) -> bool:
+    """Whether a program, or one that it started, is ready to run, and all used less than these seconds."""
     ticks, is_ready, pids = 0, False, [pid]
     for one in pids:  # the list grows
         fields = slurp("/proc/%d/stat" % one).rpartition(") ")[2].split()
