@@ -133,7 +133,8 @@ def test_marks_of_a_resumed_bundle(
 ) -> None:
     """Equal secrets have equal marks before and after; the key is not in the bundle, and goes when it is complete."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    commands = {"reads": "echo password=canary-1", "waits": f"test -e {tmp_path}/go || sleep 30; echo token=canary-1"}
+    (tmp_path / "settings").write_text("password=canary-1\n")
+    commands = {"reads": f"cat {tmp_path}/settings", "waits": f"cd {tmp_path}; test -e go || sleep 30; cat settings"}
     tables = [f"[{name}]\ntitle = ''\nseconds = 0.5\ncommands = ['{text}']\n" for name, text in commands.items()]
     (tmp_path / "items.toml").write_text("".join(tables))
     first = run("--items", "items.toml", "--item", "reads", "--item", "waits")
