@@ -44,6 +44,7 @@ def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
     listed = run("--list")
     assert listed.exit_code == 0
     assert "kernel-log" in listed.output
+    assert not [line for line in listed.output.splitlines() if line.endswith(" ")]
     planned = run(
         "--dry-run", "-w", "node[1-3]", "--item", "os", "--command", "curl -H 'Authorization: Bearer abcdef123456' x"
     )

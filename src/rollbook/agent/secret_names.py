@@ -9,7 +9,7 @@ CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # StoragePass
 DESCRIBES = set(
     "type count length len size ttl expiry expires expiration url uri endpoint version policy format method enabled "
     "required limit timeout algorithm issuer audience kind namespace ref index usage rotation store provider backend "
-    "class source".split()
+    "class source interval".split()
 )
 # First parts of names that end in `key`, but are not secret.
 PLAIN_KEYS = set(

@@ -9,7 +9,8 @@ import functools
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
 from rollbook.bundle.hyperpod import HyperPod
-from rollbook.bundle.items import Item, catalogue, load
+from rollbook.bundle.items import Item, catalogue, load, rendered
 from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.s3_layout import require_layout_path, upload_layout
-from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
+from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, Window
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, RECORDING, Command, Number, SizeType, option, refuse_given, sign_option
@@ -487,8 +488,7 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
         return
     rows = []
     for item in request.items:
-        commands = [command if isinstance(command, str) else " ".join(command) for command in item.commands]
-        for at, what in enumerate((*item.paths, *commands)):
+        for at, what in enumerate((*item.paths, *_commands(item, request.window))):
             rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
     _print_sheet(("item", "timeout", "limit", "what is read"), rows)
     total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
@@ -500,12 +500,24 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     )
 
 
+def _commands(item: Item, window: Window) -> Iterator[str]:
+    """The commands of an item as they would run in the time window, every line of a script by itself."""
+    for argv in rendered(item, window):
+        is_script = argv[:2] == ("/bin/sh", "-c")
+        yield from textwrap.dedent(argv[2]).strip("\n").splitlines() if is_script else [shlex.join(argv)]
+
+
 def _print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     from rollbook.cli.output import width_of  # noqa: PLC0415
 
     console, shown = Console(highlight=False), sheet(headings, rows)
-    if not console.is_terminal:
-        console.width = width_of(shown, console)
-    console.print(shown)
+    if console.is_terminal:
+        console.print(shown)
+        return
+    console.width = width_of(shown, console)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().splitlines():  # without the blanks that fill the last column
+        click.echo(line.rstrip())
