@@ -42,6 +42,14 @@ def session_lab() -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is written into the state directory of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def lab(session_lab: Lab) -> Iterator[Lab]:
     """Eight fresh hosts: those that a test has changed are reset after it."""

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+import msgspec
+
 from rollbook.agent.redaction import MASK
 from rollbook.api.options import (
     TransportOptions,
@@ -134,9 +136,7 @@ def resume_request(directory: BundleDirectory, commands: Sequence[str] = ()) -> 
     if masked:
         instead = "give all --command options again" if masked[0].startswith("command-") else "start a new bundle"
         raise UsageError(f"{masked[0]} contained a secret, which is not stored in a bundle: {instead}")
-    return Request(
-        nodes=directory.request.nodes, items=items, window=directory.request.window, limits=directory.request.limits
-    )
+    return msgspec.structs.replace(directory.request, items=items)
 
 
 async def run_bundle(
