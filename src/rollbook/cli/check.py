@@ -17,7 +17,7 @@ from rollbook.checks.groups import named_groups
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, Benchmark, RunData
 from rollbook.checks.silence import read_silences
-from rollbook.checks.text import change_text, difference_text, value_lines
+from rollbook.checks.text import detail_lines, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
@@ -242,7 +242,7 @@ def _show_finding(rule: str, finding: Finding) -> None:
     mark = "silenced" if finding.silenced else severity
     group = f" [{clean(finding.group)}]" if finding.group not in ("", "all") else ""
     click.echo(click.style(f"{mark:<9}", MARKS.get(mark)) + f"{rule}  {clean(fold(finding.hosts))}{group}")
-    lines = [*map(difference_text, finding.differences), *map(change_text, finding.changes)] or [finding.message]
+    lines = detail_lines(finding) or [finding.message]
     for line in lines[:MOST_LINES]:
         click.echo(f"         {clean(line)}")
     if len(lines) > MOST_LINES:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rollbook.checks.text import change_text, difference_text, value_lines
+from rollbook.checks.text import detail_lines, value_lines
 from rollbook.hosts import fold
 from rollbook.metrics.grid import Grid
 from rollbook.metrics.metric import Metric
@@ -152,8 +152,7 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
             where=fold(finding.hosts),
             hosts=[place[name] for name in finding.hosts if name in place],
             details=[
-                *map(difference_text, finding.differences),
-                *map(change_text, finding.changes),
+                *detail_lines(finding),
                 *map(str, finding.evidence.get("also", ()) if rule.id == OUTLIER else ()),
             ],
             evidence={name: value for name, value in finding.evidence.items() if name not in HIDDEN},
