@@ -43,8 +43,8 @@ class RunProgress(Progress, Protocol):
     def started(self) -> None:
         """Every host returned its start facts or failed. A `RollbookError` raised here cancels run and recording."""
 
-    def writing(self) -> None:
-        """Recording is over; the record is being written."""
+    def writing(self, *, interrupted: bool) -> None:
+        """Recording is over, perhaps because a signal asked for it; the record is being written."""
 
     def bundling(self, hosts: Sequence[str]) -> None:
         """The run failed; an issue report of these hosts is being collected."""
@@ -134,7 +134,7 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
     """
     if progress is not None:
         recording.on_bundle = progress.bundling
-        progress.writing()
+        progress.writing(interrupted=signals.stopped)
     if threading.current_thread() is not threading.main_thread():
         recording.finish_or_explain()
         return

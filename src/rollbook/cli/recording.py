@@ -153,12 +153,12 @@ class RunView(ProgressView):
         if self._strict and self._contact and coverage.exit_code == NoHostReached.exit_code:
             raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 
-    def writing(self) -> None:
-        """Print that the record is being written."""
+    def writing(self, *, interrupted: bool) -> None:
+        """Print that the record is being written, below the ^C that a terminal shows."""
         if self._quiet:
             return
         with contextlib.suppress(OSError):
-            stderr().print("writing the record")
+            stderr().print("\n" * (interrupted and sys.stderr.isatty()) + "writing the record")
 
     def bundling(self, hosts: Sequence[str]) -> None:
         """Print from which hosts an issue report is collected."""

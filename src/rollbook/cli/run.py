@@ -144,7 +144,8 @@ def command(
         for index in range(1, repeat + 1):
             if repeat > 1:
                 settings = in_group(settings, index, repeat)
-                click.echo(f"run {index} of {repeat}", err=True)
+                if not quiet:
+                    click.echo(f"run {index} of {repeat}", err=True)
             progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
             recording = run_command(settings, argv, progress, signals, stdout=2 if as_json else 1)
             show_end(recording, quiet=quiet, as_json=as_json)
@@ -170,7 +171,7 @@ def _show_place(settings: Settings, *, failed: bool) -> None:
         click.echo(settings.placement.message, err=True)
     if (group := settings.label.group) is not None:
         ended = f"{group.index} of {group.size} runs" + ("; the last one failed" if failed else "")
-        click.echo(f"group {group.id}: {ended}; rollbook compare {group.id} OTHER", err=True)
+        click.echo(f"group {group.id}: {ended}; rollbook compare {settings.label.name or group.id} OTHER", err=True)
 
 
 def _strict_code(record: Record) -> int:
