@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_lines_that_patterns_take_long_for(tmp_path: Path, monkeypatch: pytest.M
     items = {name: {"kernel-log": {"journalctl -k": text}} for name, text in texts.items()}
     bundle = write_bundle(tmp_path, BundleCase(about="", outcome="", items=items))
     seconds = itertools.count(0, logs.GRACE / 5)  # of CPU time, for each line
-    monkeypatch.setattr(logs.time, "process_time", lambda: next(seconds))
+    monkeypatch.setattr(time, "process_time", lambda: next(seconds))
     found = {rule.id: rule for rule in analyse(bundle).rules}
     assert "takes too long" in found["report-incomplete"].findings[0].message
     assert found["nfs-not-responding"].findings[0].hosts == ["n2"]
