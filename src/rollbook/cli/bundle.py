@@ -465,9 +465,11 @@ def _collect(
     *,
     delivery: Delivery | None,
 ) -> None:
+    # Before the event loop: a transport may look up its hosts, with a loop of its own.
+    nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, wanted.start_timeout)
+
     async def main() -> tuple[Bundle, bool]:
         stop = asyncio.Event()
-        nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, wanted.start_timeout)
         task = asyncio.create_task(
             run_bundle(
                 directory,
