@@ -324,9 +324,10 @@ def test_the_printed_command(collect: Collect, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OWNER[1])
     [again] = re.findall(r"to upload it: rollbook (.*)", report.done.stderr)
     before = report.objects()
-    done = CliRunner().invoke(cli, shlex.split(again))
+    done = CliRunner().invoke(cli, [*shlex.split(again), "--json"])
     assert done.exit_code == 0, done.output
     after = report.objects()
+    assert {one["url"].rpartition("/")[2] for one in json.loads(done.stdout)} == {Path(name).name for name in after}
     assert before.items() <= after.items()
     assert sorted(after.keys() - before.keys()) == ["collector_script.sh", "summary.json"]
     report.require_same(tmp_path / "again")
