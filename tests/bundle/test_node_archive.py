@@ -11,7 +11,7 @@ import pytest
 
 from rollbook.bundle.items import Item
 from rollbook.bundle.node_archive import read_archive
-from rollbook.bundle.receive import NodeFiles, Space
+from rollbook.bundle.receive import NodeFiles, Redaction, Space
 from rollbook.bundle.summary import ItemResult
 from rollbook.errors import AgentFailed
 
@@ -37,28 +37,28 @@ def archive(path: Path, files: dict[str, bytes] | None = None, listed: bytes | N
     return path
 
 
-def read(path: Path, tmp_path: Path, most: int = 1 << 20) -> tuple[list[ItemResult], NodeFiles]:
-    """What the collector takes from it."""
+def read(path: Path, tmp_path: Path, most: int = 1 << 20) -> list[tuple[ItemResult, list[Redaction]]]:
+    """The items that the collector takes from it, each with what was replaced in it."""
     directory = tmp_path / "bundle" / "nodes" / "n"
     directory.mkdir(parents=True)
-    found: list[ItemResult] = []
+    found: list[tuple[ItemResult, list[Redaction]]] = []
     files = NodeFiles(
-        directory, "nodes/n", ITEMS, space=Space(tmp_path, 1 << 30, 0), node_bytes=1 << 20, on_item=found.append
-    )
+        directory, "nodes/n", ITEMS, space=Space(tmp_path, 1 << 30, 0), node_bytes=1 << 20,
+        on_item=lambda item, redactions: found.append((item, redactions)),
+    )  # fmt: skip
     for _ in read_archive(path, "nodes/n", ITEMS, files, most=most):
         pass
-    return found, files
+    return found
 
 
 def test_what_is_in_it(tmp_path: Path) -> None:
     """Items with status, source, exit status and what was replaced, as from frames."""
-    found, files = read(archive(tmp_path / "archive"), tmp_path)
-    one, two = found
+    (one, redactions), (two, _) = read(archive(tmp_path / "archive"), tmp_path)
     assert (one.status, one.seconds, one.files[0].path, one.files[0].redactions) == (
         "complete", 0.001, "nodes/n/one/a", 2,
     )  # fmt: skip
     assert (two.status, two.reason, two.files[0].exit_status, two.files[0].size) == ("denied", "/b: no", 0, 0)
-    assert [(entry.rule, entry.line, entry.mark) for entry in files.redactions] == [("hf-token", 3, "***12345678")]
+    assert [(entry.rule, entry.line, entry.mark) for entry in redactions] == [("hf-token", 3, "***12345678")]
     assert (tmp_path / "bundle/nodes/n/one/a").read_bytes() == b"first"
     assert (tmp_path / "bundle/nodes/n/items.tsv").read_bytes() == LIST
 

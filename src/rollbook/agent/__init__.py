@@ -25,7 +25,8 @@ __all__ = [
 ]
 
 MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
-EXTENSION = ("redactor", "outgoing", "matching", "dated", "evidence")  # sent only for issue reports
+# Sent only for issue reports.
+EXTENSION = ("secret_names", "spans", "redactor", "outgoing", "matching", "dated", "patience", "evidence")
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
 COMMENTS = r"^ *# .*|  # .*$"
 REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
@@ -53,7 +54,7 @@ class Account:
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """Call one operation; raises `AwsError` or a `TransportError` that says what to do."""
-        return await asyncio.to_thread(self._call, service, operation, parameters)
+        return await asyncio.get_running_loop().run_in_executor(_threads, self._call, service, operation, parameters)
 
     def client(self, service: str) -> Any:
         """The client of one service, made once per account."""
@@ -95,6 +96,8 @@ class Account:
 
 _clients: dict[tuple[Account, str], Any] = {}
 _lock = threading.Lock()
+# Python's own pool has few threads on a machine with few cores, but these only wait for AWS.
+_threads = ThreadPoolExecutor(32, "aws")
 
 
 # The first row that matches the error's class or AWS's code: what to raise, and its message.

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -15,8 +14,9 @@ from typing import Protocol
 from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
+from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.once import ClusterOptions, read_cluster
-from rollbook.bundle.receive import NodeFiles, NoSpace, Space
+from rollbook.bundle.receive import NodeFiles, NoSpace, Redaction, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
@@ -111,7 +111,7 @@ class _Run:
         self._progress, self._stop = progress, stop
         self._limits = directory.request.limits
         self._plan = Plan.of(catalogue.load())
-        self._salt = secrets.token_hex(16)
+        self._salt = directory.mark_key()
         self._space = Space(directory.path, self._limits.run_bytes, self._limits.free_bytes)
         self._why_stopped = ""
         self._changed = False
@@ -150,6 +150,9 @@ class _Run:
                 if node.result.status == "not-tried":
                     node.result.reason = self._why_stopped or "interrupted before it was started"
             summary = self._directory.write_summary(interrupted=self._stop.is_set())
+            unread = any(item.status in DEFECTS for item in self._directory.cluster)
+            if not unread and not any(map(self._needs, self._directory.nodes.values())):
+                forget_key(self._directory.request.id)
         return summary
 
     async def _read_cluster(self, options: ClusterOptions) -> None:
@@ -226,7 +229,7 @@ class _Run:
             items,
             space=self._space,
             node_bytes=self._limits.node_bytes,
-            on_item=lambda item: self._keep(node, item),
+            on_item=lambda item, redactions: self._keep(node, item, redactions),
         )
         plan = self._plan if node.facts is None else Plan(())
         with contextlib.ExitStack() as stack:
@@ -251,7 +254,6 @@ class _Run:
             self._keep_facts(node, session, at, began, ended)
         if not ended.busy:  # otherwise the node is tried again
             files.finish(ended.reason or "lost in transit")
-            node.redactions += files.redactions
             node.unlisted += files.unlisted
             self._end(node, ended, session, at, began, parcel=parcel)
         return node.facts or session.visit.result("now", ended.status, ended.reason), ended.busy
@@ -311,13 +313,13 @@ class _Run:
             node.result = NodeResult(node=result.name, status=result.status, reason=result.reason, error=result.reason)
         self._progress.finished(node.result)
 
-    def _keep(self, node: NodeState, item: ItemResult) -> None:
+    def _keep(self, node: NodeState, item: ItemResult, redactions: list[Redaction]) -> None:
         self._changed = True
         before = node.items.get(item.id)
         if item.status == "not-read" and before is not None and before.files:
             return  # what an earlier run read stays
         with contextlib.suppress(RecordError):  # the disk is full: the summary has it
-            self._directory.keep(node, item=item)
+            self._directory.keep(node, item=item, redactions=redactions)
         self._progress.item(node.host.name, item)
 
     def _keep_facts(

@@ -84,6 +84,8 @@ class Redactions(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sc
 
     redactions: list[Redaction]
     unlisted: int = 0
+    note: str = ""
+    """If the bundle was resumed without the key of its first marks: that they cannot be compared."""
 
 
 def file_name(source: str) -> str:
@@ -129,6 +131,7 @@ class _Received:
         self.started = self.done = False
         self.open: dict[int, _Open] = {}
         self.files: list[File] = []
+        self.redactions: list[Redaction] = []
         self.names: set[str] = set()
         self.count = self.size = 0
 
@@ -136,8 +139,8 @@ class _Received:
 class NodeFiles:
     """Takes the item frames of one node and writes its files below `directory`, which is `relative` in the bundle.
 
-    `on_item` is called with every item that is finished. `take` raises `AgentFailed` for a node that must be
-    disconnected, and `NoSpace`; `finish` completes the items that are not.
+    `on_item` is called with every item that is finished, and with what was replaced in it. `take` raises `AgentFailed`
+    for a node that must be disconnected, and `NoSpace`; `finish` completes the items that are not.
     """
 
     def __init__(
@@ -148,14 +151,13 @@ class NodeFiles:
         *,
         space: Space,
         node_bytes: int,
-        on_item: Callable[[ItemResult], None],
+        on_item: Callable[[ItemResult, list[Redaction]], None],
     ) -> None:
         self._directory, self._relative, self._items, self._space = directory, relative, items, space
         self._left = node_bytes + node_bytes // 4 + 16 * MIB  # marks may be longer than what they replace
         self._on_item = on_item
         self._received = [_Received() for _ in items]
-        self.redactions: list[Redaction] = []
-        self.unlisted = 0
+        self._listed = self.unlisted = 0
 
     @property
     def finished(self) -> int:
@@ -193,7 +195,7 @@ class NodeFiles:
         if word == "data":
             self._data(number, opened, _inflate(body, CHUNK))
         elif word == "log":
-            self._log(opened, body)
+            self._log(received, opened, body)
         elif word == "end" and len(rest) == 4:
             del received.open[file]
             before, after, size = _signed(rest[0]), _signed(rest[1]), _number(rest[3], 1 << 49)
@@ -259,18 +261,19 @@ class NodeFiles:
         self._space.take(len(data))
         opened.write(data)
 
-    def _log(self, opened: _Open, body: bytes) -> None:
+    def _log(self, received: _Received, opened: _Open, body: bytes) -> None:
         for line in _inflate(body, LARGEST_LOG).decode("utf-8", "backslashreplace").split("\n"):
             fields = line.split("\t")
             if len(fields) != 4:
                 continue
             count = _number(fields[2], 1 << 40)
             opened.redactions += count
-            if len(self.redactions) >= MOST_REDACTIONS:
+            if self._listed >= MOST_REDACTIONS:
                 self.unlisted += count
                 continue
+            self._listed += 1
             rule, mark = fields[0][:LONGEST_NAME], fields[3][:LONGEST_NAME]
-            self.redactions.append(Redaction(opened.relative, rule, _number(fields[1], 1 << 40), count, mark))
+            received.redactions.append(Redaction(opened.relative, rule, _number(fields[1], 1 << 40), count, mark))
 
     def _done(self, number: int, status: str, micros: str, note: str) -> None:
         received = self._received[number]
@@ -293,7 +296,8 @@ class NodeFiles:
                 reason=reason,
                 seconds=round(seconds, 6),
                 files=received.files,
-            )
+            ),
+            received.redactions,
         )
 
 

@@ -37,6 +37,8 @@ class Request(
     nodes: list[str]
     """With user and slots, as they are written on the command line."""
     items: list[Item]
+    id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    """By which the key of the marks is found when the bundle is resumed."""
     window: Window = Window()
     limits: Limits = Limits()
     rollbook: str = msgspec.field(default_factory=current_version)

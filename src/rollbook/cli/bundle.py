@@ -6,9 +6,11 @@ import asyncio
 import dataclasses
 import datetime as dt
 import functools
+import shlex
 import signal
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,14 +24,12 @@ from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
-from rollbook.bundle.hyperpod import HyperPod
-from rollbook.bundle.items import Item, catalogue, load
+from rollbook.bundle.items import Item, catalogue, load, rendered
 from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
-from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.s3_layout import prepare
-from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
+from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, Window
 from rollbook.bundle.summary import Delivery as Mode
 from rollbook.clean import clean
 from rollbook.cli.options import (
@@ -260,7 +260,7 @@ class View(ProgressView):
     heading=RECORDING,
     default="",
     metavar="NAME",
-    help="Context of kubectl to read [default: the current one, if one of the nodes is in it].",
+    help="Context of kubectl to read [default: that of --via kube, or the current one if one of the nodes is in it].",
 )
 @option(
     "--once/--no-once",
@@ -321,12 +321,11 @@ def command(
         start_timeout = start_timeout or ANSWER
         if context.get_parameter_source("timeout") is ParameterSource.DEFAULT:
             reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
-    kubectl = Kubectl(context=kubectl_context)
     wanted = Wanted(
         output if archive_suffix(output) else None,
         obfuscate,
         sign,
-        ClusterOptions(once, kubectl, HyperPod.of(reach.options.given), kubectl_timeout),
+        ClusterOptions.of(reach.options, enabled=once, context=kubectl_context, seconds=kubectl_timeout),
         as_json,
         Upload(upload, s3_path, delivery, download, account(s3, reach.options.given)),
         start_timeout,
@@ -457,9 +456,7 @@ def _collect(
         from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
 
         show_findings(bundle.findings)
-    _show_summary(summary)
-    if bundle.problem:
-        click.echo(f"not analysed: {clean(bundle.problem)}", err=True)
+    _show_summary(summary, {"marks of secrets": directory.note, "not analysed": bundle.problem})
     click.echo(f"bundle in {clean(bundle.path)}", err=True)
     is_complete = all(node.status == "complete" for node in summary.results)
     if not (is_complete or wanted.archive or wanted.names):
@@ -468,8 +465,8 @@ def _collect(
     sys.exit(130 if interrupted else _coverage(summary).exit_code)
 
 
-def _show_summary(summary: BundleSummary) -> None:
-    """Print the nodes that are not complete, those with the same reason together, and the counts."""
+def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
+    """Print the nodes that are not complete, those with the same reason together, the counts, and the notes."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for node in summary.results:
         if node.status != "complete":
@@ -486,6 +483,9 @@ def _show_summary(summary: BundleSummary) -> None:
     if redactions := sum(file.redactions for file in files):
         parts.append(f"{redactions} secrets replaced")
     click.echo(", ".join(parts), err=True)
+    for about, note in notes.items():
+        if note:
+            click.echo(f"{about}: {clean(note)}", err=True)
 
 
 def _coverage(summary: BundleSummary) -> Coverage:
@@ -515,8 +515,7 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
         return
     rows = []
     for item in request.items:
-        commands = [command if isinstance(command, str) else " ".join(command) for command in item.commands]
-        for at, what in enumerate((*item.paths, *commands)):
+        for at, what in enumerate((*item.paths, *_commands(item, request.window))):
             rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
     _print_sheet(("item", "timeout", "limit", "what is read"), rows)
     total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
@@ -528,12 +527,24 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     )
 
 
+def _commands(item: Item, window: Window) -> Iterator[str]:
+    """The commands of an item as they would run in the time window, every line of a script by itself."""
+    for argv in rendered(item, window):
+        is_script = argv[:2] == ("/bin/sh", "-c")
+        yield from textwrap.dedent(argv[2]).strip("\n").splitlines() if is_script else [shlex.join(argv)]
+
+
 def _print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     from rollbook.cli.output import width_of  # noqa: PLC0415
 
     console, shown = Console(highlight=False), sheet(headings, rows)
-    if not console.is_terminal:
-        console.width = width_of(shown, console)
-    console.print(shown)
+    if console.is_terminal:
+        console.print(shown)
+        return
+    console.width = width_of(shown, console)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().splitlines():  # without the blanks that fill the last column
+        click.echo(line.rstrip())
