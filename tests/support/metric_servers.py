@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rollbook.testing.ports import free_ports
 from tests.support.waits import until
 
 __all__ = ["Series", "Server", "ask", "prometheus", "victoria"]
@@ -76,9 +76,7 @@ def victoria(scratch: Path) -> Iterator[Server]:
 @contextlib.contextmanager
 def _running(argv: list[str], health: str) -> Iterator[str]:
     """A server on a free port, once it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{probe.getsockname()[1]}"
+    place = f"127.0.0.1:{free_ports(1)[0]}"
 
     def answers() -> bool:
         try:
