@@ -100,10 +100,12 @@ class Push:
 
     def run(self) -> Pushed:
         """Send until the recording is over and all is sent, or its time has expired; returns and stores the result."""
-        while not self._over:
+        over = False
+        while not over:
             self._sleep(POLL)
             self._read()
-            if not self._over and time.monotonic() - self._closed_at >= self._limits.batch:
+            over = self._deadline is not None
+            if not over and time.monotonic() - self._closed_at >= self._limits.batch:
                 self._close_batch()
             self._send()
         self._read()
@@ -129,10 +131,6 @@ class Push:
                 self._deadline = time.monotonic() + self._limits.end
         else:
             time.sleep(max(0.0, min(seconds, self._deadline - time.monotonic())))
-
-    @property
-    def _over(self) -> bool:
-        return self._deadline is not None
 
     @property
     def _unsent(self) -> str:
