@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from rollbook.agent.redactor import Redactor, is_secret_name
+from rollbook.agent.redactor import Redactor
+from rollbook.agent.secret_names import is_secret_name
 from rollbook.bundle.cluster import ClusterPart, Query
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.protocol.redaction import mask_command_line
