@@ -201,7 +201,7 @@ def test_hanging_commands_are_killed(hand: HandAgent) -> None:
         Item(id="hang", title="", commands=(command,), seconds=0.5),
         Item(id="ok", title="", paths=("/etc/hostname",)),
     )
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert sent.files[command] == b"begun\n"
     assert sent.done[0][0] == "timed-out"
     assert sent.done[1][0] == "complete"
