@@ -79,7 +79,8 @@ def test_any_division_into_blocks(cases: list[dict[str, str]], sizes: list[int])
     """However a text with secrets over several lines is divided, the result and the log are those of the whole."""
     text = "".join(case["text"] for case in cases).encode()
     whole, redactor = redact(text)
-    other, at, parts = Redactor(SALT), 0, list[bytes]()
+    other, at = Redactor(SALT), 0
+    parts: list[bytes] = []
     while at < len(text):
         size = sizes[len(parts) % len(sizes)]
         parts.append(other.feed(text[at : at + size]))

@@ -9,7 +9,6 @@ import pty
 import shutil
 import stat
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from click.testing import CliRunner, Result
 import rollbook
 from rollbook.bundle.reading import unpack
 from rollbook.cli import cli
+from tests.support.commands import ROLLBOOK
 
 Run = Callable[..., Result]
 
@@ -177,9 +177,8 @@ def test_a_missing_node_is_resumed(run: Run, tmp_path: Path) -> None:
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
     """Counts of nodes and items while nodes are read, without a traceback."""
-    program = [sys.executable, "-c", "from rollbook.cli import main; main()"]
     argv = [
-        *program,
+        *ROLLBOOK,
         "bundle",
         "--via",
         "local",

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from rollbook.bundle import kubernetes
 from rollbook.bundle.cluster import ClusterPart
 from rollbook.bundle.kubernetes import Kubectl, mask_description, mask_json
 from rollbook.bundle.summary import ItemResult, Window
+from tests.support.fake_kube import needs_kubectl
 from tests.support.kube_record import CLUSTER, KubeRecord, canary_container, kube_record, write_kubeconfig
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl: package kubernetes-client")
+pytestmark = needs_kubectl
 CANARIES = [
     each
     for each in tomllib.loads((Path(__file__).parents[1] / "data/bundle/canaries.toml").read_text())["canary"]

@@ -58,9 +58,12 @@ def text() -> str:
 
 
 @functools.cache
-def extension() -> str:
-    """The part of the agent that reads the items of an issue report, as the argument of the order `extend`."""
-    return packed(_joined(EXTENSION).encode())
+def extension(*, archive: bool = False) -> str:
+    """The part of the agent that reads the items of an issue report, as the argument of the order `extend`.
+
+    With `archive`, it can also make an archive of them and upload it.
+    """
+    return packed(_joined((*EXTENSION, "archive") if archive else EXTENSION).encode())
 
 
 def _joined(names: tuple[str, ...]) -> str:

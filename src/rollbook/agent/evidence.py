@@ -16,9 +16,10 @@ Tabs separate fields; a backslash, tab or newline inside a field is escaped. Eve
                                                 a program or -, bytes that were sent
     ITEM - done STATUS MICROSECONDS NOTE        the item is finished
 
-and `D items` follows the last. A child per item reads, redacts and deflates, in a session of its own: a program that
-hangs is killed with its whole session, a child that is stuck in the kernel is abandoned, and what was read until then
-is sent. Nothing is written on the host.
+and `D items` follows the last. Further orders put all this into an archive instead; see `archive.py`. A child per item
+reads, redacts and deflates, in a session of its own: a program that hangs is killed with its whole session, a child
+that is stuck in the kernel is abandoned, and what was read until then is sent. Nothing is written on the host, except
+for an archive.
 """
 
 import fnmatch
@@ -29,6 +30,7 @@ import stat
 import struct
 import time
 
+from rollbook.agent.archive import Archive
 from rollbook.agent.children import Child, exec_program, is_stuck
 from rollbook.agent.dated import BLOCK, TimeWindow, line_start, position
 from rollbook.agent.matching import below
@@ -94,6 +96,7 @@ class Collection:
         self.running = self.left = 0
         self.until = 0.0
         self.since, self.before, self.salt = "", "", ""
+        self.archive: "Archive | None" = None
 
     def obey(self, word: str, fields: "list[str]") -> None:
         fields = [unescaped(field) for field in fields]
@@ -104,11 +107,17 @@ class Collection:
         elif word == "collect":
             self.until, self.left = time.monotonic() + int(fields[0]) / 1000, int(fields[1])
             self.since, self.before, self.salt = fields[2:5]
+            self.salt = self.salt or os.urandom(16).hex()
             lower_priority()
             os.environ.pop("TZ", None)  # logs have the time zone of the host, not of the login
             time.tzset()
             self.agent.phases.append("items")
             self.fill()
+        elif word == "archive":
+            self.archive = Archive(self.agent, *fields)
+        elif word in ("put", "upload", "send"):
+            if self.archive:
+                self.archive.obey(word, fields)
         else:
             self.items[-1].asks.append([word] + fields)
 
@@ -127,10 +136,18 @@ class Collection:
             self.left -= item.limit
             self.running += 1
             ItemChild(self, item)
+        if self.archive and not self.running:
+            self.archive.finish()
+
+    def send(self, payload: bytes) -> None:
+        if self.archive:
+            self.archive.take(payload)
+        else:
+            self.agent.out.frame(b"I", payload)
 
     def done(self, item: Item, status: str, seconds: float, note: str = "") -> None:
         head = "%s\t-\tdone\t%s\t%d\t" % (item.number, status, seconds * 1e6)
-        self.agent.out.frame(b"I", head.encode() + escaped(note))
+        self.send(head.encode() + escaped(note))
 
 
 class ItemChild(Child):
@@ -164,7 +181,7 @@ class ItemChild(Child):
             fields = payload[:80].split(b"\t", 4)
             self.sent += int(fields[3].split(b"\n")[0]) if fields[2] == b"data" else 0
             self.reported = fields[2] == b"done"
-            self.agent.out.frame(b"I", payload)
+            self.collection.send(payload)
 
     def kill(self, reaped: bool = False) -> None:
         """Kill the whole session: programs may have made process groups of their own."""

@@ -205,6 +205,10 @@ class BundleDirectory:
             name: (by_name[name].instance_id, by_name[name].group) for name in self.nodes if name in by_name
         }
 
+    def member(self, node: str) -> tuple[str, str]:
+        """The instance id and the group of a node; empty if it is not in a HyperPod cluster."""
+        return self._members.get(node, ("", ""))
+
     def summary(self, *, interrupted: bool) -> BundleSummary:
         """Everything that is known now; items in the order in which they were requested."""
         results = []

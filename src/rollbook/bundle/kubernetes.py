@@ -27,6 +27,7 @@ __all__ = ["ITEM", "Kubectl", "collect"]
 ITEM = "kubernetes"
 """The item that stands for all if kubectl cannot be used."""
 SECONDS = 600.0
+"""The time for all calls of kubectl together."""
 VERIFY_SECONDS = 20.0
 REQUEST_SECONDS = 60
 MOST_LOGS = 40

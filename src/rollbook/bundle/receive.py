@@ -22,7 +22,7 @@ from rollbook.bundle.items import Item
 from rollbook.bundle.request import MIB, mask_text
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
 from rollbook.errors import AgentFailed, RecordError, RollbookError
-from rollbook.files import atomic_file
+from rollbook.files import atomic_file, write_file
 from rollbook.records.reading import require_directory
 
 __all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name"]
@@ -35,6 +35,7 @@ MOST_REDACTIONS = 50_000  # of a node; further ones are counted
 STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
 CHECK_EVERY = 4 * MIB
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,120}")
 
 
 class NoSpace(RollbookError):
@@ -186,13 +187,13 @@ class NodeFiles:
     def _file_frame(self, number: int, file: int, word: str, rest: list[str], body: bytes) -> None:
         received = self._received[number]
         if word == "open" and rest:
-            self._open(number, file, rest[0])
+            self._open(number, file, *rest[:2])
             return
         if file not in received.open:
             return  # its first frame was lost
         opened = received.open[file]
         if word == "data":
-            self._data(number, opened, body)
+            self._data(number, opened, _inflate(body, CHUNK))
         elif word == "log":
             self._log(received, opened, body)
         elif word == "end" and len(rest) == 4:
@@ -204,6 +205,15 @@ class NodeFiles:
         else:
             raise _invalid("a frame of an unknown kind")
 
+    def write(self, number: int, file: int, data: bytes) -> None:
+        """The next bytes of a file, as `take` gets them in frames."""
+        self._data(number, self._received[number].open[file], data)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write a file of the node that belongs to no item."""
+        self._space.take(len(data))
+        write_file(self._directory / name, data)
+
     def finish(self, reason: str) -> None:
         """End the items that have not ended; those that were not started are not read, for this reason."""
         for number, received in enumerate(self._received):
@@ -214,7 +224,8 @@ class NodeFiles:
             received.open.clear()
             self._report(number, "failed" if received.started else "not-read", reason)
 
-    def _open(self, number: int, file: int, source: str) -> None:
+    def _open(self, number: int, file: int, source: str, given: str = "") -> None:
+        """Open a file; in an archive it has a name already, which it keeps."""
         received, item = self._received[number], self._items[number]
         received.count += 1
         if file in received.open or received.count > MOST_FILES:
@@ -227,7 +238,9 @@ class NodeFiles:
             shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         source = mask_text(source) if " " in source else source
-        name = unique = file_name(source)
+        if given and (not SAFE.fullmatch(given) or given in received.names):
+            raise _invalid("an unsafe file name")
+        name = unique = given or file_name(source)
         count = 1
         while unique in received.names:
             count += 1
@@ -239,9 +252,8 @@ class NodeFiles:
         except RecordError as error:
             raise NoSpace(str(error)) from error
 
-    def _data(self, number: int, opened: _Open, body: bytes) -> None:
+    def _data(self, number: int, opened: _Open, data: bytes) -> None:
         received, item = self._received[number], self._items[number]
-        data = _inflate(body, CHUNK)
         received.size += len(data)
         self._left -= len(data)
         if received.size > 2 * item.limit + MIB or self._left < 0:
