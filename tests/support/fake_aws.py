@@ -31,6 +31,7 @@ from websockets.exceptions import ConnectionClosed
 from rollbook.aws import messages
 from rollbook.aws.messages import Message, Payload, encode
 from tests.support.ssm import NodeSide
+from tests.support.waits import SECONDS
 
 __all__ = ["FakeAws", "Faults", "Node", "fake_aws"]
 
@@ -544,12 +545,12 @@ def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAw
                     session["run"].kill()
 
     threads = [
-        threading.Thread(target=server.serve_forever, daemon=True),
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True),
         threading.Thread(target=lambda: loop.run_until_complete(sockets()), daemon=True),
     ]
     for thread in threads:
         thread.start()
-    ready.wait(10)
+    assert ready.wait(SECONDS)
     known = {
         "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
         "AWS_SECRET_ACCESS_KEY": "example",
@@ -569,5 +570,5 @@ def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAw
         loop.call_soon_threadsafe(stop.set)
         server.shutdown()
         server.server_close()
-        threads[1].join(10)
+        threads[1].join(SECONDS)
         loop.close()

@@ -293,7 +293,7 @@ def fake_kube(directory: Path, **options: Any) -> Iterator[tuple[FakeKube, Path]
     cluster = FakeKube(json.loads(recorded("/api/v1/nodes?limit=500", "application/json"))["items"], **options)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"cluster": cluster}))
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -30,16 +30,19 @@ class ClusterOptions:
     kubectl: Kubectl = dataclasses.field(default_factory=Kubectl)
     hyperpod: HyperPod | None = None
     has_nodes: bool = False
+    kubectl_seconds: float = kubernetes.SECONDS
 
     @classmethod
-    def of(cls, transport: Options, *, enabled: bool = True, context: str = "") -> Self:
+    def of(
+        cls, transport: Options, *, enabled: bool = True, context: str = "", seconds: float = kubernetes.SECONDS
+    ) -> Self:
         """The clusters of the nodes, as the options of their transport name them; `context` is another one of kubectl.
 
-        A context that is named is read without a look at its nodes.
+        A context that is named is read without a look at its nodes. `seconds` is the time for each query of kubectl.
         """
         given = transport.given
         kubectl = Kubectl(context or given.get("kube_context", ""), given.get("kubeconfig", ""))
-        return cls(enabled, kubectl, HyperPod.of(given), bool(kubectl.context) or transport.via == "kube")
+        return cls(enabled, kubectl, HyperPod.of(given), bool(kubectl.context) or transport.via == "kube", seconds)
 
 
 class ClusterRead(NamedTuple):
@@ -65,7 +68,9 @@ async def read_cluster(
     if problem:
         items.append(ItemResult(id=kubernetes.ITEM, status="absent", reason=problem))
     else:
-        more, part = await kubernetes.collect(bundle, options.kubectl, salt=salt, window=window)
+        more, part = await kubernetes.collect(
+            bundle, options.kubectl, salt=salt, window=window, seconds=options.kubectl_seconds
+        )
         items += more
         redactions += part.redactions
     if service is not None:
