@@ -106,6 +106,8 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "--fanout", "0"], "--fanout"),
         (["hosts", "--timeout", "soon"], "--timeout"),
         (["hosts", "--timeout", "nan"], "--timeout"),
+        (["hosts", "--timeout", "5s"], "'5s' is not a number"),
+        (["export", "/", "-o", "-"], "export cannot write to stdout"),
         (["hosts", "--timeout", "inf"], "--timeout"),
         (["check", "--minimum-memory", "nan"], "--minimum-memory"),
         (["watch", "--interval", "1e300"], "--interval"),

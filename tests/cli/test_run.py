@@ -147,7 +147,7 @@ BAD = [
     (QUICK, ["/etc/passwd"], "is not executable"),
     (QUICK, ["--no-such-option"], "no such option"),
     ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
-    (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "cannot use"),
+    (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "for results: No such file or directory"),
     (["--results-dir", "script/below"], ["touch", "ran"], "Not a directory"),
     (["--results-dir", "bad\udcff"], ["touch", "ran"], "not UTF-8"),
     (QUICK, ["./script"], "cannot run ./script: Exec format error"),

@@ -203,6 +203,41 @@ def test_job_control(tmp_path: Path) -> None:
     assert not [gap for gap in series.gaps if "lost" in gap.why], series.gaps
 
 
+def test_an_interactive_shell_has_job_control(tmp_path: Path) -> None:
+    """It has the terminal itself: it complains about nothing, and its jobs can be moved and interrupted."""
+    terminal = Terminal(tmp_path, [*RUN, "--", "bash", "--norc", "--noediting"])
+    terminal.until(b"bash-")
+    terminal.type(b"sleep 300 &\n")
+    terminal.until(b"[1]")
+    terminal.type(b"fg; echo interrup''ted\n")
+    terminal.until(b"sleep 300\r\n")
+    time.sleep(0.3)  # until the job has the terminal
+    terminal.type(CTRL_C)
+    terminal.until(b"bash-")
+    terminal.type(b"kill -0 %1 || exit 9\n")
+    assert terminal.end() == 9
+    assert b"job control" not in terminal.text
+    record = only_record(tmp_path)
+    assert record.hosts.end[0].status == "complete"
+    assert (record.path / "stdout.log").read_bytes() == command.NOT_LOGGED
+
+
+@pytest.mark.parametrize(
+    ("argv", "interactive"),
+    [
+        (["bash"], True),
+        (["/bin/sh", "-l"], True),
+        (["bash", "--rcfile", "x", "-i"], True),
+        (["bash", "script"], False),
+        (["bash", "-lc", "make"], False),
+        (["python3"], False),
+    ],
+)
+def test_shells_that_read_commands_from_the_terminal(argv: list[str], *, interactive: bool) -> None:
+    """Those without a script and without -c."""
+    assert command._is_interactive_shell(argv) == interactive
+
+
 def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
     """The command gets SIGPIPE, and the record is finished without a reader."""
     terminal = Terminal(tmp_path, [*RUN, "--", *trapping("HUP")])
@@ -228,6 +263,18 @@ def test_what_is_typed_is_the_commands(tmp_path: Path) -> None:
 def filled(pipe: IO[bytes], size: int) -> bool:
     """Whether there are so many bytes to read."""
     return bool(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] >= size)
+
+
+def test_stdout_and_stderr_stay_in_order(tmp_path: Path) -> None:
+    """On one terminal the two streams share a channel, and the log of stdout has both."""
+    script = "for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done"
+    terminal = Terminal(tmp_path, [*RUN, "--", "sh", "-c", script])
+    assert terminal.end() == 0
+    expected = [word for number in range(1, 10) for word in (f"out{number}", f"err{number}")]
+    assert re.findall(r"(?:out|err)\d", terminal.text.decode()) == expected
+    record = only_record(tmp_path)
+    assert (record.path / "stdout.log").read_text().split() == expected
+    assert (record.path / "stderr.log").read_text() == ""
 
 
 def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from rollbook.report.facts import compared
 from rollbook.report.model import CommandShown, FindingShown, HostShown, PageData
 from rollbook.report.page import html, write_report
 from rollbook.report.phases import phases
+from rollbook.report.summary import summarise
 from rollbook.report.verdict import verdict
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.mountinfo import MountInfo
@@ -183,6 +184,7 @@ def test_from_counters_to_words(tmp_path: Path) -> None:
     assert outlier["message"].startswith("node3 nvme1n1 disk write latency")
     rows = rollbook.query(run, "SELECT severity, hosts, message FROM findings WHERE rule = 'host-outlier'")
     assert rows == [{"severity": "warn", "hosts": ["node3"], "message": outlier["message"]}]
+    assert outlier["message"] in summarise(run).outliers, "the end of `run` names it, too"
     assert {chart["id"] for chart in page["charts"]} >= {"cpu_busy", "disk_read", "net_rx", "psi_io", "mem_available"}
 
 

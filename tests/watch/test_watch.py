@@ -315,19 +315,44 @@ def test_help() -> None:
 
 
 def test_columns_are_as_wide_as_needed() -> None:
-    """An empty column takes the width of its heading, so that more metrics fit a narrow terminal."""
+    """An empty column takes the width of its heading; the trend makes room for metrics, and is there where they fit."""
     feed = Scripted(["n1"])
 
-    async def main() -> None:
+    async def main(width: int) -> str:
         app = WatchApp(feed)
-        async with app.run_test(size=(80, 24)):
+        async with app.run_test(size=(width, 24)):
             feed.beat({})
             await until_true(lambda: lines_of(app)[0].startswith("host  state"))
-            heading = lines_of(app)[0]
-            assert heading.index("CPU") < 45
-            assert "unusual  ▁" in heading
+            return lines_of(app)[0].rstrip()
 
-    asyncio.run(main())
+    narrow, wide = asyncio.run(main(80)), asyncio.run(main(120))
+    assert narrow.startswith("host  state  unusual   CPU  disk read")
+    assert narrow.endswith("mem avail")
+    assert wide.startswith("host  state  unusual  ▁")
+    assert wide.index("CPU") < 45
+
+
+@pytest.mark.parametrize("width", [100, 110])
+def test_network_and_memory_fit_the_terminal(width: int) -> None:
+    """Also with long values, and with a host that is unusual."""
+    feed = Scripted([f"node{number:02}" for number in range(1, 9)])
+    values = dict.fromkeys(("disk_read", "disk_write", "net_rx", "net_tx", "mem_available"), 987.6 * 2**30)
+
+    async def main() -> list[str]:
+        app = WatchApp(feed)
+        async with app.run_test(size=(width, 24)):
+            for second in range(1, 6):
+                for name in feed.board.hosts:
+                    odd = {"disk_write": 9 * values["disk_write"]} if name == "node03" else {}
+                    feed.board.beat(name, START + second * SECOND, {"cpu_busy": 100.0, **values, **odd})
+                feed.board.tick(START + second * SECOND)
+            await until_true(lambda: any("node03" in line for line in lines_of(app)))
+            return lines_of(app)
+
+    heading, first, *_ = asyncio.run(main())
+    assert all(title in heading for title in ("disk write", "net in", "net out", "mem avail"))
+    assert first.startswith("node03 up    disk write 9.0 × "), first
+    assert first.split()[-2:] == ["988", "GiB"], first
 
 
 def test_what_is_held_stays() -> None:

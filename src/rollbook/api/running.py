@@ -46,8 +46,8 @@ class RunProgress(Progress, Protocol):
     def push_failed(self, reason: str) -> None:
         """Pushing failed for the first time; the run continues, and so do the attempts."""
 
-    def writing(self) -> None:
-        """Recording is over; the record is being written."""
+    def writing(self, *, interrupted: bool) -> None:
+        """Recording is over, perhaps because a signal asked for it; the record is being written."""
 
     def bundling(self, hosts: Sequence[str]) -> None:
         """The run failed; an issue report of these hosts is being collected."""
@@ -137,7 +137,7 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
     """
     if progress is not None:
         recording.on_bundle = progress.bundling
-        progress.writing()
+        progress.writing(interrupted=signals.stopped)
     if threading.current_thread() is not threading.main_thread():
         recording.finish_or_explain()
         return

@@ -163,12 +163,12 @@ class RunView(ProgressView):
         with contextlib.suppress(OSError):
             stderr().print(f"push failed: {clean(reason)}", style="yellow", soft_wrap=True)
 
-    def writing(self) -> None:
-        """Print that the record is being written."""
+    def writing(self, *, interrupted: bool) -> None:
+        """Print that the record is being written, below the ^C that a terminal shows."""
         if self._quiet:
             return
         with contextlib.suppress(OSError):
-            stderr().print("writing the record")
+            stderr().print("\n" * (interrupted and sys.stderr.isatty()) + "writing the record")
 
     def bundling(self, hosts: Sequence[str]) -> None:
         """Print from which hosts an issue report is collected."""
