@@ -49,9 +49,9 @@ __all__ = [
 
 EXIT_CODES = {
     0: "success",
-    1: "findings, or a command that `exec` ran failed on a host",
+    1: "findings, a result beyond the limit of `compare`, or a command that `exec` ran failed on a host",
     2: "usage or configuration error",
-    3: "some hosts failed, or an MLPerf Storage run could not be judged",
+    3: "some hosts failed, some records could not be read, or a run or comparison could not be judged",
     4: "no host reached",
     70: "internal error",
     126: "the command of `run` cannot be executed",

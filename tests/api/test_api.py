@@ -22,6 +22,7 @@ from rollbook.cli import cli
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, RollbookError, UsageError
 from rollbook.transports.routing import Options
+from tests.support.commands import ROLLBOOK
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -230,7 +231,7 @@ def test_a_mark_without_a_recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("ROLLBOOK_SOCKET", str(tmp_path / "gone"))
     with pytest.raises(RecordError, match="does not answer"):
         rollbook.mark("x")
-    argv = [sys.executable, "-c", "from rollbook.cli import main; main()", "mark"]
+    argv = [*ROLLBOOK, "mark"]
     done = subprocess.run([*argv, "x"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         0,

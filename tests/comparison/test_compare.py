@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import rollbook
 from rollbook.comparison.text import fact_text
 from rollbook.errors import UsageError
 from tests.support.browser import browser
+from tests.support.commands import Rollbook
 from tests.support.schemas import validate
 
 Make = Callable[..., None]
@@ -36,7 +38,13 @@ def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     second = 0
 
     def group(
-        name: str, seconds: Sequence[float], facts: dict[str, Any] | None = None, command: str = "", repeat: bool = True
+        name: str,
+        seconds: Sequence[float],
+        facts: dict[str, Any] | None = None,
+        *,
+        command: str = "",
+        repeat: bool = True,
+        failed: Collection[int] = (),
     ) -> None:
         nonlocal second
         for index, value in enumerate(seconds, 1):
@@ -48,6 +56,7 @@ def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             old.unlink()
             metadata["metrics"]["wall_seconds"] = value
             metadata["label"] = {"name": name}
+            metadata["exit_code"] = 7 if index in failed else 0
             if repeat:
                 metadata["label"]["group"] = {"id": f"g-{name}", "index": index, "size": len(seconds)}
             metadata["executed_command"] = command or metadata["executed_command"]
@@ -62,31 +71,32 @@ def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return group
 
 
-def compare(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as users do."""
-    command = [sys.executable, "-m", "rollbook", "compare", *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def compare(rollbook: Rollbook) -> Rollbook:
+    """The command, in this process."""
+    return functools.partial(rollbook, "compare")
 
 
-def test_groups_with_a_known_difference(make: Make) -> None:
+def test_groups_with_a_known_difference(make: Make, compare: Rollbook) -> None:
     """The difference is found, its interval contains it, and the changed fact that explains it is listed first."""
     make("old", [1.00, 1.01, 1.02, 1.00, 1.01], {"thp": {"enabled": "always"}})
     make("new", [1.20, 1.21, 1.19, 1.22, 1.20], {"thp": {"enabled": "never"}})
     ran = compare("old", "new", "--json", "--fail-on", "slower:5%")
-    found = json.loads(ran.stdout)
+    found = json.loads(ran.out)
     validate(found)
     (row,) = [row for row in found["rows"] if row["name"] == "wall_seconds"]
     (change,) = row["changes"]
     assert change["verdict"] == "worse"
     assert change["low"] < 0.195 < change["high"]
     assert found["facts"][0]["facts"][0]["field"] == "thp.enabled"
-    assert ran.returncode == 1
-    assert "wall_seconds is 19" in ran.stderr
-    assert compare("new", "old", "--fail-on", "slower:5%").returncode == 0, "faster is not slower"
+    assert ran.code == 1
+    assert "wall_seconds is 19" in ran.err
+    assert compare("new", "old", "--fail-on", "slower:5%").code == 0, "faster is not slower"
+    assert compare("old", "new", "--phase", "warmup").code == 2, "no run has this phase"
     text = compare("old", "new")
-    assert "worse" in text.stdout
-    assert "always -> never" in text.stdout
-    assert "alternate the runs" in text.stderr
+    assert "worse" in text.out
+    assert "always -> never" in text.out
+    assert "alternate the runs" in text.err
 
 
 def test_no_change_is_noise(make: Make) -> None:
@@ -100,7 +110,7 @@ def test_no_change_is_noise(make: Make) -> None:
     assert "kernel" in found.facts[0].unchanged
 
 
-def test_single_runs_are_not_tested_without_history(make: Make) -> None:
+def test_single_runs_are_not_tested_without_history(make: Make, compare: Rollbook) -> None:
     """One run each cannot tell noise; earlier runs of the same command can. A limit still catches large differences."""
     make("a", [1.0])
     make("b", [1.3])
@@ -108,13 +118,67 @@ def test_single_runs_are_not_tested_without_history(make: Make) -> None:
     assert alone.rows[0].changes[0].verdict == "cannot tell"
     assert "noise unknown" in alone.rows[0].changes[0].reason
     limited = compare("a", "b", "--fail-on", "slower:5%")
-    assert limited.returncode == 1
-    assert "too few runs to test it" in limited.stderr
+    assert limited.code == 1
+    assert "too few runs to test it" in limited.err
     make("earlier", [1.00, 1.01, 1.02, 1.00, 1.01])
     assert rollbook.compare("a", "b").rows[0].changes[0].verdict == "worse"
 
 
-def test_sides_can_be_given_in_every_form(make: Make, tmp_path: Path) -> None:
+def test_failed_runs_are_not_counted(make: Make, compare: Rollbook) -> None:
+    """The others of a group of another size are compared, a note names those that failed, and a limit does not pass."""
+    make("old", [1.000, 1.001, 1.002, 1.000, 1.001])
+    make("new", [1.001, 0.2, 1.000, 1.002], failed=[2])
+    found = rollbook.compare("old", "new")
+    (row,) = [row for row in found.rows if row.name == "wall_seconds"]
+    assert [len(values) for values in row.values] == [5, 3]
+    assert row.changes[0].verdict == "within noise"
+    assert any("1 of 4 runs of new failed" in note and "not counted" in note for note in found.notes)
+    limited = compare("old", "new", "--fail-on", "slower:5%")
+    assert limited.code == 3
+    assert "cannot tell: new: 1 of 4 runs failed" in limited.err
+    make("broken", [0.2, 0.2, 0.2], failed=[1, 2, 3])
+    assert compare("old", "broken", "--fail-on", "slower:5%").code == 3
+    changes = [change for row in rollbook.compare("old", "broken").rows for change in row.changes]
+    assert {(change.verdict, change.reason) for change in changes} == {("cannot tell", "every run of broken failed")}
+
+
+def test_a_comparison_in_sql(make: Make, compare: Rollbook) -> None:
+    """The verdicts and the tables of all compared records, and no others, by side."""
+    make("other", [5.0])
+    make("old", [1.00, 1.01, 1.02], {"thp": {"enabled": "always"}})
+    make("new", [1.20, 1.21, 1.19], {"thp": {"enabled": "never"}})
+
+    def rows(sql: str) -> list[dict[str, Any]]:
+        ran = compare("old", "new", "--query", sql, "--format", "json")
+        assert (ran.code, ran.err) == (0, "")
+        return [json.loads(line) for line in ran.out.splitlines()]
+
+    (worse,) = rows("SELECT * FROM comparison WHERE name = 'wall_seconds' AND kind = 'result'")
+    assert (worse["side"], worse["verdict"]) == ("B", "worse")
+    assert worse["after"] / worse["before"] - 1 == pytest.approx(worse["change"])
+    assert rows('SELECT field, "before", "after" FROM changed_facts') == [
+        {"field": "thp.enabled", "before": "always", "after": "never"}
+    ]
+    by_side = "GROUP BY side ORDER BY side"
+    assert rows(f"SELECT side, count(*) AS runs FROM sides JOIN runs USING (run) {by_side}") == [
+        {"side": "A", "runs": 3},
+        {"side": "B", "runs": 3},
+    ]
+    values = rows(f"SELECT side, max(value) AS slowest FROM sides JOIN results USING (run) {by_side}")
+    assert [row["slowest"] for row in values] == [1.02, 1.21]
+    where = "WHERE phase = 'start' AND source = 'thp' AND field = 'enabled'"
+    facts = rows(f"SELECT DISTINCT side, value FROM sides JOIN facts USING (run) {where} ORDER BY side")
+    assert [row["value"] for row in facts] == ["always", "never"]
+    (rates,) = rows("SELECT count(DISTINCT run) AS runs, count(cpu_user) AS samples FROM rates")
+    assert rates["runs"] == 6
+    assert rates["samples"] > 6
+    assert len(rows("SELECT DISTINCT run FROM phases WHERE name = 'command'")) == 6
+    assert compare("old", "new", "--query", "SELECT * FROM read_text('/etc/hostname')").code == 2
+    assert compare("old", "new", "--format", "csv").code == 2
+    assert compare("old", "new", "--json", "--query", "SELECT 1").code == 2
+
+
+def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """Commas, a group's id or name, a directory, paths, and lists of records mean the same runs."""
     make("one", [1.0, 1.1, 1.2])
     make("two", [2.0, 2.1, 2.2])
@@ -130,7 +194,7 @@ def test_sides_can_be_given_in_every_form(make: Make, tmp_path: Path) -> None:
     assert len(rollbook.compare("alternated", "two").sides[0].records) == 2
     with pytest.raises(UsageError, match="on two sides"):
         rollbook.compare("one", paths[0])
-    assert compare("one").returncode == 2
+    assert compare("one").code == 2
 
 
 def test_another_command_is_the_first_explanation(make: Make) -> None:
@@ -142,16 +206,17 @@ def test_another_command_is_the_first_explanation(make: Make) -> None:
     assert len(facts) >= 2
 
 
-def test_page_aligns_runs(make: Make, tmp_path: Path) -> None:
+def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """The page shows the verdict, draws every run in each chart, and aligns them at a phase; it loads nothing."""
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19])
     page = tmp_path / "page.html"
-    assert compare("old", "new", "-o", str(page)).returncode == 0
+    assert compare("old", "new", "-o", str(page)).code == 0
     with browser() as one:
         one.open(page)
         assert one.wait("document.documentElement.dataset.drawn").startswith("start of the run")
-        assert "likely worse" in one.script("return document.querySelector('.judged.worse').textContent")
+        assert one.script("return document.querySelector('.judged.worse').textContent") == "worse"
+        assert "1 result worse: wall_seconds" in one.script("return document.querySelector('.headline').textContent")
         assert one.script("return document.querySelectorAll('.overlays canvas').length") > 3
         one.script(
             "const s = document.getElementById('align'); s.value = 'command'; s.dispatchEvent(new Event('change'))"
@@ -172,8 +237,36 @@ def test_repeats_are_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     command = [sys.executable, "-m", "rollbook", "run", *options, "--", "sh", "-c", script]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 7
-    assert "3 of 5 runs; the last one failed" in ran.stderr
+    assert "3 of 5 runs, 1 failed; rollbook compare" in ran.stderr
     listed = rollbook.list_records("results").records
     assert [one.group.index for one in listed if one.group] == [3, 2, 1]
     assert len({one.group.id for one in listed if one.group}) == 1
     assert [one.exit_code for one in listed] == [7, 0, 0]
+
+
+def test_an_interrupted_group_stays_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the third repeat ends the group; a host that is missing is counted; what was recorded is compared."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    script = 'n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) >count; [ "$n" -lt 2 ] || kill -INT $PPID; {}'
+    options = [
+        "--repeat",
+        "5",
+        "--no-report",
+        "--skip-timeseries",
+        "--quiet",
+        "--hosts",
+        "localhost,no-such-host.invalid",
+    ]
+    for name, last, code in (("ended", "[ $n -lt 2 ] || exec sleep 30", 130), ("handled", "exit 0", 130)):
+        (tmp_path / "count").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "rollbook", "run", "--name", name, *options, "--"]
+        command += ["sh", "-c", f"trap : INT; {script.format(last)}" if name == "handled" else script.format(last)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ran.returncode == code, name
+        assert "3 of 5 runs, 2 without all hosts, 1 interrupted; rollbook compare" in ran.stderr
+        assert "run 3 of 5" not in ran.stderr, "--quiet prints only what went wrong, and the group"
+    found = rollbook.compare("ended", "handled")
+    assert [side.failed for side in found.sides] == [1, 0]
+    (row,) = [row for row in found.rows if row.name == "wall_seconds"]
+    assert [len(values) for values in row.values] == [2, 3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,8 +175,8 @@ def test_opening_a_host_does_not_move_the_page(window: Browser, tmp_path: Path) 
     """What was under the pointer stays there."""
     page = shown(window, tmp_path, report_records.run(tmp_path, 8, 60), tables(8, 60))
     place = "return document.querySelector('#chart-mem_available').getBoundingClientRect().toJSON()"
+    page.wait("document.querySelectorAll('.chart').length === document.querySelectorAll('.chart .uplot').length")
     page.script("document.querySelector('#chart-mem_available').scrollIntoView()")
-    time.sleep(0.3)
     before = page.script(place)
     page.press("j")
     page.wait("!document.querySelector('.panel').hidden")

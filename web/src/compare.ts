@@ -1,6 +1,6 @@
 // Builds the page of a comparison from the document inside it.
 
-import { isDark, setDark } from "./colour.ts";
+import { isDark, setDark, theme } from "./colour.ts";
 import { add, byId, h, table } from "./dom.ts";
 import { moment } from "./format.ts";
 import { Overlay, shifted, type Values } from "./overlay.ts";
@@ -32,13 +32,12 @@ interface Page {
   runs: Run[];
   bucket: number;
   alignments: string[];
-  tables: { side: number; rows: Row[]; facts: string[] }[];
-  charts: { id: string; title: string; unit: string; lines: Values[] }[];
+  tables: { side: number; headline: string; verdict: string; rows: Row[]; facts: string[] }[];
+  charts: { id: string; title: string; unit: string; changes: string[]; lines: Values[] }[];
   notes: string[];
 }
 
-// Distinct in light and dark, and for readers who do not see red and green.
-const COLOURS = ["#2f6fde", "#d9730d", "#0f9d77", "#9a5bd2", "#b8860b", "#c2437c"];
+const COLOURS = 8; // lines of the theme, from --line-1
 
 function start(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -46,6 +45,7 @@ function start(): void {
   const page = JSON.parse(byId("data").textContent ?? "") as Page;
   document.title = `${page.title} · Rollbook`;
   const main = h("main", { id: "main" }, h("h1", {}, `Comparison of ${page.title}`), legend(page));
+  for (const one of page.tables) add(main, h("p", { class: `headline ${classOf(one.verdict)}` }, one.headline));
   for (const note of page.notes) add(main, h("p", { class: "note" }, note));
   for (const one of page.tables) add(main, ...sideBySide(page, one));
   const draw = charts(page, main);
@@ -58,15 +58,20 @@ function start(): void {
   });
 }
 
+/** The name of the colour of a side in the theme. */
 function colourOf(side: number): string {
-  return COLOURS[side % COLOURS.length]!;
+  return `line-${(side % COLOURS) + 1}`;
+}
+
+function classOf(verdict: string): string {
+  return verdict.replace(" ", "-");
 }
 
 function legend(page: Page): HTMLElement {
   const list = h("ul", { class: "sides" });
   page.sides.forEach((side, at) => {
     const mark = h("span", { class: "mark", "aria-hidden": "true" });
-    mark.style.background = colourOf(at);
+    mark.style.background = `var(--${colourOf(at)})`;
     add(list, h("li", {}, mark, side));
   });
   return list;
@@ -74,15 +79,19 @@ function legend(page: Page): HTMLElement {
 
 function sideBySide(page: Page, one: Page["tables"][number]): HTMLElement[] {
   const [first, other] = ["A", String.fromCharCode(65 + one.side)];
-  const headings = ["Value", first, other, `${other} to ${first}`, "Interval", "Verdict"];
+  const headings = ["Value", first, other, `${other} to ${first}`, "95 % interval", "Verdict"];
   const rows = (kinds: string[]): HTMLElement => {
     const chosen = one.rows.filter((row) => kinds.includes(row.kind));
     const cells = chosen.map((row) => [
       row.title,
       ...row.cells.slice(0, -1),
-      h("span", { class: `judged ${row.verdict.replace(" ", "-")}` }, row.cells.at(-1)),
+      h("span", { class: `judged ${classOf(row.verdict)}` }, row.cells.at(-1)),
     ]);
-    return h("div", { class: "scroll" }, table(`${other} against ${first}`, headings, cells));
+    const sheet = table(`${other} against ${first}`, headings, cells);
+    sheet.classList.add("sheet");
+    for (const line of sheet.tBodies[0]!.rows)
+      [...line.cells].forEach((cell, at) => (cell.dataset["heading"] = headings[at]!));
+    return h("div", { class: "scroll" }, sheet);
   };
   const facts = h("ul", { class: "facts" });
   for (const fact of one.facts) add(facts, h("li", {}, fact));
@@ -105,15 +114,15 @@ function charts(page: Page, main: HTMLElement): () => void {
   for (const name of page.alignments) add(choice, h("option", { value: name }, name));
   const stored = new URLSearchParams(location.hash.slice(1)).get("align");
   if (stored && page.alignments.includes(stored)) choice.value = stored;
-  const colours = (): string[] => page.runs.map((run) => colourOf(run.side));
+  const colours = (): string[] => page.runs.map((run) => theme(colourOf(run.side)));
   const drawn = page.charts.map((chart) => new Overlay(`${chart.title}, all runs`, chart.unit, colours));
   const grid = h("section", { class: "overlays", "aria-label": "Charts" });
-  page.charts.forEach((chart, at) =>
-    add(
-      grid,
-      h("article", { class: "card", id: `chart-${chart.id}` }, h("h3", {}, chart.title), drawn[at]!.element),
-    ),
-  );
+  page.charts.forEach((chart, at) => {
+    const card = h("article", { class: "card", id: `chart-${chart.id}` }, h("h3", {}, chart.title));
+    for (const change of chart.changes) add(card, h("p", { class: "note" }, change));
+    add(card, drawn[at]!.element);
+    add(grid, card);
+  });
   add(
     main,
     h("h2", {}, "Runs over time"),

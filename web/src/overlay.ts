@@ -41,6 +41,7 @@ export class Overlay {
     const grid = { stroke: theme("grid"), width: 1 };
     const shared = { stroke: theme("muted"), font: `11px ${theme("font")}`, grid, ticks: { show: false } };
     const colours = this.colours();
+    const mark = theme("mark-phase");
     return {
       width: Math.max(this.element.clientWidth, 200),
       height: HEIGHT,
@@ -62,6 +63,7 @@ export class Overlay {
           values: (_, values) => values.map((value) => amount(value, this.unit)),
         },
       ],
+      hooks: { drawAxes: [(plot) => markZero(plot, mark)] },
       // A short run may have a single sample: without a point it would be invisible.
       series: [
         {},
@@ -69,4 +71,18 @@ export class Overlay {
       ],
     };
   }
+}
+
+/** A line where the runs are aligned, unless that is the edge of the chart. */
+function markZero(plot: uPlot, stroke: string): void {
+  if ((plot.scales["x"]?.min ?? 0) >= 0) return;
+  const at = plot.valToPos(0, "x", true);
+  plot.ctx.save();
+  plot.ctx.strokeStyle = stroke;
+  plot.ctx.lineWidth = devicePixelRatio;
+  plot.ctx.beginPath();
+  plot.ctx.moveTo(at, plot.bbox.top);
+  plot.ctx.lineTo(at, plot.bbox.top + plot.bbox.height);
+  plot.ctx.stroke();
+  plot.ctx.restore();
 }

@@ -20,7 +20,7 @@ from rollbook.journal.state import is_recording, is_unfinished
 from rollbook.records.locate import INSIDE, RUN_DOCUMENT
 from rollbook.records.summary import RecordList, RecordSummary, bare_summary, read_summary, start_of
 
-__all__ = ["Filter", "find_group", "find_record", "list_records", "summaries"]
+__all__ = ["Filter", "find_group", "find_record", "list_records", "summaries", "summary_of"]
 
 LATEST = "latest"
 CANDIDATES = 8  # records that the error for an ambiguous name lists
@@ -67,7 +67,7 @@ def list_records(results_dir: Path | str = "results", *, limit: int = 0, **wante
 
 def summaries(results: Path) -> Iterator[RecordSummary]:
     """The records of a results directory, newest first, each read when it is needed."""
-    return map(_summary, _record_paths(results))
+    return map(summary_of, _record_paths(results))
 
 
 def find_record(text: str, results_dir: Path | str = "results") -> Path:
@@ -152,7 +152,7 @@ def _record_paths(results: Path) -> list[Path]:
     return sorted(paths, key=lambda path: (start_of(path), str(path)), reverse=True)
 
 
-def _summary(path: Path) -> RecordSummary:
+def summary_of(path: Path) -> RecordSummary:
     """The summary of a record in any state; never raises because of its content."""
     try:
         if not os.access(path, os.R_OK | os.X_OK):

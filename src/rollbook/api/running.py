@@ -43,6 +43,9 @@ class RunProgress(Progress, Protocol):
     def started(self) -> None:
         """Every host returned its start facts or failed. A `RollbookError` raised here cancels run and recording."""
 
+    def push_failed(self, reason: str) -> None:
+        """Pushing failed for the first time; the run continues, and so do the attempts."""
+
     def writing(self, *, interrupted: bool) -> None:
         """Recording is over, perhaps because a signal asked for it; the record is being written."""
 
@@ -201,6 +204,8 @@ async def _alone(recording: Recording, seconds: float | None, progress: RunProgr
 
 async def _entered(recording: Recording, stop: asyncio.Event, progress: RunProgress | None) -> bool:
     """Start recording; False if the user asked to stop before all hosts had returned their start facts."""
+    if progress is not None:
+        recording.on_push_problem = progress.push_failed
     with progress or contextlib.nullcontext():
         entering, stopped = asyncio.ensure_future(recording.__aenter__()), asyncio.ensure_future(stop.wait())
         await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)

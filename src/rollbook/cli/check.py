@@ -137,6 +137,8 @@ def command(
         rules = [find_rule(explain)] if explain else list(all_rules())
         _explain(rules, manual=explain is not None, as_json=as_json)
         return
+    if record is not None:
+        reach.refuse()  # before a large directory is searched for records
     silences = read_silences(silence, [one.id for one in all_rules()]) if silence else []
     options = {
         "named": named_groups(groups),
@@ -146,12 +148,10 @@ def command(
         "minimum_memory_gb": minimum_memory,
     }
     if record is not None and (submission := check_results(record, round_name, silences, **options)):
-        reach.refuse()
         refuse_given(("junit",), "this is a results directory of several runs; name one of them")
         _show_submission(submission, fail_on, as_json=as_json)
     interrupted, coverage = False, None
     if record is not None:
-        reach.refuse()
         run = run_data_of(record, mlperf_round=rounds.load(round_name), **options)
     else:
         run, interrupted = _live(reach, options)

@@ -11,14 +11,16 @@ import click
 from rich.console import Console
 
 from rollbook.api.comparing import compare, open_sides
+from rollbook.api.listing import summary_of
 from rollbook.clean import clean
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import Number
 from rollbook.cli.output import sheet, stderr, width_of, wrapped
+from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
-from rollbook.comparison.sides import too_slow
 from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import change_cell, fact_lines, folded_rows, interval_text, value_cell, verdict_cell
+from rollbook.errors import UsageError
 from rollbook.records.document import encode
 
 __all__ = ["command"]
@@ -54,10 +56,18 @@ class Limit(click.ParamType[float]):
     "--fail-on",
     type=Limit(),
     metavar="slower:N%",
-    help="Exit with 1 if a result is worse by more than N %. Without enough runs to test it, by more than 10 %, too.",
+    help="Exit with 1 if a main result is worse by more than N % (of runs that are too few to test, also by more than "
+    "10 %), and with 3 if that cannot be told.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all metrics, not only those that differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--query", "sql", metavar="SQL", help="Run one SELECT over the compared records and print the result.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "csv", "json"]),
+    help="With --query: a table (default), CSV, or one JSON object per line.",
+)
 @click.option(
     "-o",
     "--output",
@@ -73,14 +83,23 @@ def command(
     fail_on: float | None,
     everything: bool,
     as_json: bool,
+    sql: str | None,
+    output_format: str | None,
     output: Path | None,
 ) -> None:
     """Compare runs: results, phases, metrics and changed facts of A with those of B and further sides.
 
     Each side is a RECORD, several separated by commas, the name of several records, a group of `run --repeat` by name
-    or id, or a directory of records. Five runs a side, alternating, are a good number: from three on differences are
-    tested, from four on with 95 % confidence. Exits with 1 only with --fail-on.
+    or id, or a directory of records. Five runs a side, alternating, are a good number: from two on differences are
+    tested. Exits with 1 or 3 only with --fail-on.
+
+    Tables of --query: sides, comparison and changed_facts with what is printed otherwise, and those of `rollbook query
+    --all` for the compared records: runs, results, phases, phase_stats, facts, rates, disks and others.
     """
+    if output_format and sql is None:
+        raise UsageError("--format needs --query; --json prints the comparison")
+    if as_json and sql is not None:
+        raise UsageError("--json cannot be combined with --query; write --format json")
     results = results_directory()
     opened = open_sides(sides, results)
     found = compare(*[list(side.runs) for side in opened], results_dir=results, phase=phase, floor=floor / 100)
@@ -91,14 +110,36 @@ def command(
 
         write_page(found, opened, output)
         stderr().print(f"written to {output}", soft_wrap=True)
-    if as_json:
+    code = 0
+    if sql is not None:
+        code = _query(found, results, sql, output_format or "table")
+    elif as_json:
         click.echo(encode(found), nl=False)
     else:
         _show(found, everything=everything)
-    slow = too_slow(found, fail_on) if fail_on is not None else []
-    for line in slow:
+    sys.exit((_judge(found, fail_on) if fail_on is not None else 0) or code)
+
+
+def _query(found: Comparison, results: Path, sql: str, output_format: str) -> int:
+    from rollbook.cli.query import print_rows, warn_of  # noqa: PLC0415 - DuckDB is slow to import
+    from rollbook.comparison.tables import comparison_tables  # noqa: PLC0415
+    from rollbook.sql.all_runs import connect_all  # noqa: PLC0415
+
+    records = [summary_of(Path(path)) for side in found.sides for path in side.records]
+    opened = connect_all(results, records, sql, comparison_tables(found, results))
+    with opened.connection as connection:
+        print_rows(connection, sql, output_format)
+    return warn_of(opened.problems)
+
+
+def _judge(found: Comparison, limit: float) -> int:
+    """Print the results that break a limit or may break it; returns the exit code."""
+    judged = judge(found, limit)
+    for line in judged.slower:
         stderr().print(clean(line), style="red", soft_wrap=True)
-    sys.exit(1 if slow else 0)
+    for line in judged.unsure:
+        stderr().print(f"cannot tell: {clean(line)}", soft_wrap=True)
+    return 1 if judged.slower else 3 if judged.unsure else 0
 
 
 def _show(found: Comparison, *, everything: bool) -> None:

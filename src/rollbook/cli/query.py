@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from rollbook.cli.record_argument import find
 from rollbook.errors import UsageError
 from rollbook.exports.files import safe
 from rollbook.sql import connection as store
-from rollbook.sql.all_runs import connect_all
+from rollbook.sql.all_runs import AllRecords, connect_all
 from rollbook.sql.damage import changed_tables
 
-__all__ = ["command"]
+__all__ = ["command", "print_rows", "warn_of"]
 
 SHOWN = 1000  # rows printed with --format table
 
@@ -54,28 +54,43 @@ def command(words: tuple[str, ...], output_format: str, *, all_records: bool) ->
     nfs_mounts and others; hosts, facts, phases, gaps, losses, findings, phase_stats. `SHOW TABLES` lists them,
     `DESCRIBE rates` the columns of one.
 
-    With --all: runs with one row per record; results, phase_stats and findings of all of them, and one table per
-    sampled source, each with a column `run`.
+    With --all: runs with one row per record, and all tables above with the rows of all records and a column `run`.
+    Only what the query names is opened. A record that cannot be read is left out with a warning; the exit code is
+    then 3.
     """
     if len(words) > 2 or (len(words) < 2 and not all_records):
         raise UsageError("write a RECORD and one SQL statement in quotes; the record can be omitted with --all")
     sql = words[-1]
-    with _connect_all(words[:-1], sql) if all_records else _connect(words[0], sql) as connection:
-        found = store.query(connection, sql)
-        names = [column[0] for column in found.description or []]
-        if output_format == "json":
-            for row in store.dicts(found):
-                click.echo(msgspec.json.encode(row, enc_hook=str))
-        elif output_format == "csv":
-            writer = csv.writer(sys.stdout)
-            writer.writerow([safe(name) for name in names])
-            rows = store.rows(found)
-            writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-        else:
-            _table(names, store.rows(found))
+    opened = _open_all(words[:-1], sql) if all_records else AllRecords(_open(words[0], sql), [])
+    with opened.connection as connection:
+        print_rows(connection, sql, output_format)
+    sys.exit(warn_of(opened.problems))
 
 
-def _connect(record: str, sql: str) -> duckdb.DuckDBPyConnection:
+def print_rows(connection: duckdb.DuckDBPyConnection, sql: str, output_format: str) -> None:
+    """Run one SELECT and print its rows as a table, CSV, or one JSON object per line; raises `UsageError`."""
+    found = store.query(connection, sql)
+    names = [column[0] for column in found.description or []]
+    if output_format == "json":
+        for row in store.dicts(found):
+            click.echo(msgspec.json.encode(row, enc_hook=str))
+    elif output_format == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow([safe(name) for name in names])
+        rows = store.rows(found)
+        writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    else:
+        _table(names, store.rows(found))
+
+
+def warn_of(problems: Sequence[str]) -> int:
+    """Print what is missing in the tables of a query; returns the exit code."""
+    for line in problems:
+        stderr().print(f"warning: {clean(line)}", soft_wrap=True)
+    return 3 if problems else 0
+
+
+def _open(record: str, sql: str) -> duckdb.DuckDBPyConnection:
     run = open_record(find(record))
     connection = store.connect(run, facts=store.wants_facts(sql))
     for name in changed_tables(connection, run, sql):
@@ -83,7 +98,7 @@ def _connect(record: str, sql: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _connect_all(directory: tuple[str, ...], sql: str) -> duckdb.DuckDBPyConnection:
+def _open_all(directory: tuple[str, ...], sql: str) -> AllRecords:
     results = Path(directory[0]) if directory else results_directory()
     return connect_all(results, summaries(results), sql)
 

@@ -6,6 +6,8 @@ import dataclasses
 import difflib
 import os
 import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -22,6 +24,8 @@ from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
 
 __all__ = ["command"]
+
+UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
 
 
 @click.command(
@@ -131,6 +135,7 @@ def command(
         fanout=reach.fanout,
         type=benchmark,
         interval=0.0 if skip_timeseries else settings.interval,
+        push="" if skip_timeseries and not is_typed("push") else settings.push,
         args=option_values(reach.hosts),
     )
     if layout == "mlpstorage":
@@ -141,19 +146,37 @@ def command(
         if placement.problem:
             click.echo(f"{placement.problem}: only the command itself can create a result directory", err=True)
     with Signals(command=True) as signals:
+
+        def one(chosen: Settings) -> tuple[Recording, int]:
+            progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
+            recording = run_command(chosen, argv, progress, signals, stdout=2 if as_json else 1)
+            show_end(recording, quiet=quiet, as_json=as_json)
+            return recording, _exit_code(recording, strict=strict)
+
+        recording, code = _repeats(one, settings, repeat, signals, quiet=quiet)
+        leave(code, recording, signals)
+
+
+def _repeats(
+    run: Callable[[Settings], tuple[Recording, int]], settings: Settings, repeat: int, signals: Signals, *, quiet: bool
+) -> tuple[Recording, int]:
+    """Run once or several times until one run fails; returns the last recording and the exit code."""
+    endings: list[str] = []
+    try:
         for index in range(1, repeat + 1):
             if repeat > 1:
                 settings = in_group(settings, index, repeat)
-                if not quiet:
-                    click.echo(f"run {index} of {repeat}", err=True)
-            progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
-            recording = run_command(settings, argv, progress, signals, stdout=2 if as_json else 1)
-            show_end(recording, quiet=quiet, as_json=as_json)
-            code = _exit_code(recording, strict=strict)
+            if repeat > 1 and not quiet:
+                click.echo(f"run {index} of {repeat}", err=True)
+            recording, code = run(settings)
+            endings.append(_ending(recording, code, stopped=signals.stopped))
             if code or signals.stopped or recording.finish_error:
                 break
-        _show_place(settings, failed=code != 0)
-        leave(code, recording, signals)
+    finally:  # also if a repeat was cancelled before its command was started
+        _show_place(settings, endings)
+    if code == 0 and index < repeat:  # the last command ended well, but not all repeats were run
+        code = INTERRUPTED if signals.stopped else UNFINISHED
+    return recording, code
 
 
 def _exit_code(recording: Recording, *, strict: bool) -> int:
@@ -161,17 +184,27 @@ def _exit_code(recording: Recording, *, strict: bool) -> int:
     code = recording.exit_code or 0
     if strict and code == 0:
         unfinished = recording.finish_error or recording.signing_error
-        code = 2 if unfinished else _strict_code(recording.record)
+        code = UNFINISHED if unfinished else _strict_code(recording.record)
     return code
 
 
-def _show_place(settings: Settings, *, failed: bool) -> None:
-    """Print where the record was placed, or how many repeats there are and how to compare them."""
+def _ending(recording: Recording, code: int, *, stopped: bool) -> str:
+    """What a reader of the group has to know about one repeat; empty if all went well."""
+    if recording.finish_error:
+        return "not finished"
+    if stopped:
+        return "interrupted"
+    return "failed" if code else "" if recording.record.coverage.complete else "without all hosts"
+
+
+def _show_place(settings: Settings, endings: Sequence[str]) -> None:
+    """Print where the record was placed, or how many repeats there are, how they ended, and how to compare them."""
     if settings.placement is not None and settings.placement.message:
         click.echo(settings.placement.message, err=True)
     if (group := settings.label.group) is not None:
-        ended = f"{group.index} of {group.size} runs" + ("; the last one failed" if failed else "")
-        click.echo(f"group {group.id}: {ended}; rollbook compare {settings.label.name or group.id} OTHER", err=True)
+        counts = "".join(f", {count} {how}" for how, count in Counter(filter(None, endings)).items())
+        hint = f"; rollbook compare {settings.label.name or group.id} OTHER" if endings else ""
+        click.echo(f"group {group.id}: {len(endings)} of {group.size} runs{counts}{hint}", err=True)
 
 
 def _strict_code(record: Record) -> int:

@@ -42,7 +42,7 @@ def show_summary(found: Summary, console: Console) -> None:
     """Print the summary; it fits 60 columns, and what it leaves out is on the page and in `rollbook check`."""
     width = text_width(sys.stderr)
     tables = (_load(found, width), _phases(found, width))
-    rest = (_outliers, _hosts, _findings, _overhead, _notes, _places)
+    rest = (_outliers, _hosts, _findings, _overhead, _push, _notes, _places)
     for lines in (_command(found), _results(found), *tables, *(part(found) for part in rest)):
         for line, colour in lines:
             console.print(wrapped(clean(line), sys.stderr, LABEL + 2), style=colour or None, soft_wrap=True)
@@ -179,6 +179,12 @@ def _overhead(found: Summary) -> Lines:
         spent += f" ({100 * cost.most_share:.2f} % of {'a host' if cost.hosts > 1 else 'the host'}'s CPUs)"
     every = f"; {found.samples} samples, {found.interval_seconds:g} s apart" if found.interval_seconds else ""
     yield _row("overhead", f"{spent}, {amount(cost.sent_bytes, 'B')} sent{every}"), ""
+
+
+def _push(found: Summary) -> Lines:
+    """What was sent; a note says what was lost."""
+    if found.push is not None and found.push.sent is not None:
+        yield _row("push", f"{found.push.sent} values sent to {found.push.url}"), ""
 
 
 def _notes(found: Summary) -> Lines:

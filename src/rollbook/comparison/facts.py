@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rollbook.checks.changes import changes
 from rollbook.comparison.model import ChangedFact, FactChanges, Row
+from rollbook.comparison.statistics import CALLED
 from rollbook.records.findings import Change
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
@@ -64,7 +65,13 @@ def changed_facts(
 
     The first runs of both sides are compared, and the first with the last of each side to see what varies by itself.
     """
-    slow = {host for row in rows if row.kind == "host" for host in row.hosts[at + 1 : at + 2] if host}
+    slow = {
+        host
+        for row in rows
+        if row.kind == "host" and row.changes[at].verdict in CALLED
+        for host in row.hosts[at + 1 : at + 2]
+        if host
+    }
     seen = _Seen(*_movement(rows, at), _result_direction(rows, at), slow)
     vary = {key for group in (before, after) if len(group) > 1 for key, *_ in _host_changes(group[0], group[-1])}
     found: dict[tuple[str, str, str, str], ChangedFact] = {}
@@ -102,7 +109,7 @@ def _movement(rows: Sequence[Row], at: int) -> tuple[set[str], set[str]]:
         if row.kind in ("metric", "host"):
             part = row.name.partition("_")[0]
             seen.add(part)
-            if row.changes[at].verdict in ("better", "worse", "differs"):
+            if row.changes[at].verdict in CALLED:
                 moved.add(part)
     return moved, seen - moved
 
@@ -133,7 +140,7 @@ def _score(one: ChangedFact, hosts: int, seen: _Seen) -> None:
     if seen.slow and hosts > 1 and set(one.hosts) <= seen.slow:
         score *= (
             2 * hosts / len(one.hosts)
-        )  # the host that is slow is the one that changed: its share does not count against it
+        )  # the slow host is the one that changed: its share does not count against it
         reasons.append("on the slowest host")
     one.score, one.reasons = round(score, 3), reasons
 

@@ -16,19 +16,27 @@ Kind = Literal["result", "phase", "metric", "host"]
 """A result that the benchmark reported, the length of a phase, the mean of a metric, or its value on the worst host."""
 
 
-class SideSummary(msgspec.Struct, kw_only=True):
-    """One side: its label as given, and the paths of its runs."""
+class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One side: its label as given, and the paths of its runs.
+
+    `failed` counts the runs whose command failed. `lacks` are the results of the first side that this side does not
+    have.
+    """
 
     label: str
     records: list[str]
     hosts: list[str]
     command: str
+    failed: int = 0
+    lacks: list[str] = []
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One value on all sides: one number per run of each side, and the change of each further side against the first.
 
-    Runs without the value are left out. `hosts` names the worst host of each side, where all its runs agree.
+    Runs without the value are left out, and runs that failed unless all of a side did. `main` results are those that
+    a summary states, and to which the limit of `--fail-on` applies. `hosts` names the worst host of each side, where
+    all its runs agree.
     """
 
     kind: Kind
@@ -36,6 +44,7 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     title: str
     unit: str = ""
     better: Better = ""
+    main: bool = False
     values: list[list[float]]
     changes: list[Change]
     hosts: list[str] = []

@@ -11,10 +11,10 @@ import msgspec
 
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.sides import Side
-from rollbook.comparison.text import change_cell, fact_lines, interval_text, value_cell, verdict_cell
+from rollbook.comparison.statistics import CALLED
+from rollbook.comparison.text import change_cell, fact_lines, headline, interval_text, value_cell, verdict_cell
 from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
-from rollbook.metrics import catalogue
 from rollbook.records.record import Record
 from rollbook.report.page import embed
 from rollbook.sql.connection import connect
@@ -35,11 +35,15 @@ class RunShown(msgspec.Struct):
 
 
 class LinesShown(msgspec.Struct):
-    """One chart: for each run its values by bucket, in the order of the runs; null where there is no sample."""
+    """One chart: for each run its values by bucket, in the order of the runs; null where there is no sample.
+
+    `changes` has a line about each further side.
+    """
 
     id: str
     title: str
     unit: str
+    changes: list[str]
     lines: list[list[float | None]]
 
 
@@ -53,9 +57,11 @@ class RowShown(msgspec.Struct):
 
 
 class TableShown(msgspec.Struct):
-    """A further side against the first."""
+    """A further side against the first; `verdict` is the worst of the main results."""
 
     side: int
+    headline: str
+    verdict: str
     rows: list[RowShown]
     facts: list[str]
 
@@ -85,10 +91,10 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
     longest = max((run.hosts.ended_ns - run.hosts.started_ns) / 1e9 for _, run in runs)
     interval = max(run.hosts.interval_seconds or 1.0 for _, run in runs)
     width = max(interval, longest / BUCKETS)
-    names = [row.name for row in sorted((r for r in found.rows if r.kind == "metric"), key=_interest)][:CHARTS]
+    metrics = sorted((row for row in found.rows if row.kind == "metric"), key=_interest)[:CHARTS]
+    names = [row.name for row in metrics]
     lines = [_lines(run, names, width) for _, run in runs]
     common = [name for name in phase_names(runs[0][1]) if all(name in phase_names(run) for _, run in runs)]
-    metrics = catalogue.load()
     return ComparisonPage(
         title=" and ".join(side.label for side in found.sides),
         created=time.time() * 1000,
@@ -101,8 +107,8 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
         alignments=[START, *(name for name in common if name != "run")],
         tables=[_table(found, at) for at in range(1, len(found.sides))],
         charts=[
-            LinesShown(name, metrics[name].title, metrics[name].unit, [line[at] for line in lines])
-            for at, name in enumerate(names)
+            LinesShown(row.name, row.title, row.unit, _changes(row), [line[at] for line in lines])
+            for at, row in enumerate(metrics)
         ],
         notes=found.notes,
     )
@@ -111,8 +117,16 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
 def _interest(row: Row) -> tuple[int, float]:
     """Metrics that differ first, then by the size of the change."""
     change = row.changes[0]
-    called = change.verdict in ("better", "worse", "differs")
+    called = change.verdict in CALLED
     return (0 if called else 1, -abs(change.change or 0.0))
+
+
+def _changes(row: Row) -> list[str]:
+    found = []
+    for at, change in enumerate(row.changes, 1):
+        text = " ".join(filter(None, (change_cell(change), verdict_cell(change))))
+        found.append(f"{chr(65 + at)} to A: {text}")
+    return found
 
 
 def _offsets(run: Record) -> dict[str, float]:
@@ -135,7 +149,10 @@ def _table(found: Comparison, number: int) -> TableShown:
             verdict_cell(change),
         ]
         rows.append(RowShown(row.kind, f"{row.title} ({host})" if host else row.title, cells, change.verdict))
-    return TableShown(number, rows, list(fact_lines(found.facts[number - 1])))
+    verdicts = {row.changes[number - 1].verdict for row in found.rows if row.main}
+    worst = next((verdict for verdict in ("worse", "better", "cannot tell") if verdict in verdicts), "within noise")
+    facts = list(fact_lines(found.facts[number - 1]))
+    return TableShown(number, headline(found, number - 1), worst, rows, facts)
 
 
 def _lines(run: Record, names: Sequence[str], width: float) -> list[list[float | None]]:

@@ -21,13 +21,17 @@ IGNORED = re.compile(r"exit_code|num_\w+|potential_caching")
 
 
 class ComparedResult(NamedTuple):
-    """One number; `name` is unique in its run, with the job and host if there are several."""
+    """One number; `name` is unique in its run, with the job and host if there are several.
+
+    `main` results are those that a summary states.
+    """
 
     name: str
     title: str
     value: float
     unit: str
     better: Better
+    main: bool
 
 
 def compared_results(metadata: Mapping[str, Any]) -> list[ComparedResult]:
@@ -46,11 +50,11 @@ def compared_results(metadata: Mapping[str, Any]) -> list[ComparedResult]:
             job = f"{job} #{number}"
         name = f"{job}.{one.metric}" if job else one.metric
         title = f"{job}: {one.metric}" if job else one.metric
-        found.append(ComparedResult(name, title, one.value, one.unit, _better(one)))
+        found.append(ComparedResult(name, title, one.value, one.unit, _better(one), one.is_main))
     seconds = metadata.get("runtime")
     timed = metadata.get("executed_command") and isinstance(seconds, int | float)
     if timed and not any(one.name == "wall_seconds" for one in found):
-        found.append(ComparedResult("wall_seconds", "wall_seconds", float(seconds or 0), "s", "low"))
+        found.append(ComparedResult("wall_seconds", "wall_seconds", float(seconds or 0), "s", "low", main=True))
     return found
 
 

@@ -10,16 +10,15 @@ import msgspec
 
 from rollbook.comparison.facts import changed_facts
 from rollbook.comparison.model import Comparison, Row, SideSummary
-from rollbook.comparison.statistics import FLOOR, Change, change_of
+from rollbook.comparison.statistics import CALLED, FLOOR, Change, change_of
 from rollbook.comparison.values import Key, RunValues, phase_names, run_values
 from rollbook.errors import UsageError
 from rollbook.metrics import catalogue
 from rollbook.records.record import Record
 
-__all__ = ["Side", "compare_sides", "too_slow"]
+__all__ = ["Side", "compare_sides"]
 
 QUALITY = 0.05  # false discoveries among the metrics that are called different
-UNTESTED = 0.10  # a difference of runs that are too few to test must exceed this to fail a limit
 WHOLE = ("command", "run")  # phases that hold the whole work, the first that all runs have
 
 
@@ -34,7 +33,7 @@ class Side:
 def compare_sides(
     sides: Sequence[Side], *, phase: str = "", floor: float = FLOOR, history: Mapping[str, float] | None = None
 ) -> Comparison:
-    """Compare every further side with the first.
+    """Compare every further side with the first; runs that failed count only if all of a side did.
 
     Metrics are those of `phase`, by default of the command. `floor` is the share below which differences of results do
     not matter; `history` has the usual spread of results by name. Raises `UsageError` if there are fewer than two
@@ -42,44 +41,55 @@ def compare_sides(
     """
     if len(sides) < 2 or not all(side.runs for side in sides):
         raise UsageError("compare at least two runs, or two groups of runs")
-    chosen = phase or _common_phase(sides)
-    values = [[run_values(run, chosen) for run in side.runs] for side in sides]
+    counted = [[run for run in side.runs if not _failed(run)] or side.runs for side in sides]
+    chosen = _phase(phase, counted)
+    values = [[run_values(run, chosen) for run in runs] for runs in counted]
     rows = [
         row for key in _keys(values) if (row := _row(key, values, floor, (history or {}).get(key.name))) is not None
     ]
     for at in range(len(sides) - 1):
         _control_discoveries([row for row in rows if row.kind in ("metric", "host")], at)
-    facts = [changed_facts(side.label, sides[0].runs, side.runs, rows, at) for at, side in enumerate(sides[1:])]
-    return Comparison(
-        sides=[_summary(side) for side in sides], phase=chosen, rows=rows, facts=facts, notes=_notes(sides, rows)
-    )
+        if hopeless := [side.label for side in (sides[0], sides[at + 1]) if all(map(_failed, side.runs))]:
+            _withdraw(rows, at, f"every run of {' and '.join(hopeless)} failed")
+    facts = [
+        changed_facts(side.label, counted[0], runs, rows, at)
+        for at, (side, runs) in enumerate(zip(sides[1:], counted[1:], strict=True))
+    ]
+    lacks = [_lacking(values[0], one) for one in values]
+    summaries = [_summary(side, missing) for side, missing in zip(sides, lacks, strict=True)]
+    return Comparison(sides=summaries, phase=chosen, rows=rows, facts=facts, notes=_notes(sides, summaries, rows))
 
 
-def too_slow(found: Comparison, limit: float) -> list[str]:
-    """A line for each result that is worse than the first side's by more than `limit`, a share.
-
-    Tested results count if their verdict is worse. Runs that are too few to test count if they are worse by more than
-    10 %, too: a limit that single runs can never break would protect nothing.
-    """
-    lines = []
-    for row in found.rows:
-        for side, change in zip(found.sides[1:], row.changes, strict=True):
-            if row.kind != "result" or not row.better or change.change is None:
-                continue
-            worse = -change.change if row.better == "high" else change.change
-            untested = change.verdict == "cannot tell" and change.confidence is None
-            if worse > limit and (change.verdict == "worse" or (untested and worse > UNTESTED)):
-                doubt = "; too few runs to test it" if untested else ""
-                lines.append(f"{side.label}: {row.title} is {100 * worse:.1f} % worse, limit {100 * limit:g} %{doubt}")
-    return lines
+def _failed(run: Record) -> bool:
+    """Whether the command of a run failed, or its end is not known because the collector died."""
+    return bool(run.metadata.get("executed_command")) and run.metadata.get("exit_code", 0) != 0
 
 
-def _common_phase(sides: Sequence[Side]) -> str:
-    names = [phase_names(run) for side in sides for run in side.runs]
-    for phase in (*WHOLE, *names[0]):
-        if all(phase in one for one in names):
-            return phase
-    raise UsageError(f"the runs have no phase in common; the first has {', '.join(names[0])}")
+def _withdraw(rows: Sequence[Row], at: int, reason: str) -> None:
+    for row in rows:
+        change = row.changes[at]
+        change.verdict, change.reason, change.needed = "cannot tell", reason, None
+
+
+def _lacking(base: Sequence[RunValues], side: Sequence[RunValues]) -> list[str]:
+    """The main results of the first side that no run of another has."""
+    there = {key for run in side for key in run.numbers}
+    wanted = dict.fromkeys(key for run in base for key in run.numbers if key.main)
+    return [key.title for key in wanted if key not in there]
+
+
+def _phase(wanted: str, sides: Sequence[Sequence[Record]]) -> str:
+    """The phase that is compared; raises `UsageError` if not all runs have it."""
+    names = [(run, phase_names(run)) for runs in sides for run in runs]
+    if not wanted:
+        common = (name for name in (*WHOLE, *names[0][1]) if all(name in there for _, there in names))
+        if (found := next(common, None)) is None:
+            raise UsageError(f"the runs have no phase in common; the first has {', '.join(names[0][1])}")
+        return found
+    for run, there in names:
+        if wanted not in there:
+            raise UsageError(f"{run.path} has no phase {wanted}; it has {', '.join(there)}")
+    return wanted
 
 
 def _keys(values: Sequence[Sequence[RunValues]]) -> list[Key]:
@@ -114,6 +124,7 @@ def _make_row(key: Key, values: list[list[float]], changes: list[Change], hosts:
         title=key.title,
         unit=key.unit,
         better=key.better,
+        main=key.main,
         values=values,
         changes=changes,
         hosts=hosts,
@@ -129,26 +140,27 @@ def _negligible(before: Sequence[float], after: Sequence[float], limit: float, u
 
 def _control_discoveries(rows: Sequence[Row], at: int) -> None:
     """Among many metrics some differ by chance: keep those that pass the procedure of Benjamini and Hochberg."""
-    called = ("better", "worse", "differs")
     tested = sorted((change.p, number) for number, row in enumerate(rows) if (change := row.changes[at]).p is not None)
     passed = max((rank for rank, (p, _) in enumerate(tested, 1) if p <= QUALITY * rank / len(tested)), default=0)
     for _, number in tested[passed:]:
         change = rows[number].changes[at]
-        if change.verdict in called and change.reason != "likely":
+        if change.verdict in CALLED and change.reason != "likely":
             change.verdict, change.reason = "cannot tell", f"could be chance among {len(tested)} metrics"
 
 
-def _summary(side: Side) -> SideSummary:
+def _summary(side: Side, lacks: list[str]) -> SideSummary:
     first = side.runs[0]
     return SideSummary(
         label=side.label,
         records=[str(run.path) for run in side.runs],
         hosts=[host.name for host in first.hosts.start],
         command=str(first.metadata.get("executed_command") or ""),
+        failed=sum(map(_failed, side.runs)),
+        lacks=lacks,
     )
 
 
-def _notes(sides: Sequence[Side], rows: Sequence[Row]) -> list[str]:
+def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequence[Row]) -> list[str]:
     """What a reader has to know before trusting the verdicts."""
     notes = []
     base = sides[0]
@@ -160,9 +172,12 @@ def _notes(sides: Sequence[Side], rows: Sequence[Row]) -> list[str]:
             )
         if {host.name for host in base.runs[0].hosts.start} != {host.name for host in side.runs[0].hosts.start}:
             notes.append(f"{side.label} ran on other hosts than {base.label}")
-    for side in sides:
-        if failed := [run for run in side.runs if run.metadata.get("exit_code")]:
-            notes.append(f"{len(failed)} of {len(side.runs)} runs of {side.label} failed: {_names(failed)}")
+    for side, summary in zip(sides, summaries, strict=True):
+        if ended := [run for run in side.runs if _failed(run)]:
+            rest = "" if len(ended) == len(side.runs) else "; they are not counted"
+            notes.append(f"{len(ended)} of {len(side.runs)} runs of {side.label} failed: {_names(ended)}{rest}")
+        if summary.lacks:
+            notes.append(f"{side.label} lacks results of {base.label}: {_few(summary.lacks)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
     results = [row for row in rows if row.kind == "result"]
@@ -173,7 +188,11 @@ def _notes(sides: Sequence[Side], rows: Sequence[Row]) -> list[str]:
 
 
 def _names(runs: Sequence[Record]) -> str:
-    return ", ".join(Path(run.path).name for run in runs[:3]) + (", …" if len(runs) > 3 else "")
+    return _few([Path(run.path).name for run in runs])
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _interleaved(one: Side, two: Side) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -10,7 +9,7 @@ from typing import Any
 
 from rollbook.checks.text import change_text
 from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
-from rollbook.comparison.statistics import Change
+from rollbook.comparison.statistics import CALLED, Change, middle_of
 from rollbook.metrics.formatting import amount, number
 from rollbook.records import findings
 
@@ -19,6 +18,7 @@ __all__ = [
     "fact_lines",
     "fact_text",
     "folded_rows",
+    "headline",
     "html_text",
     "interval_text",
     "value_cell",
@@ -26,12 +26,11 @@ __all__ = [
 ]
 
 FACTS = 10  # changed facts listed; the document has all
-CALLED = ("better", "worse", "differs")
 
 
 def value_cell(values: Sequence[float], unit: str) -> str:
-    """The median of the runs with its unit: `1.5 GiB/s`."""
-    middle = statistics.median(values)
+    """The mean of the runs with its unit: `1.5 GiB/s`."""
+    middle = middle_of(values)
     if unit == "ns":
         scale, unit = (1e6, "ms") if middle >= 1e6 else (1e3, "us") if middle >= 1e3 else (1.0, "ns")
         return amount(middle / scale, unit)
@@ -77,6 +76,22 @@ def folded_rows(found: Comparison, *, everything: bool) -> tuple[list[Row], str]
     return shown, f"{len(rest)} more values: {text}" if rest else ""
 
 
+def headline(found: Comparison, at: int) -> str:
+    """One sentence about the main results of a further side, whose changes are at this place in the rows."""
+    base, side = found.sides[0].label, found.sides[at + 1].label
+    rows = [row for row in found.rows if row.main and row.better]
+    parts = [text for verdict in ("worse", "better") if (text := _called(rows, at, verdict))]
+    unclear = [row.changes[at] for row in rows if row.changes[at].verdict == "cannot tell"]
+    if parts:
+        return f"{side} against {base}: {'; '.join(parts)}"
+    if not rows:
+        return f"{side} and {base} have no results in common"
+    if len(unclear) < len(rows):
+        rest = f"; {len(unclear)} cannot be told" if unclear else ""
+        return f"{side} against {base}: no difference beyond noise in {_count(len(rows) - len(unclear))}{rest}"
+    return f"{side} against {base}: cannot tell ({unclear[0].reason or 'the runs vary too much'})"
+
+
 def fact_text(one: ChangedFact) -> str:
     """`block.scheduler nvme0n1: none -> mq-deadline`, with hosts and reasons."""
     if one.field == "command":
@@ -117,6 +132,19 @@ def html_text(found: Comparison) -> str:
     return "".join(parts)
 
 
+def _called(rows: Sequence[Row], at: int, verdict: str) -> str:
+    """`2 results worse: read_iops -8.1 %, …`; empty without one."""
+    called = [row for row in rows if row.changes[at].verdict == verdict]
+    likely = "likely " * all(row.changes[at].reason == "likely" for row in called)
+    named = ", ".join(f"{row.title} {change_cell(row.changes[at])}".rstrip() for row in called[:3])
+    more = f" and {len(called) - 3} more" if len(called) > 3 else ""
+    return f"{_count(len(called))} {likely}{verdict}: {named}{more}" if called else ""
+
+
+def _count(results: int) -> str:
+    return f"{results} result{'s' * (results != 1)}"
+
+
 def _row_cells(row: Row, at: int) -> tuple[str, ...]:
     change = row.changes[at]
     values = (value_cell(row.values[0], row.unit), value_cell(row.values[at + 1], row.unit))
@@ -129,6 +157,8 @@ def _short(value: Any) -> Any:
 
 def _signed(share: float) -> str:
     percent = 100 * share
+    if percent > 9999:
+        return ">+9999"
     digits = 0 if abs(percent) >= 99.5 else 1
     return f"{percent:+.{digits}f}"
 

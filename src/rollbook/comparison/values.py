@@ -17,13 +17,17 @@ __all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """What a number is: its kind as in `Row`, its name, title, unit, and the direction that is better."""
+    """What a number is: its kind as in `Row`, its name, title, unit, and the direction that is better.
+
+    `main` results are those that a summary states.
+    """
 
     kind: Kind
     name: str
     title: str
     unit: str
     better: Better
+    main: bool = False
 
 
 @dataclasses.dataclass
@@ -38,7 +42,8 @@ def run_values(run: Record, phase: str) -> RunValues:
     """All numbers of a run; metrics are those of this phase, weighted by samples if there are several of the name."""
     found = RunValues({}, {})
     for one in compared_results(run.metadata):
-        found.numbers[Key("result", one.name, one.title, one.unit, one.better)] = one.value
+        if math.isfinite(one.value):
+            found.numbers[Key("result", one.name, one.title, one.unit, one.better, one.main)] = one.value
     for name, seconds in _lengths(run).items():
         found.numbers[Key("phase", name, f"phase {name}", "s", "low")] = seconds
     for key, value, host in _metrics(run, phase):

@@ -16,7 +16,7 @@ from rollbook.protocol.beats import LONGEST_STEP
 from rollbook.sources.base import Compare
 from rollbook.tables.quoting import quoted, text
 
-__all__ = ["MOUNTED", "Sampled", "host_view", "views_of"]
+__all__ = ["MOUNTED", "Sampled", "host_view", "tables_of", "views_of"]
 
 COUNTED = {"diskstats": "counted_disks", "net_dev": "counted_interfaces"}
 """By table: the table of devices that count in a host's totals; the others are not in the view of devices."""
@@ -24,6 +24,7 @@ MOUNTED = ("nfs", "nfs_ops")
 """Tables whose rows may be of one file system mounted at several places, which counts once."""
 NUMBERS = ("BIGINT", "DOUBLE", "DECIMAL", "INTEGER", "HUGEINT", "FLOAT", "UBIGINT")
 BEAT_TABLES = ("loadavg", "meminfo", "vmstat", "stat")
+SAMPLE_TABLES = (*BEAT_TABLES, "stat_totals")
 ALL_CPUS = "(FROM stat WHERE cpu = 'cpu')"
 MEAN = "coalesce(sum(value * ns) / nullif(sum(ns), 0), avg(value))"
 # A sample covers the time since the one before it, and belongs to the phase that holds the middle of that time: a
@@ -95,6 +96,19 @@ def views_of(sampled: Mapping[str, Sampled], columns: Mapping[str, Mapping[str, 
         },
     )
     return found
+
+
+def tables_of(view: str) -> set[str]:
+    """The sampled tables that a view reads, whether a record has them or not; none for any other name."""
+    parts = catalogue.parts()
+    if view in ("rates", "phase_stats"):
+        return {*BEAT_TABLES, *(table.source.name for part in parts.values() for table in part.tables)}
+    if view in ("beats", "samples"):
+        return {*SAMPLE_TABLES}
+    for part in parts.values():
+        if view == host_view(part.name) or (part.shows_devices and view == part.name):
+            return {*BEAT_TABLES, *(table.source.name for table in part.tables)}
+    return {view.removesuffix("_rates")} if view.endswith("_rates") else set()
 
 
 def _beats(sampled: Mapping[str, Sampled]) -> str:

@@ -1,4 +1,4 @@
-"""SQL over many records at once: a table of runs, their results, phases and findings, and the sampled tables.
+"""SQL over many records at once: a table of runs, and the tables and views of all of them.
 
 `connect_all` opens a DuckDB connection that can read the tables of these records and no other file, with
 
@@ -6,14 +6,17 @@
     results       the benchmarks' own results, with the columns of the same table of one record
     phase_stats   the statistics of every metric in every phase, as they are stored in each record
     findings      the findings of every record
-    <source>      the table of each sampled source
+    rates, disks, hosts, facts, meminfo, …   every other table and view of a record, with the rows of all records
 
-Each has a column `run`, the path of the record relative to the results directory.
+Each has a column `run`, the path of the record relative to the results directory. Only what a query names is opened,
+and a record that cannot be read affects no other: its rows are missing, and a line says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +26,15 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.locate import metadata_files
-from rollbook.records.reading import read_regular, require_directory, require_regular
+from rollbook.records.reading import read_regular
 from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
-from rollbook.tables.quoting import literal, quoted, text
+from rollbook.sql.all_views import add_views, list_views
+from rollbook.tables.quoting import literal, text
 
-__all__ = ["connect_all"]
+__all__ = ["AllRecords", "Rows", "connect_all", "run_name"]
+
+Rows = Sequence[tuple[Any, ...]]
 
 RUNS = """CREATE TABLE runs (run VARCHAR, state VARCHAR, reason VARCHAR, type VARCHAR, started TIMESTAMP,
     seconds DOUBLE, name VARCHAR, tags VARCHAR[], note VARCHAR, "group" VARCHAR, repeat BIGINT, command VARCHAR,
@@ -43,6 +49,9 @@ PHASES = f"""CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR
     hosts BIGINT, {", ".join(f"{name} DOUBLE" for name in STATISTICS)}, slowest_host VARCHAR)"""
 OWN = ("runs", "results", "phase_stats", "findings")
 CHUNK = 1000
+ABOUT = {"describe", "summarize"}
+LISTING = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
+"""Words of queries about single tables, and about all tables."""
 
 
 class _Metadata(msgspec.Struct):
@@ -51,22 +60,37 @@ class _Metadata(msgspec.Struct):
     phase_statistics: list[dict[str, Any]] = []
 
 
-def connect_all(results: Path, records: Iterable[RecordSummary], sql: str) -> duckdb.DuckDBPyConnection:
-    """Open records for SQL. Only what the query mentions is read, besides the table `runs`."""
+@dataclasses.dataclass(frozen=True)
+class AllRecords:
+    """The connection, and a line for each record that is not completely in the tables of the query."""
+
+    connection: duckdb.DuckDBPyConnection
+    problems: Sequence[str]
+
+
+def connect_all(
+    results: Path, records: Iterable[RecordSummary], sql: str, tables: Mapping[str, Rows] | None = None
+) -> AllRecords:
+    """Open records for a query. Only what the query mentions is read, besides the table `runs`.
+
+    `tables` has further ones: the statement that creates a table, and its rows.
+    """
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")
-        listed = list(records)
-        names = {one.path: _name(Path(one.path), results) for one in listed}
+        listed, used = list(records), _used(connection, sql)
+        names = {one.path: run_name(Path(one.path), results) for one in listed}
         _insert(connection, RUNS, [_run(names[one.path], one) for one in listed])
-        complete = [(names[one.path], Path(one.path)) for one in listed if one.state == "complete"]
-        lower = sql.lower()
-        wanted = any(word in lower for word in ("results", "phase_stats", "show", "describe"))
-        stored = [(run, _metadata(path)) for run, path in complete] if wanted else []
-        _insert(connection, RESULTS, [row for run, one in stored for row in _results(run, one)])
-        _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
-        _insert(connection, FINDINGS, _findings(complete) if "findings" in lower else [])
-        files = _tables(connection, complete)
+        for statement, rows in (tables or {}).items():
+            _insert(connection, statement, rows)
+        complete = {names[one.path]: Path(one.path) for one in listed if one.state == "complete"}
+        problems = _add_documents(connection, complete, used)
+        if used - {"runs"}:
+            lost = [one for one in listed if one.state in ("unfinished", "broken")]
+            problems += [f"{names[one.path]} is {one.state}: {one.reason}" for one in lost]
+        files = add_views(connection, complete, used, problems)
+        if {*_words(sql)} & LISTING:
+            list_views(connection)
         paths = ", ".join(text(name) for path in files for name in (path, literal(path)))
         connection.execute(f"SET allowed_paths = [{paths}]")
         connection.execute("SET enable_external_access = false")
@@ -74,10 +98,35 @@ def connect_all(results: Path, records: Iterable[RecordSummary], sql: str) -> du
     except duckdb.Error as error:
         connection.close()
         raise RecordError(f"{results}: the records cannot be opened for SQL: {error}") from error
-    return connection
+    return AllRecords(connection, problems)
 
 
-def _name(path: Path, results: Path) -> str:
+def _used(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+    """The tables that a query may read, in lower case; all its words if that cannot be told."""
+    words = {*_words(sql)}
+    try:
+        return words if words & ABOUT else {name.lower() for name in connection.get_table_names(sql)}
+    except duckdb.Error:
+        return words
+
+
+def _words(sql: str) -> list[str]:
+    return re.findall(r"\w+", sql.lower())
+
+
+def _add_documents(connection: duckdb.DuckDBPyConnection, records: Mapping[str, Path], used: set[str]) -> list[str]:
+    """Create the tables from the documents of the records; returns what could not be read."""
+    problems: list[str] = []
+    wanted = not used.isdisjoint(("results", "phase_stats"))
+    stored = [(run, _metadata(path)) for run, path in records.items()] if wanted else []
+    _insert(connection, RESULTS, [row for run, one in stored for row in _results(run, one)])
+    _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
+    _insert(connection, FINDINGS, _findings(records, problems) if "findings" in used else [])
+    return problems
+
+
+def run_name(path: Path, results: Path) -> str:
+    """How the tables name a record."""
     return str(path.relative_to(results) if path.is_relative_to(results) else path)
 
 
@@ -109,12 +158,15 @@ def _phase(run: str, row: dict[str, Any]) -> tuple[Any, ...]:
     return (run, *(row.get(name) for name in names))
 
 
-def _findings(records: Sequence[tuple[str, Path]]) -> list[tuple[Any, ...]]:
+def _findings(records: Mapping[str, Path], problems: list[str]) -> list[tuple[Any, ...]]:
     rows = []
-    for run, path in records:
+    for run, path in records.items():
+        if not (path / "findings.json").exists():
+            continue  # it was not checked
         try:
             checked = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
-        except (RecordError, msgspec.MsgspecError, RecursionError):
+        except (RecordError, msgspec.MsgspecError, RecursionError) as error:
+            problems.append(f"{run}: findings.json: {error}")
             continue
         rows += [
             (run, rule.id, one.severity, one.hosts, one.message, one.advice, one.silenced and one.silenced.reason)
@@ -124,7 +176,7 @@ def _findings(records: Sequence[tuple[str, Path]]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> None:
     """Create a table and fill it, many rows with each statement."""
     connection.execute(table)
     name = table.split()[2]
@@ -132,26 +184,3 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tu
         some = rows[at : at + CHUNK]
         marks = ", ".join(["(" + ", ".join(["?"] * len(some[0])) + ")"] * len(some))
         connection.execute(f"INSERT INTO {name} VALUES {marks}", [cell for row in some for cell in row])  # noqa: S608 - our own names
-
-
-def _tables(connection: duckdb.DuckDBPyConnection, records: Sequence[tuple[str, Path]]) -> list[Path]:
-    """Create a view of each sampled source over all records that have it; returns the files."""
-    found: dict[str, list[tuple[str, Path]]] = {}
-    for run, path in records:
-        try:
-            require_directory(path / "series")
-            for file in sorted((path / "series").glob("*.parquet")):
-                require_regular(file)
-                found.setdefault(file.stem, []).append((run, file.resolve()))
-        except RecordError:
-            continue  # a link or a device in place of a table is not read; `runs` still has the record
-    for table, files in found.items():
-        if table in OWN:
-            continue
-        cases = "MAP {" + ", ".join(f"{text(file)}: {text(run)}" for run, file in files) + "}"
-        listed = ", ".join(text(literal(file)) for _, file in files)
-        body = f"read_parquet([{listed}], filename = true, union_by_name = true, hive_partitioning = false)"
-        connection.execute(
-            f"CREATE VIEW {quoted(table)} AS SELECT {cases}[filename] AS run, * EXCLUDE (filename) FROM {body}"  # noqa: S608 - quoted
-        )
-    return [file for files in found.values() for _, file in files]

@@ -14,7 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,36 +36,36 @@ from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_r
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 
-__all__ = ["connect", "dicts", "query", "relation", "rows", "wants_facts"]
+__all__ = ["connect", "dicts", "fill", "query", "relation", "rows", "wants_facts"]
 
 CHUNK = 1000
 
 
 def connect(
-    run: Record, output: Path | None = None, *, whole: bool = False, facts: bool = False
+    run: Record, output: Path | None = None, *, whole: bool = False, facts: bool = False, rates: bool = True
 ) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`.
 
     With `whole`, for queries over all hosts, rates are computed in one pass over each table. `facts` fills the table
-    `facts`, which takes long for many hosts; without it a query of that table fails.
+    `facts`, which takes long for many hosts; without it a query of that table fails. Without `rates`, there are no
+    views `<source>_rates`, which take as long to create as all others.
     """
     try:
-        return _open(run, output, whole=whole, facts=facts)
+        return _open(run, output, whole=whole, facts=facts, rates=rates)
     except duckdb.Error as error:
         damaged = damaged_tables(run)
         if not damaged:
             raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
-    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts)
+    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts, rates=rates)
     replace_damaged(connection, damaged)
     return connection
 
 
-def _open(run: Record, output: Path | None, *, whole: bool, facts: bool) -> duckdb.DuckDBPyConnection:
+def _open(run: Record, output: Path | None, *, whole: bool, facts: bool, rates: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
-        add_facts(connection, run.hosts, made=facts)
-        _fill(connection, run, whole=whole)
+        fill(connection, run, whole=whole, facts=facts, rates=rates)
         paths = [path.resolve() for path in run.series_files().values()]
         files = ", ".join(text(name) for path in paths for name in (path, literal(path)))
         connection.execute(f"SET allowed_paths = [{files}]")
@@ -127,7 +128,21 @@ def dicts(found: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     return (dict(zip(names, row, strict=True)) for row in rows(found))
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, run: Record, *, whole: bool) -> None:
+def fill(
+    connection: duckdb.DuckDBPyConnection,
+    run: Record,
+    *,
+    whole: bool,
+    facts: bool,
+    rates: bool = True,
+    wanted: Collection[str] | None = None,
+) -> None:
+    """Create the tables and views of a record in the connection's current schema; raises `duckdb.Error`.
+
+    `facts` and `rates` as for `connect`. With `wanted`, only views of these names and what they need: most of the time
+    is spent on views.
+    """
+    add_facts(connection, run.hosts, made=facts)
     for macro in MACROS:
         connection.execute(macro)
     interval, files = run.hosts.interval_seconds or 1.0, run.series_files()
@@ -146,18 +161,30 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: Record, *, whole: bool) ->
             compare = {name: compare.get(name, how) for name, how in _described(connection, path).items()}
         streamed = whole and (path is None or in_order(connection, path))
         table = Sampled(types, compare, interval * max(source.beats(interval), run.hosts.merged), streamed)
-        rates = rates_of(quoted(source.name), types, compare, table.step, streamed=streamed)
-        connection.execute(f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {rates}")
+        if rates and (wanted is None or f"{source.name}_rates" in wanted):
+            body = rates_of(quoted(source.name), types, compare, table.step, streamed=streamed)
+            connection.execute(f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {body}")
         if path:
             sampled[source.name] = table
     add_hosts(connection, run.hosts)
     add_findings(connection, run.path)
     add_results(connection, run.metadata)
     _counted(connection, run)
-    for name, body in views_of(sampled, columns).items():
+    for name, body in _needed(views_of(sampled, columns), wanted).items():
         connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")
     if foreign := {name: path for name, path in files.items() if name not in columns}:
         _add_foreign(connection, foreign, interval * max(1, int(SELDOM / interval), run.hosts.merged), whole=whole)
+
+
+def _needed(views: Mapping[str, str], wanted: Collection[str] | None) -> Mapping[str, str]:
+    """Those of some views, in the order of their creation, that are wanted or named by one that is."""
+    if wanted is None:
+        return views
+    names, needed = list(views), {*wanted}
+    for at in reversed(range(len(names))):
+        if names[at] in needed:  # a view names only earlier ones; other words may be aliases
+            needed.update({*names[:at]} & {*re.findall(r"\w+", views[names[at]])})
+    return {name: body for name, body in views.items() if name in needed}
 
 
 def _add_foreign(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path], step: float, *, whole: bool) -> None:
@@ -165,7 +192,7 @@ def _add_foreign(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path
 
     How often such a source was read is not known: `step` is the longest that any source has.
     """
-    names = "SELECT lower(table_name) FROM information_schema.tables"
+    names = "SELECT lower(table_name) FROM information_schema.tables WHERE table_schema = current_schema()"
     taken = {row[0] for row in connection.execute(names).fetchall()}
     for name, path in files.items():
         if name.lower() in taken:

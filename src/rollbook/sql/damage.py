@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import duckdb
@@ -17,7 +17,7 @@ from rollbook.sources.base import Source
 from rollbook.tables.parquet import empty
 from rollbook.tables.quoting import parquet, quoted, text
 
-__all__ = ["changed_tables", "damaged_tables", "replace_damaged"]
+__all__ = ["changed_tables", "damaged_tables", "mismatches", "replace_damaged"]
 
 WORD = re.compile(r"\w+")
 
@@ -60,14 +60,18 @@ def replace_damaged(connection: duckdb.DuckDBPyConnection, damaged: Mapping[str,
 
 def changed_tables(connection: duckdb.DuckDBPyConnection, run: Record, sql: str) -> list[str]:
     """The tables that a query may read and that do not match their hash in the manifest; none without a manifest."""
+    return mismatches(run, _used(connection, sql)) or []
+
+
+def mismatches(run: Record, names: Container[str]) -> list[str] | None:
+    """Those of some tables (in lower case) that do not match their hash in the manifest; None without a manifest."""
     try:
         entries = {entry.path: entry for entry in read(run.path / "manifest.json", Manifest).files}
     except RecordError:
-        return []
+        return None
     changed = []
-    used = _used(connection, sql)
     for name, path in run.series_files().items():
-        if name.lower() in used:
+        if name.lower() in names:
             entry = entries.get(f"series/{path.name}")
             if entry is None or size_and_hash(path) != (entry.size, entry.sha256):
                 changed.append(name)
