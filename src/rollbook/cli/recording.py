@@ -53,8 +53,8 @@ OPTIONS = (
     option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
            help="Multiply what each host may send before it is disconnected."),
     option("--push", heading=RECORDING, default="", metavar="URL",
-           help="Send the metrics to this server during the run, by remote write, as Prometheus and VictoriaMetrics "
-           "accept it. A server that fails costs values, which are counted, nothing else."),
+           help="Send the metrics to this Prometheus or VictoriaMetrics server during the run, by remote write. Lost "
+           "values are counted; they do not affect the run."),
     sign_option,
     share_option,
     option("--name", heading=RECORDING, default="", metavar="NAME",
