@@ -6,6 +6,8 @@ import contextlib
 import errno
 import itertools
 import os
+import resource
+import select
 import shutil
 import signal
 import statistics
@@ -20,7 +22,7 @@ import pytest
 
 from rollbook import agent
 from rollbook.agent import loop, reading
-from rollbook.agent.children import is_stuck
+from rollbook.agent.children import FEW_FILES, is_stuck
 from rollbook.agent.loop import Agent
 from rollbook.agent.once import Walk
 from rollbook.agent.reading import Tree
@@ -115,9 +117,15 @@ def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_pat
     until(lambda: not any(map(left_of, pids)))
 
 
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_kept_program_that_does_not_start(hand: HandAgent, tmp_path: Path, *, exists: bool) -> None:
-    """A host without the program does not have the source; a program that cannot load its libraries has failed."""
+@pytest.mark.parametrize(("exists", "few"), [(False, True), (True, False), (True, True)])
+def test_a_kept_program_that_does_not_start(hand: HandAgent, tmp_path: Path, *, exists: bool, few: bool) -> None:
+    """A host without the program does not have the source; a program that cannot load its libraries has failed.
+
+    Where few files may be open, that is the reason, and the failure says nothing about the host.
+    """
+    hand.kind("H")
+    if few:
+        resource.prlimit(hand.process.pid, resource.RLIMIT_NOFILE, (32, 32))
     program = tmp_path / "program"
     if exists:
         program.write_text("#!/bin/sh\necho cannot load >&2\nexit 127\n")
@@ -128,7 +136,8 @@ def test_a_kept_program_that_does_not_start(hand: HandAgent, tmp_path: Path, *, 
     for _ in range(20):
         hand.kind("S")
     *_, last = found = samples(hand)
-    assert ("failed" in {status for sample in found for status, _ in sample.get(0, {}).values()}) is exists
+    failures = {reason for sample in found for status, reason in sample.get(0, {}).values() if status == "failed"}
+    assert failures == ({FEW_FILES.decode() if few else ""} if exists else set())
     assert (bool(last.get(0)), 1 in last) == (exists, True)
 
 
@@ -437,6 +446,24 @@ def test_a_host_without_processes_is_partial() -> None:
         visit = Visit(Host("a"), plan, hello={"kind": "python"})
         assert visit.keep(read_frame(Frame("R", 0, 1, 1, b"0 now - 1 \n" + page), plan))
         assert visit.result("now").status == expected
+
+
+@pytest.mark.parametrize(("limit", "reason"), [(16, FEW_FILES), (1024, b""), (-1, b"")])
+def test_a_program_that_fails_with_few_files(
+    own: Agent, monkeypatch: pytest.MonkeyPatch, limit: int, reason: bytes
+) -> None:
+    """Read once, its page has that reason: a GPU whose program cannot load its libraries is not absent."""
+    monkeypatch.setattr(os, "sysconf", lambda _: limit)
+    sent: list[bytes] = []
+    monkeypatch.setattr(own, "reading", lambda _source, _phase, pages, *_: sent.append(pages))
+    for line in ("source 0 0 4096 5000", "run false", "go now"):
+        own.obey(line.replace(" ", "\t"))
+    own.step()
+    [child] = own.children
+    while not sent:
+        for fd in select.select(list(child.fds), [], [], 60)[0]:
+            child.readable(fd)
+    assert [(status, data) for _, status, data in split_pages(sent[0])] == [("failed", reason)]
 
 
 def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import rollbook
 from rollbook.api import finish as api
 from rollbook.api.finish import finish, open_record
 from rollbook.errors import RecordError, UsageError
+from rollbook.journal.entries import RUN, pack_entry
 from rollbook.records.document import encode, read
 from rollbook.records.layout import Manifest, RecordDirectory
 from rollbook.records.yaml import read_yaml
@@ -68,6 +70,39 @@ def test_the_journal_chooses_no_file_name(tmp_path: Path, begin: dict[str, str])
     assert (record / "generic_20260101_000000_metadata.json").is_file()
 
 
+EVENTS: list[dict[str, object]] = [
+    {"event": "clock"},
+    {"event": "clock", "offset_ns": 10**400, "bound_ns": 1, "round_trip_ns": 1},
+    {"event": "clock", "offset_ns": 0, "bound_ns": 10**30, "round_trip_ns": []},
+    {"event": "connected", "hello": [1]},
+    {"event": "lost", "reason": {"a": ["\ud800"]}},
+    {"event": "busy", "reason": "\ud800", "boot_ns": 10**30},
+    {"event": "command", "state": "ended", "code": "\x1b"},
+    {"event": "command", "state": {}, "code": 10**400},
+    {"event": "phase", "name": "\ud800"},
+    {"event": "begin", "hosts": 5, "sources": []},
+    {"event": "begin", "hosts": ["\ud800"], "sources": [], "argv": 3},
+]
+
+
+def test_malformed_events_affect_only_themselves(unfinished: Path) -> None:
+    """No recorder writes such events; a record with them is finished, and its samples are those without them."""
+    [segment] = (unfinished / "raw").glob("*.seg")
+    other = unfinished.with_name("20260101_000001")
+    shutil.copytree(unfinished, other)
+    odd = [
+        pack_entry(host, at, b"J" + json.dumps(event).encode())
+        for at in (1, 2**64 - 1)
+        for host in (RUN, 0, 7)
+        for event in EVENTS
+    ]
+    before = segment.read_bytes()
+    segment.write_bytes(b"".join([*odd, pack_entry(RUN, 1, b"J" + b"[" * 200_000), before, *odd]))
+    found, expected = (finish(path, report=False) for path in (unfinished, other))
+    assert [host.samples for host in found.hosts.series] == [host.samples for host in expected.hosts.series]
+    assert found.series_files().keys() == expected.series_files().keys()
+
+
 def test_finishing_follows_no_symlink(unfinished: Path, tmp_path: Path) -> None:
     """A link in the place of a directory is rejected by name; one in the place of a file is replaced."""
     outside = tmp_path / "outside"
@@ -100,6 +135,8 @@ def test_reading_never_writes_to_the_record_of_another(unfinished: Path, monkeyp
     assert rollbook.query(unfinished, "SELECT count(*) AS n FROM hosts") == [{"n": 1}]
     rollbook.check(unfinished)
     rollbook.verify(unfinished)
+    with pytest.raises(RecordError, match=r"belongs to uid .* write the page elsewhere"):
+        rollbook.write_report(unfinished)
     assert everything(unfinished) == finished
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rollbook.bundle import logs
 from rollbook.bundle.analysis import analyse, open_bundle_data
+from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.reading import CHUNK, Bundle, is_bundle, unpack
 from rollbook.bundle.rows import rows
 from rollbook.bundle.summary import File
@@ -147,6 +151,18 @@ def test_paths_stay_inside(path: str, tmp_path: Path) -> None:
         Bundle(bundle).text(file_at(path))
 
 
+def test_lines_that_patterns_take_long_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They affect only their own node: rules could not tell there, and find what other nodes have."""
+    texts = {"n1": 9 * "x Stale file handle\n", "n2": kernel_log("nfs: server filer1 not responding")}
+    items = {name: {"kernel-log": {"journalctl -k": text}} for name, text in texts.items()}
+    bundle = write_bundle(tmp_path, BundleCase(about="", outcome="", items=items))
+    seconds = itertools.count(0, logs.GRACE / 5)  # of CPU time, for each line
+    monkeypatch.setattr(time, "process_time", lambda: next(seconds))
+    found = {rule.id: rule for rule in analyse(bundle).rules}
+    assert "takes too long" in found["report-incomplete"].findings[0].message
+    assert found["nfs-not-responding"].findings[0].hosts == ["n2"]
+
+
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     """A file that the summary names and that is missing makes the report incomplete."""
     path = some_bundle(tmp_path)
@@ -187,6 +203,26 @@ def test_hostile_archives(entry: tarfile.TarInfo, tmp_path: Path) -> None:
     assert sorted(found.name for found in (tmp_path / "out").iterdir()) == ["b"]
 
 
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_a_header_that_would_fill_the_memory(form: int, tmp_path: Path) -> None:
+    """A few KiB of an archive can hold a name or a comment of gigabytes: it is not read."""
+    entry = member("b/" + "x" * (3 << 20))
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz", format=form) as tar:
+        tar.addfile(entry)
+    with pytest.raises(RecordError, match="a header of more than 1 MiB"):
+        unpack(tmp_path / "b.tar.gz", tmp_path / "out")
+
+
+def test_a_negative_size(tmp_path: Path) -> None:
+    """It would raise the limit of what may be unpacked."""
+    entry = member("b/x")
+    entry.size = -512
+    header = entry.tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(header + bytes(1024)))
+    with pytest.raises(RecordError, match="cannot unpack"):
+        unpack(tmp_path / "b.tar.gz", tmp_path / "out")
+
+
 def test_an_archive_twice_the_same_name(tmp_path: Path) -> None:
     """A second entry with the same name does not replace the first."""
     path = archive(tmp_path / "b.tar.gz", (member("b/x"), b"1"), (member("b/x"), b"2"))
@@ -216,6 +252,15 @@ def test_analyse_an_archive(tmp_path: Path) -> None:
     assert modes == {0o600, 0o700}
     with pytest.raises(RecordError, match="already exists"):
         analyse(tmp_path / "c.tar.gz")
+
+
+def test_a_report_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither written to nor continued: its request names commands, which would run with our rights."""
+    path = some_bundle(tmp_path / "b", kernel_log("x"))
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    for verb in (analyse, BundleDirectory.open):
+        with pytest.raises(RecordError, match="belongs to uid"):
+            verb(path)
 
 
 def test_findings_round_trip(tmp_path: Path) -> None:

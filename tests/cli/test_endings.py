@@ -94,6 +94,19 @@ def test_two_signals_leave_a_record_that_can_be_recovered(tmp_path: Path, comman
     assert rollbook.recover(path).metadata["exit_code"] == (None if command is None else code)
 
 
+def test_a_signal_ends_repeats(tmp_path: Path) -> None:
+    """The run that was measured is kept; the exit code says that others are missing."""
+    verb = ["run", *OPTIONS, "--repeat", "3", "--", "true"]
+    argv, pipe = [sys.executable, "-c", SLOW.format(seconds=1.0), *verb], subprocess.PIPE
+    process = subprocess.Popen(argv, cwd=tmp_path, stderr=pipe, text=True, start_new_session=True)
+    wait_for(process, "FINISHING")
+    process.send_signal(signal.SIGTERM)
+    _, after = process.communicate(timeout=120)
+    assert (process.returncode, "Traceback" in after) == (130, False), after
+    assert "1 of 3 runs" in after
+    assert rollbook.open_record(only_record(tmp_path)).metadata["exit_code"] == 0
+
+
 def test_signals_at_any_moment_after_the_command(tmp_path: Path) -> None:
     """From the end of the command to that of the process, no signal changes the exit code."""
     process = start(tmp_path, 0.0, ["sh", "-c", "echo over >&2; exit 7"])

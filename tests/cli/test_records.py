@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 import rollbook
 from rollbook.api import listing
 from rollbook.api.listing import find_record, list_records
+from rollbook.cli import configuration
 from rollbook.errors import UsageError
+from rollbook.journal.entries import RUN, pack_entry
 from rollbook.records.document import encode
 from rollbook.records.labels import Label
 from rollbook.records.summary import RecordSummary, read_summary
@@ -123,6 +126,52 @@ def test_query_over_all_records(rollbook: Rollbook) -> None:
     assert len(rollbook("query", "--all", "--format", "json", sql).out.splitlines()) == 2
     files = rollbook("query", "--all", "SELECT * FROM read_text('/etc/hostname')")
     assert files.code == 2, "no other file can be read"
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "an integer of 31 digits": {"exit_code": 10**30},
+    "an endless run": {"runtime": 1e300},
+    "a label that is none": {"label": [1]},
+    "a time that is none": {"invocation_start_time": "9999-99-99T00:00:00Z"},
+    "statistics that are none": {"phase_statistics": [{"phase": {}, "metric": 1}]},
+    "a metric without a float": {"metrics": {"x": 10**400, "y": {"z": 1}}},
+    "control characters": {"label": {"name": "\x1b]0;title\x07", "note": "\x1b[31m"}, "executed_command": "\x1b[2J"},
+}
+
+
+def test_one_hostile_record_affects_only_itself(there: Path, rollbook: Rollbook) -> None:
+    """Lists and queries over all records show the others, whatever one of them contains."""
+    first = Path(next(one.path for one in list_records(there / "results").records if one.state == "complete"))
+    rows = json.loads(rollbook("query", str(first), "SELECT count(*) AS n FROM loadavg", "--format", "json").out)["n"]
+    results = there / "hostile"
+    shutil.copytree(first, results / "good" / first.name)
+    for number, change in enumerate(HOSTILE.values()):
+        path = results / "bad" / f"20020101_00000{number}"
+        shutil.copytree(first, path)
+        [metadata] = path.glob("*_metadata.json")
+        metadata.write_text(json.dumps(json.loads(metadata.read_text()) | change))
+    shutil.copytree(first, results / "bad" / os.fsdecode(b"\xff"))
+    for name in ("loadavg", "RUNS"):
+        shutil.copytree(first, results / name / first.name)
+        (results / name / first.name / "series" / f"{name}.parquet").write_bytes(b"PAR1")
+    for event in (b"[" * 200_000, b'{"event": "begin", "argv": ["\\ud800"], "label": {"name": "\\ud800"}, "type": 1}'):
+        raw = results / "journal" / f"2003010{len(event) % 7}_000000" / "raw"
+        raw.mkdir(parents=True)
+        (raw / "000001.seg").write_bytes(pack_entry(RUN, 1, b"J" + event))
+    listed = rollbook("list", str(results))
+    assert listed.code == 0
+    assert "\x1b" not in listed.out + listed.err
+    found = json.loads(rollbook("list", "--json", str(results)).out)["records"]
+    assert sum(one["state"] == "complete" for one in found) == len(HOSTILE) + 2
+    assert len(found) == len(HOSTILE) + 6
+    for table, code in (("runs", 0), ("results", 3), ("phase_stats", 3)):
+        assert rollbook("query", "--all", str(results), f"SELECT * FROM {table}").code == code
+    read = rollbook("query", "--all", str(results), "SELECT count(*) AS n FROM loadavg WHERE run LIKE 'good%'")
+    assert (read.code, read.out.split()) == (3, ["n", str(rows)])
+    assert f"loadavg/{first.name}" in read.err
+    compared = [rollbook("compare", str(path), str(first)) for path in sorted((results / "bad").iterdir())]
+    assert {one.code for one in compared} <= {0, 2}
+    assert not any("\x1b" in one.out + one.err for one in compared)
 
 
 @pytest.fixture
@@ -279,6 +328,8 @@ def test_configuration_takes_the_nearest_value(
         ("via = 'teleport'", "(from "),
         ("ssh_config = 'none-such'", "no such file (from "),
         ("interval = ", "rollbook.toml: "),
+        (f"interval = {'[' * 5000}", "rollbook.toml: "),
+        (f"#{'#' * (1 << 20)}", "is larger than 1024 KiB"),
     ],
 )
 def test_mistakes_in_the_configuration_name_the_file(there: Path, rollbook: Rollbook, text: str, message: str) -> None:
@@ -291,7 +342,9 @@ def test_mistakes_in_the_configuration_name_the_file(there: Path, rollbook: Roll
     assert rollbook("record", "--help").code == 0
 
 
-def test_a_project_file_of_another_user_is_not_used(there: Path, rollbook: Rollbook) -> None:
+def test_a_project_file_of_another_user_is_not_used(
+    there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its options could start programs: it is named and ignored unless ROLLBOOK_CONFIG names it."""
     path = there / "rollbook.toml"
     path.write_text('hosts = "evil"\n')
@@ -299,6 +352,43 @@ def test_a_project_file_of_another_user_is_not_used(there: Path, rollbook: Rollb
     found = rollbook("hosts", "--fold")
     assert "evil" not in found.out
     assert "every user can write to it" in found.err
+    path.chmod(0o644)
+    _disown(path, monkeypatch)
+    found = rollbook("hosts", "--fold")
+    assert "evil" not in found.out
+    assert "it belongs to uid" in found.err
+
+
+def test_a_link_of_another_user_is_not_used(there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths in our own file would count from the directory of the link."""
+    (there / "own.toml").write_text('hosts = "evil"\n')
+    (there / "rollbook.toml").symlink_to("own.toml")
+    assert rollbook("hosts", "--fold").out == "evil\n", "a link of our own is used"
+    _disown(there / "rollbook.toml", monkeypatch)
+    found = rollbook("hosts", "--fold")
+    assert "evil" not in found.out
+    assert "it belongs to uid" in found.err
+
+
+def test_a_project_file_that_is_replaced_while_it_is_read(
+    there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is checked again when the file is open."""
+    path = there / "rollbook.toml"
+    path.write_text('hosts = "evil"\n')
+    monkeypatch.setattr(configuration, "_distrust_path", lambda _: "")
+    _disown(path, monkeypatch)
+    found = rollbook("hosts", "--fold")
+    assert (found.code, found.out) == (2, "")
+    assert "it belongs to uid" in found.err
+
+
+def _disown(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a file to another user."""
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 1 << 20)
 
 
 def test_a_chosen_configuration_is_used(there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import rollbook
 from rollbook.agent.wire import binary
 from rollbook.collect.budget import MIB, Budget, Meter
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
-from rollbook.errors import AgentFailed, ProtocolError
+from rollbook.errors import AgentFailed, ProtocolError, UsageError
 from rollbook.hosts import Host
 from rollbook.journal.reader import Reader
 from rollbook.protocol.frames import Frame
@@ -159,6 +160,15 @@ def test_a_budget_is_kept_over_connections() -> None:
         meter.receive(17)
     meter.mark()
     meter.receive(10)
+
+
+def test_a_budget_can_be_chosen(tmp_path: Path) -> None:
+    """It multiplies all limits: with a thousandth even an agent sends too much."""
+    with rollbook.record(results_dir=tmp_path, interval=0.2, report=False, host_budget=0.001) as recording:
+        pass
+    assert "disconnected: the host sends more than" in recording.record.hosts.outcome[0].reason
+    with pytest.raises(UsageError, match="host_budget must be positive"):
+        rollbook.record(results_dir=tmp_path, host_budget=0)
 
 
 def test_real_hosts_stay_far_below() -> None:

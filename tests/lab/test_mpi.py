@@ -57,8 +57,9 @@ def family(request: pytest.FixtureRequest, lab: Lab) -> str:
 
 
 @pytest.fixture
-def arguments(family: str, lab: Lab, tmp_path: Path) -> list[str]:
+def arguments(family: str, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the launcher has to be told to reach lab hosts, with the lab's own ssh configuration."""
+    monkeypatch.chdir(tmp_path)  # a directory that the hosts do not have
     ssh, script = f"ssh -F {lab.ssh_config}", tmp_path / "ssh"
     script.write_text(f'#!/bin/sh\nexec {ssh} "$@"\n')
     script.chmod(0o755)
@@ -277,6 +278,7 @@ OPEN_MPI = (
     "--allow-run-as-root --oversubscribe --extra AGENT"
 )
 
+HYDRA = "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall -prepend-rank -wdir / --extra AGENT"
 PALS = (
     "-n 2 --ppn 1 --hosts a,me@b --cpu-bind none --mem-bind none --envall --no-transfer --no-abort-on-failure "
     "--line-buffer --extra AGENT"
@@ -310,7 +312,7 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
         ),
         (
             "HYDRA build details:",
-            "-n 2 -ppn 1 -hosts a,me@b -bind-to none -disable-auto-cleanup -genvall -prepend-rank --extra AGENT",
+            HYDRA,
         ),
         (
             "mpiexec version 1.2.12",

@@ -19,7 +19,7 @@ from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.testing.lab.processes import living
 from tests.support import fault_records
-from tests.support.faults import INTERVAL, KINDS, MPI_RUN, ROLLBOOK, Run, kind
+from tests.support.faults import INTERVAL, KINDS, MPI_RUN, PATIENCE, ROLLBOOK, Run, kind
 from tests.support.launchers import agents, send_signal
 from tests.support.waits import until
 
@@ -44,6 +44,19 @@ real, real_ns, path = time.time, time.time_ns, os.environ["CLOCK"]
 by = lambda: int(open(path).read())
 time.time, time.time_ns = lambda: real() + by(), lambda: real_ns() + by() * 10**9
 from rollbook.cli import main; main()
+"""
+# The program of a GPU. It opens many files, as the loader of a large program does.
+GPU = """#!/usr/bin/python3 -IS
+import os, sys, time
+try:
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+except OSError as error:
+    print(error, file=sys.{stream})
+    sys.exit({code})
+while "-lms" in sys.argv:
+    print("0, 7, 1, 1000, 70.5, 40, 1000, 2000, 0x0", flush=True)
+    time.sleep(int(sys.argv[-1]) / 1000)
+print("0, GPU-1, H200, 1, 1, 1, 00000000:01:00.0, 5, 5, 16, 16, 1, 1, a, b, c, d, 700, 70, 1980, 1000, 40, 7, 0")
 """
 FLIPPER = """#!/bin/sh
 /usr/bin/python3 "$@" | /usr/bin/python3 -S -c '
@@ -283,12 +296,16 @@ def _no_python(run: Run) -> None:
 
 @kind("few file descriptors", "host")
 def _few_descriptors(run: Run) -> None:
+    """Both hosts have a GPU, whose program needs more descriptors than the agent has."""
     number = run.random.choice((8, 10, 12, 16))
-    run.host.programs({"python3": f'#!/bin/sh\nulimit -n {number}\nexec /usr/bin/python3 "$@"\n'})
+    limited = f'#!/bin/sh\nulimit -n {number}\nexec /usr/bin/python3 "$@"\n'
+    gpu = GPU.format(stream=run.random.choice(("stderr", "stdout")), code=run.random.choice((1, 12, 127)))
+    run.host.programs({"python3": limited, "nvidia-smi": gpu})
+    run.other.programs({"nvidia-smi": gpu})
     process = run.start()
     run.wait(hosts=1, samples=6)
-    run.stop(process, (0, 3))
-    run.check()
+    run.stop(process, (3,))
+    run.check(partial=True)
 
 
 @kind("hung mount", "host")
@@ -481,7 +498,7 @@ def _interrupted_once(run: Run) -> None:
     _until_writing(run, process)
     time.sleep(run.random.uniform(0, 0.5))
     run.interrupt(process)
-    run.expect_code(process.wait(120), (0, 3))
+    run.expect_code(process.wait(PATIENCE), (0, 3))
     run.check()
 
 
@@ -492,7 +509,7 @@ def _interrupted_twice(run: Run) -> None:
     while process.poll() is None:
         run.interrupt(process)
         time.sleep(run.random.uniform(0, 0.3))
-    run.expect_code(process.wait(120), (0, 3, 130))
+    run.expect_code(process.wait(PATIENCE), (0, 3, 130))
     if process.returncode == 130:
         _recover(run)
     else:
@@ -547,7 +564,7 @@ def _full_for_a_while(run: Run) -> None:
         noticed = f"for n in $(seq 100); do grep -qs space {run.results}/*/*/raw/failure && break; sleep 0.1; done"
         script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; {noticed}; rm {filler}; exit 9"
         process = run.start(command=["sh", "-c", script])
-        run.expect_code(process.wait(120), (9,))
+        run.expect_code(process.wait(PATIENCE), (9,))
         if "recording ended early" not in run.messages():
             run.result.unreported_losses.append("the full disk is not reported")
         run.check(code=False)
@@ -558,7 +575,7 @@ def _full_until_the_end(run: Run) -> None:
     with _small_disk(run) as filler:
         script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 1; exit 9"
         process = run.start(command=["sh", "-c", script])
-        run.expect_code(process.wait(120), (9,))
+        run.expect_code(process.wait(PATIENCE), (9,))
         if "the record is not finished" not in run.messages():
             run.result.unreported_losses.append("the full disk is not reported")
         filler.unlink()
@@ -569,7 +586,7 @@ def _full_until_the_end(run: Run) -> None:
 def _file_size_limit(run: Run) -> None:
     limit = run.random.randrange(40_000, 100_000)
     process = run.start(program=["prlimit", f"--fsize={limit}", *ROLLBOOK], command=["sh", "-c", "sleep 6; exit 9"])
-    run.expect_code(process.wait(120), (9,))
+    run.expect_code(process.wait(PATIENCE), (9,))
     if not {"recording ended early", "the record is not finished"} & set(_known_messages(run)):
         run.result.unreported_losses.append(f"the limit is not reported: {run.messages()[-500:]}")
     _recover(run)
@@ -582,7 +599,7 @@ def _known_messages(run: Run) -> list[str]:
 @kind("record removed", "disk")
 def _record_removed(run: Run) -> None:
     process = run.start(command=["sh", "-c", f"sleep 2; rm -r {shlex.quote(str(run.results))}/*/*; sleep 1; exit 9"])
-    run.expect_code(process.wait(120), (9,))
+    run.expect_code(process.wait(PATIENCE), (9,))
     if not _known_messages(run):
         run.result.unreported_losses.append(f"the loss is not reported: {run.messages()[-500:]}")
     run.check_leftovers()

@@ -14,7 +14,7 @@ from pathlib import Path
 from rollbook.journal.entries import HEADER, RUN, pack_entry
 from rollbook.journal.reader import Reader
 from tests.support import faults
-from tests.support.faults import ROLLBOOK, Run
+from tests.support.faults import PATIENCE, ROLLBOOK, Run
 
 kind = functools.partial(faults.kind, needs_reference=True)
 
@@ -122,8 +122,8 @@ def _copied(run: Run) -> Path:
 
 
 def _expect(run: Run, codes: tuple[int, ...], *arguments: str | Path) -> str:
-    """Run a command that must end soon with one of these codes and without a traceback."""
-    done = run.command(*arguments, timeout=60)
+    """Run a command that must end with one of these codes and without a traceback."""
+    done = run.command(*arguments)
     run.expect_code(done.returncode, codes, done.stdout + done.stderr)
     return done.stdout + done.stderr
 
@@ -230,7 +230,7 @@ def _readers_at_once(run: Run) -> None:
     answers: list[tuple[int, str, str]] = []
 
     def ask() -> None:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=run.environ, timeout=120)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=run.environ, timeout=PATIENCE)
         answers.append((done.returncode, done.stdout, done.stderr))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]

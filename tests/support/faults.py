@@ -37,11 +37,23 @@ from tests.support.commands import ROLLBOOK
 from tests.support.launchers import Heard, agents, back, heard, send_signal
 from tests.support.waits import READ_PAUSE, until, until_sampled
 
-__all__ = ["GROUPS", "KINDS", "MPI_RUN", "ROLLBOOK", "Campaign", "Kind", "Result", "Run", "in_order", "kind"]
+__all__ = [
+    "GROUPS",
+    "KINDS",
+    "MPI_RUN",
+    "PATIENCE",
+    "ROLLBOOK",
+    "Campaign",
+    "Kind",
+    "Result",
+    "Run",
+    "in_order",
+    "kind",
+]
 
 MPI_RUN = Path(sys.prefix) / "bin" / "mpirun"
 INTERVAL = 0.2
-PATIENCE, LEAVING = 180.0, 30.0  # seconds, for a state of the journal and for processes to end
+PATIENCE, LEAVING = 300.0, 30.0  # seconds, for a state of the journal or a command, and for processes to end
 STEP = round(INTERVAL * 1e9)
 LATE = 1.5  # intervals between two rows from which on a beat is missing
 SPARE = 2  # beats at the edges of a recording that may be due or not
@@ -163,6 +175,9 @@ class Campaign:
         self.reference: Path | None = None
 
     def __enter__(self) -> Self:
+        # A shell lets programs in the background ignore Ctrl-C; recordings would inherit that.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self.counters.read()
         self.counters.start()
         return self
@@ -205,11 +220,11 @@ class Run:
 
     # Running Rollbook
 
-    def command(self, *arguments: str | Path, timeout: float = 120.0, **more: Any) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
         """Run a Rollbook command to its end."""
         argv = [*ROLLBOOK, *map(str, arguments)]
         options = {"capture_output": True, "text": True, "errors": "replace", "env": self.environ, **more}
-        return subprocess.run(argv, check=False, timeout=timeout, **options)
+        return subprocess.run(argv, check=False, timeout=PATIENCE, **options)
 
     def start(
         self,
@@ -261,7 +276,7 @@ class Run:
         """End a recording with a signal and check its exit code."""
         self.stopped_ns = time.time_ns()
         process.send_signal(number)
-        self.expect_code(process.wait(120), codes)
+        self.expect_code(process.wait(PATIENCE), codes)
 
     def interrupt(self, process: subprocess.Popen[bytes]) -> None:
         """Press Ctrl-C."""

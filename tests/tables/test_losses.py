@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from rollbook.agent.children import FEW_FILES, UNSTARTED
 from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
 from rollbook.journal.survey import survey
@@ -225,16 +226,27 @@ def test_one_of_several_pages(tmp_path: Path, pages: list[str], counted: dict[st
     assert (found.due, found.stored) == (3, 3)
 
 
-@pytest.mark.parametrize(("before", "counted"), [(0, {}), (2, {"failed": (4, 0)})])
-def test_a_program_that_declines(tmp_path: Path, before: int, counted: dict[str, tuple[int, int]]) -> None:
-    """A program that never had output does not run on this host; one that stops is a loss."""
+@pytest.mark.parametrize(
+    ("before", "reason", "counted"),
+    [
+        (0, b"", {}),
+        (2, b"", {"failed": (4, 0)}),
+        (0, FEW_FILES, {"failed": (6, 0)}),
+        (0, UNSTARTED, {"failed": (6, 0)}),
+    ],
+)
+def test_a_program_that_declines(
+    tmp_path: Path, before: int, reason: bytes, counted: dict[str, tuple[int, int]]
+) -> None:
+    """A program that never had output does not run on this host; one that stops or lacks resources is a loss."""
     script, beats = Script(tmp_path / "raw", ["a"], ["gpu"], started_ns=START), Beats()
     script.connect()
     from rollbook.sources.gpu import PROGRAM
 
     command, line = " ".join(PROGRAM), "GPU-1, 00000000:01:00.0, 7, 1, 100, 50, 40, 70.5, 1000, 2000, 0x0, 0\n"
     for number in range(6):
-        body = f"ok {len(line)} {command}\n{line}" if number < before else f"failed 0 {command}\n"
+        failed = f"failed {len(reason)} {command}\n{reason.decode()}"
+        body = f"ok {len(line)} {command}\n{line}" if number < before else failed
         script.frame("S", beats.payload({0: body.encode()}), START + number * SECOND, number * SECOND)
     script.close()
     found = series_of(tmp_path).sources

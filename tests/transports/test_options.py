@@ -85,6 +85,11 @@ def test_help(command: str) -> None:
         ({"via": "ssh", "ssh_user": 5}, "--ssh-user 5: Expected `str"),
         ({"via": "ssh", "ssh_config": "/no/such"}, "--ssh-config '/no/such': no such file"),
         ({"via": "ssh", "ssh_config": Path("/")}, "--ssh-config '/': it is a directory"),
+        ({"via": "mpi", "mpi_args": "--output file=x"}, "--output changes the output of the launcher"),
+        ({"via": "mpi", "mpi_args": "-outfile-pattern x"}, "-outfile-pattern changes the output of the launcher"),
+        ({"via": "mpi", "mpi_args": "'"}, "--mpi-args .* No closing quotation"),
+        ({"via": "slurm", "slurm_args": "-ox"}, "-ox changes the output of the launcher"),
+        ({"via": "slurm", "slurm_args": "--error=x"}, "--error=x changes the output of the launcher"),
         ({"fallback": "mpi"}, "the fallback must reach single hosts: mpi does not"),
         ({"timeout": float("inf")}, "--timeout is a positive number of seconds, not inf"),
     ],
@@ -100,6 +105,8 @@ def test_refused(given: dict[str, object], message: str) -> None:
     [
         {"via": "ssh", "slurm_args": "", "connect_back": None, "mpi_bin": "mpirun"},  # as a caller passes defaults on
         {"via": "mpi", "fallback": "ssh", "ssh_user": "ann"},
+        {"via": "mpi", "mpi_args": "-x A --mca plm_rsh_agent 'ssh -o X'", "oversubscribe": True},
+        {"via": "slurm", "slurm_args": "--export=ALL --overlap"},
         {"ssh_user": "ann"},
     ],
 )

@@ -17,7 +17,10 @@ _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 
 def storable_text(word: str) -> str:
     """Return an argument as text that can be stored: bytes that are not UTF-8 are replaced."""
-    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    try:
+        return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return word.encode("utf-8", "replace").decode()
 
 
 def option(argv: Sequence[str], *names: str) -> str | None:

@@ -115,12 +115,14 @@ class Results:
 
     def yaml(self, path: Path) -> dict[str, Any]:
         """Return the YAML mapping in a file of this run; empty, with a note, if there is none."""
+        from rollbook.records.yaml import decode_yaml  # noqa: PLC0415 - slow to import
+
         text = self.text(path)
         if text is None:
             return {}
         try:
-            value = storable(msgspec.yaml.decode(text))
-        except (msgspec.MsgspecError, ValueError, IndexError, RecursionError):
+            value = storable(decode_yaml(text.encode()))
+        except ValueError:
             self.note(f"{path} is not the YAML it should be")
             return {}
         return table(value)

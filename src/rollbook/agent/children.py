@@ -16,6 +16,8 @@ else:
 
 
 UNSTARTED = b"no process could be started"
+FEW_FILES = b"only few open files are allowed (ulimit -n)"
+ENOUGH_FILES = 256  # a program that fails with fewer may have failed for that reason
 
 
 def detach() -> None:
@@ -97,6 +99,12 @@ class Child:
     def close(self, fd: int) -> None:
         os.close(fd)
         del self.fds[fd]
+
+    def shortage(self) -> bytes:
+        """Why the failure of a program says nothing about the host; empty if the program has given its answer."""
+        if not self.pid:
+            return UNSTARTED
+        return FEW_FILES if 0 <= os.sysconf("SC_OPEN_MAX") < ENOUGH_FILES else b""
 
     def kill(self, reaped: bool = False) -> None:
         """Kill the group; on a busy host the child may not have made its own yet, and is killed alone."""

@@ -44,7 +44,7 @@ class Program(Child):
             status = "ok" if self.out or not self.code else "failed"
         if status == "failed":
             self.reading.note = (name + ": " + (message or "exit status %d" % self.code))[:500]
-        data = bytes(self.out) if self.pid else UNSTARTED
+        data = self.shortage() if status == "failed" else bytes(self.out)
         self.reading.add(truncated_page(name, data) if self.truncated else page(name, status, data), status)
 
 

@@ -16,7 +16,7 @@ from rollbook.agent.reading import (
     truncated_page,
 )
 from rollbook.agent.redaction import mask_file
-from rollbook.agent.wire import shortages, slurp
+from rollbook.agent.wire import shortages
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ RESERVED = 16  # descriptors for everything else
 
 def most_open() -> int:
     """The highest descriptor of a file that stays open between samples."""
-    limits = [line.split()[3] for line in slurp("/proc/self/limits").splitlines() if line.startswith("Max open files")]
-    return min([MOST_OPEN] + [int(limit) - RESERVED for limit in limits if limit.isdigit()])
+    limit = os.sysconf("SC_OPEN_MAX")
+    return min(MOST_OPEN, limit - RESERVED) if limit >= 0 else MOST_OPEN
 
 
 class Pause:

@@ -54,7 +54,8 @@ class Loop(Child):
             status = self.status
         elif status == "ok" and silent > 2 * beat + 1:
             status = "timed-out"
-        return page(" ".join(self.argv), status, self.latest if status == "ok" else b"" if self.pid else UNSTARTED)
+        data = self.latest if status == "ok" else self.shortage() if status == "failed" else b""
+        return page(" ".join(self.argv), status, data)
 
     def finished(self, timed_out: bool) -> None:
         self.status = "timed-out" if timed_out else "failed"

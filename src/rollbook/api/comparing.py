@@ -12,6 +12,7 @@ from rollbook.comparison.results import compared_results
 from rollbook.comparison.sides import Side, compare_sides
 from rollbook.comparison.statistics import FLOOR, spread_of
 from rollbook.errors import RecordError, UsageError
+from rollbook.records.labels import label_of
 from rollbook.records.locate import locate_record
 from rollbook.records.record import Record
 
@@ -84,7 +85,7 @@ def _paths(text: str, results: Path) -> list[Path]:
 
 def _label(side: SideLike, runs: Sequence[Record], number: int) -> str:
     """The name that all runs have, or how the side was given, if that is short."""
-    names = {str((run.metadata.get("label") or {}).get("name") or "") for run in runs}
+    names = {label_of(run.metadata.get("label") or {}).name for run in runs}
     if len(names) == 1 and (name := names.pop()):
         return name
     if len(runs) == 1:

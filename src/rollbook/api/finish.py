@@ -44,6 +44,7 @@ from rollbook.tables.seal import Sealed
 __all__ = ["finish", "open_record", "recover"]
 
 MOST_SAMPLES = 20_000  # of all hosts, up to which MLPerf Storage's timeseries.json is written beside the tables
+MOST_DECLARED = 1e6  # hosts, and GiB of memory of each
 STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 
 
@@ -128,8 +129,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     if url := begin.get("push"):
         pushed = document["push"] = read_pushed(path / "raw", storable_text(str(url)))
         document["notes"] += filter(None, [pushed.note])
-    memory = args.get("client_host_memory_in_gb")
-    each = int(float(memory) * 1024**3) if memory else None
+    each = int(_number(args, "client_host_memory_in_gb") * 1024**3) or None
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)
     document["system_info"] = document["cluster_information"] = cluster
     if outcome.summary:
@@ -224,9 +224,19 @@ def _step(what: str, notes: list[str]) -> Iterator[None]:
 
 def _declared(args: dict[str, Any]) -> ClusterInformation:
     """The cluster as declared by the arguments, for a run that contacted no hosts."""
-    count = int(args.get("num_client_hosts") or len(args.get("hosts", [])) or 1)
-    memory = int(float(args.get("client_host_memory_in_gb") or 0) * 1024**3)
+    hosts = args.get("hosts")
+    count = int(_number(args, "num_client_hosts")) or (len(hosts) if isinstance(hosts, list) else 0) or 1
+    memory = int(_number(args, "client_host_memory_in_gb") * 1024**3)
     return ClusterInformation(count * memory, 0, count, memory, memory, "args", None)
+
+
+def _number(args: dict[str, Any], name: str) -> float:
+    """An argument of a journal, which may come from anyone; 0 without one, and for one that is not possible."""
+    try:
+        value = float(args.get(name) or 0)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return value if 0 <= value < MOST_DECLARED else 0.0
 
 
 def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:

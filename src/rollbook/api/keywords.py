@@ -39,8 +39,8 @@ class RecordingOptions(TransportOptions, total=False):
     `report` writes `report.html` (default: true), `sign` is an ssh key for the manifest, `share` lets others read the
     record as far as the umask allows, `bundle_on_failure` takes an issue report of the affected hosts if the run
     failed, `push` is the address of a Prometheus or VictoriaMetrics server that gets the metrics during the run,
-    `fanout` is the number of hosts contacted in parallel (default: 64). `name`, `tags` and `note` label the record, for
-    lists and comparisons.
+    `fanout` is the number of hosts contacted in parallel (default: 64), `host_budget` multiplies what each host may
+    send before it is disconnected (default: 1). `name`, `tags` and `note` label the record, for lists and comparisons.
     """
 
     results_dir: Path | str
@@ -54,6 +54,7 @@ class RecordingOptions(TransportOptions, total=False):
     bundle_on_failure: bool
     push: str
     fanout: int
+    host_budget: float
     name: str
     tags: str | Sequence[str]
     note: str

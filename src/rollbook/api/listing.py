@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from rollbook.adapters.argv import storable_text
 from rollbook.errors import RecordError, UsageError
 from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
@@ -154,6 +155,8 @@ def _record_paths(results: Path) -> list[Path]:
 
 def summary_of(path: Path) -> RecordSummary:
     """The summary of a record in any state; never raises because of its content."""
+    if (name := storable_text(str(path))) != str(path):
+        return bare_summary(Path(name), "broken", "its name is not UTF-8")
     try:
         if not os.access(path, os.R_OK | os.X_OK):
             return bare_summary(path, "broken", os.strerror(errno.EACCES))

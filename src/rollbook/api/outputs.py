@@ -18,6 +18,7 @@ from rollbook.exports.timeseries import write_timeseries
 from rollbook.files import BY_UMASK, PRIVATE
 from rollbook.mlperf.submission_page import write_submission_page
 from rollbook.records.layout import require_outside, update_manifest
+from rollbook.records.reading import require_own
 from rollbook.records.record import Record
 from rollbook.records.signing import signature_file
 from rollbook.sql import connection as store
@@ -75,8 +76,9 @@ def export(
 def write_report(record: Record | Path | str, output: Path | str | None = None) -> Path:
     """Write the page of a record as one HTML file, by default `report.html` in the record; returns the file.
 
-    The page inside a signed record cannot be replaced, because it is part of what was signed: `UsageError`. For a
-    results directory of MLPerf Storage it is the page of its verdicts, and `output` must be given.
+    The page inside a signed record cannot be replaced, because it is part of what was signed: `UsageError`. Nothing is
+    written into a record of another user: `RecordError`. For a results directory of MLPerf Storage it is the page of
+    its verdicts, and `output` must be given.
     """
     from rollbook.report import write_report as write  # noqa: PLC0415 - most readers do not need the page
 
@@ -89,12 +91,14 @@ def write_report(record: Record | Path | str, output: Path | str | None = None) 
     own, manifest = run.path / "report.html", run.path / "manifest.json"
     path = own if output is None else Path(output)
     in_place = path.resolve() == own.resolve()
-    if not in_place:
+    if in_place:
+        require_own(run.path, "write the page elsewhere")
+        if manifest.exists() and signature_file(manifest).exists():
+            raise UsageError(
+                f"{run.path} is signed; replacing its page would invalidate the signature: write the page elsewhere"
+            )
+    else:
         require_outside(run.path, path)
-    elif manifest.exists() and signature_file(manifest).exists():
-        raise UsageError(
-            f"{run.path} is signed; replacing its page would invalidate the signature: write the page elsewhere"
-        )
     write(run, path, mode=PRIVATE if in_place else BY_UMASK)
     if in_place and manifest.exists():
         update_manifest(run.path, own.name)

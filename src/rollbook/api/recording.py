@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import errno
+import math
 import os
 import re
 import secrets
@@ -56,12 +57,14 @@ class Settings:
     between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
     key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
     options, stored as they are. `bundle_on_failure` adds an issue report of the affected hosts if the run failed.
+    `host_budget` multiplies what each host may send.
     `push` is the address of a server that gets the metrics during the recording.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
     options: Options = dataclasses.field(default_factory=Options)
     fanout: int = 64
+    host_budget: float = 1.0
     results_dir: Path = Path("results")
     type: str = "record"
     interval: float | None = None
@@ -197,6 +200,7 @@ class Recording:
                     fanout=settings.fanout,
                     fallback=self._fallback,
                     progress=self._progress,
+                    budget_factor=settings.host_budget,
                 )
             )
             self.socket = await self._stack.enter_async_context(listen(self._recorder.mark))
@@ -410,10 +414,12 @@ async def _others_done() -> None:
         await asyncio.wait(others, timeout=5.0)
 
 
-def _preflight(settings: Settings) -> None:
-    """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
-    results, interval = settings.results_dir, settings.interval
+def _check_values(settings: Settings) -> None:
+    """Raise `UsageError` for values that no recording can have."""
+    interval = settings.interval
     check_fanout(settings.fanout)
+    if not 0 < settings.host_budget < math.inf:
+        raise UsageError(f"host_budget must be positive, not {settings.host_budget}")
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.type):
         raise UsageError(
             f"{settings.type!r} is not a type of record: only letters, digits, '.', '_' and '-' are allowed"
@@ -424,6 +430,12 @@ def _preflight(settings: Settings) -> None:
         raise UsageError(
             "max_samples must be at least 2, because the first and last sample are always kept, or 0 for all"
         )
+
+
+def _preflight(settings: Settings) -> None:
+    """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
+    results = settings.results_dir
+    _check_values(settings)
     try:
         str(results.absolute()).encode()
     except UnicodeEncodeError:

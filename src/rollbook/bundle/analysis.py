@@ -17,19 +17,27 @@ from rollbook.files import write_file
 from rollbook.records.document import encode, read
 from rollbook.records.findings import Findings
 from rollbook.records.layout import update_manifest
+from rollbook.records.reading import require_own
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import signature_file
 
-__all__ = ["analyse", "open_bundle_data"]
+__all__ = ["analyse", "apply_rules", "open_bundle_data"]
 
 
 def analyse(bundle: Path, silences: Sequence[Silence] = ()) -> Findings:
     """Apply all rules to an issue report; writes `findings.json` and `index.html` into it and returns the findings.
 
     An archive is unpacked next to itself first, into a directory of its name. Raises `UsageError` for a report that is
-    signed, because the signature covers its files, and `RecordError` for one that cannot be read or written.
+    signed, because the signature covers its files, and `RecordError` for one of another user and for one that cannot
+    be read or written.
     """
     directory = _directory(bundle)
+    require_own(directory, "analyse a copy")
+    return apply_rules(directory, silences)
+
+
+def apply_rules(directory: Path, silences: Sequence[Silence] = ()) -> Findings:
+    """As `analyse`, for a report that this process has written."""
     manifest = directory / "manifest.json"
     if manifest.exists() and signature_file(manifest).exists():
         raise UsageError(f"{directory} is signed; writing its findings would invalidate the signature: analyse a copy")

@@ -31,7 +31,7 @@ from rollbook.records.document import encode, read
 from rollbook.records.hosts import GAVE_DATA, HostResult, HostStatus
 from rollbook.records.layout import RecordDirectory, size_and_hash
 from rollbook.records.locate import metadata_files
-from rollbook.records.reading import read_regular, require_directory
+from rollbook.records.reading import read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
 __all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "archive_suffix", "read_summary"]
@@ -121,7 +121,11 @@ class BundleDirectory:
 
     @classmethod
     def open(cls, path: Path) -> BundleDirectory:
-        """An interrupted or incomplete bundle, to be continued; raises `RecordError`."""
+        """An interrupted or incomplete bundle, to be continued; raises `RecordError`, also for one of another user.
+
+        Its request names nodes and commands, which would run with our rights.
+        """
+        require_own(path, "only its owner continues it")
         if (path / MARKER).exists():
             raise UsageError(f"{path} is obfuscated: its nodes cannot be asked any more")
         remove_leftovers(path)

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from rollbook.bundle.analysis import analyse
+from rollbook.bundle.analysis import apply_rules
 from rollbook.bundle.archive import pack
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
 from rollbook.bundle.mark_key import forget_key
@@ -47,7 +47,7 @@ def finish(
     manifest.unlink(missing_ok=True)
     findings, problem = None, ""
     try:
-        findings = analyse(directory.path)
+        findings = apply_rules(directory.path)
     except RecordError as error:  # the evidence is worth more than the findings
         problem = str(error)
     directory.record.write_manifest()

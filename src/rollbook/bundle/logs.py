@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -23,7 +24,12 @@ from rollbook.records.findings import EvidenceLine, Severity
 __all__ = ["LOGS", "Event", "Scanner", "Tally", "chosen_logs", "evidence_text"]
 
 MOST_LINES = 5
-LONGEST = 4096  # bytes of a line that are compared with patterns
+LONGEST = 1536  # bytes of a line that are compared with patterns; the kernel's have at most 1024
+GRACE, SLOWEST = 20.0, 5 << 20
+"""The logs of a node may take this many seconds of CPU time, and a second for so many bytes.
+
+Usual logs take a hundredth. Lines that are made for it let a pattern take the square of their length.
+"""
 LONGEST_EVIDENCE = 400  # characters
 MOST_DEVICES = 64  # of a rule on a node; further ones are counted together
 SLACK = dt.timedelta(seconds=2)
@@ -132,6 +138,7 @@ class Scanner:
         self.unreadable: dict[str, str] = {}
         self.starts: dict[tuple[str, str], dt.datetime | None] = {}
         self.bytes = 0
+        self._began = 0.0  # CPU time at the start of a node
 
     def scan(self) -> None:
         """Search all logs of all nodes."""
@@ -141,17 +148,26 @@ class Scanner:
                 by_log.setdefault(log, []).append(_Search(rule, row, compiled(rule), recoveries(rule)))
         literals = {log: _literals(searches) for log, searches in by_log.items()}
         for node, items in self.bundle.nodes.items():
+            self._began, before = time.process_time(), self.bytes
             for log, found in literals.items():
                 for file in chosen_logs(log, items):
                     skip_kernel = log == "system" and "kernel-log" in items and _has_data(items["kernel-log"])
                     try:
-                        self._file(node, log, file, found, skip_kernel=skip_kernel)
+                        self._file(node, log, file, found, before, skip_kernel=skip_kernel)
                     except RecordError as error:
                         self.unreadable[file.path] = str(error)
 
     def _file(
-        self, node: str, log: str, file: File, literals: Mapping[bytes, list[_Search]], *, skip_kernel: bool
+        self,
+        node: str,
+        log: str,
+        file: File,
+        literals: Mapping[bytes, list[_Search]],
+        before: int,
+        *,
+        skip_kernel: bool,
     ) -> None:
+        """Search a file; `before` are the bytes that were searched before this node."""
         for chunk in self.bundle.chunks(file):
             self.bytes += len(chunk.data)
             if (node, log) not in self.starts:
@@ -165,6 +181,8 @@ class Scanner:
                 here = _Place(node, file.path, number, chunk, end)
                 for search in searches:
                     self._compare(here, search, text)
+                if time.process_time() - self._began > GRACE + (self.bytes - before) / SLOWEST:
+                    raise RecordError("searching the logs of this node takes too long")
 
     def _compare(self, here: _Place, search: _Search, text: str) -> None:
         node = here.node

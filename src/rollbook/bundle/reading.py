@@ -8,11 +8,13 @@ is read in chunks that end at a line.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
@@ -33,6 +35,7 @@ CHUNK = 1 << 20
 ARCHIVES = (".tar.zst", ".tar.gz", ".tgz")
 LARGEST_ARCHIVE = 64 << 30
 MOST_FILES = 2_000_000
+LARGEST_HEADER = 1 << 20
 SPARE = 1 << 30  # bytes of the disk that unpacking leaves free
 PARTS = ("nodes", "cluster")
 
@@ -134,9 +137,11 @@ def unpack(archive: Path, target: Path) -> Path:
     try:
         target.mkdir(mode=0o700, parents=True)
         free = shutil.disk_usage(target).free - SPARE
-        with _opened(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-            _extract(tar, target, min(LARGEST_ARCHIVE, free))
-    except (OSError, tarfile.TarError, EOFError, ValueError) as error:
+        with _opened(archive) as opened:
+            stream = _Limited(opened)
+            with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
+                _extract(tar, stream, target, min(LARGEST_ARCHIVE, free))
+    except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise RecordError(f"cannot unpack {archive}: {error}") from error
     found = [path for path in (target, *sorted(target.iterdir())) if is_bundle(path)]
     if not found:
@@ -144,11 +149,34 @@ def unpack(archive: Path, target: Path) -> Path:
     return found[0]
 
 
-def _extract(tar: tarfile.TarFile, target: Path, budget: int) -> None:
-    for count, member in enumerate(tar):
+class _Limited:
+    """A stream of which only so much may be read: `tarfile` holds every header in memory, whatever its size."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self.left = stream, LARGEST_HEADER
+
+    def read(self, size: int) -> bytes:
+        """Read; raises `ValueError` at the limit."""
+        data = self._stream.read(size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise ValueError("an entry has a header of more than 1 MiB")
+        return data
+
+
+def _extract(tar: tarfile.TarFile, stream: _Limited, target: Path, budget: int) -> None:
+    for count in itertools.count():
+        stream.left = LARGEST_HEADER
+        member = tar.next()
+        if member is None:
+            return
+        tar.members.clear()  # type: ignore[attr-defined] # it would keep all of them
+        stream.left += member.size
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
         if count >= MOST_FILES:
             raise ValueError(f"more than {MOST_FILES} entries")
+        if member.size < 0:
+            raise ValueError(f"{member.name!r} has a negative size")
         if ".." in parts or "/" in parts or not (member.isreg() or member.isdir()):
             raise ValueError(f"{member.name!r} is a link, a device or outside of the archive")
         path = target.joinpath(*parts)

@@ -113,6 +113,8 @@ def main() -> None:
         _mute()
         _print_error(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}")
         code = RollbookError.exit_code
+    except KeyboardInterrupt:  # between two steps of click, which handles all others
+        code = 130
     except Exception:  # noqa: BLE001 - without this, Python would exit with 1, which means findings
         traceback.print_exc()
         code = 70

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from rollbook.clean import clean
 from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
 from rollbook.cli.output import sheet, stderr, width_of
 from rollbook.cli.run import command as run
@@ -64,10 +65,10 @@ def command(*, as_json: bool) -> None:
     console.print(shown)
     for file in found.files:
         if file.ignored:
-            stderr().print(f"{file.path} is not used: {file.ignored}", soft_wrap=True)
+            stderr().print(clean(f"{file.path} is not used: {file.ignored}"), soft_wrap=True)
     for name, close in unknown_variables():
         hint = f"; did you mean {close}?" if close else ""
-        stderr().print(f"warning: {name} is not a variable of Rollbook{hint}", soft_wrap=True)
+        stderr().print(clean(f"warning: {name} is not a variable of Rollbook{hint}"), soft_wrap=True)
 
 
 def _config() -> Config:

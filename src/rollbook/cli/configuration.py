@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import os
 import shlex
+import stat
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 
 import click
 
+from rollbook.clean import clean
 from rollbook.errors import UsageError
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import BUILT_IN, options_of, plug_ins
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 FILE = "rollbook.toml"
+LARGEST = 1 << 20  # bytes of a configuration file
 PREFIX = "ROLLBOOK_"
 CHOSEN = "ROLLBOOK_CONFIG"
 OTHER_VARIABLES = (CHOSEN, "ROLLBOOK_PUSH_TOKEN", "ROLLBOOK_RECORD", "ROLLBOOK_SOCKET", "ROLLBOOK_TOKEN")
@@ -66,11 +69,15 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFile:
-    """A place for a configuration file; `ignored` is why a file that is there is not used."""
+    """A place for a configuration file; `ignored` is why a file that is there is not used.
+
+    `nearby` says that no one named the file: it was found in the working directory or above.
+    """
 
     path: Path
     scope: str
     ignored: str = ""
+    nearby: bool = False
 
 
 def configured(*, quiet: bool = False) -> dict[str, Setting]:
@@ -79,9 +86,9 @@ def configured(*, quiet: bool = False) -> dict[str, Setting]:
     for file in reversed(list(config_files())):
         if file.ignored:
             if not quiet:
-                click.echo(f"rollbook: {file.path} is not used: {file.ignored}", err=True)
+                click.echo(clean(f"rollbook: {file.path} is not used: {file.ignored}"), err=True)
         else:
-            found |= _read(file.path)
+            found |= _read(file)
     for key in (*OWN, *transport_keys()):
         variable = PREFIX + key.upper()
         if value := os.environ.get(variable):
@@ -118,7 +125,7 @@ def config_files() -> Iterator[ConfigFile]:
             raise UsageError(f"{chosen} (from {CHOSEN}) is not a file")
         yield ConfigFile(Path(chosen).absolute(), "project")
     elif (project := _project_file()) is not None:
-        yield ConfigFile(project, "project", _distrust(project))
+        yield ConfigFile(project, "project", _distrust_path(project), nearby=True)
     try:
         base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     except RuntimeError:  # a user without a home directory
@@ -135,26 +142,39 @@ def _project_file() -> Path | None:
     return next((path for above in (here, *here.parents) if (path := above / FILE).is_file()), None)
 
 
-def _distrust(path: Path) -> str:
-    """Why a file that was only found nearby is not used: its options could start programs of another user."""
+def _distrust_path(path: Path) -> str:
+    """Why a file that was only found nearby is not used: its options could start programs of another user.
+
+    A symlink must be ours as well: relative paths in the file count from where the link is.
+    """
     try:
-        status = path.stat()
+        return _distrust(path, path.lstat()) or _distrust(path, path.stat())
     except OSError as error:
         return error.strerror or str(error)
+
+
+def _distrust(path: Path, status: os.stat_result) -> str:
     if status.st_uid not in (os.geteuid(), 0):
         return f"it belongs to uid {status.st_uid}; {CHOSEN}={path} uses it"
-    if status.st_mode & 0o002:
+    if status.st_mode & 0o002 and not stat.S_ISLNK(status.st_mode):
         return f"every user can write to it; {CHOSEN}={path} uses it"
     return ""
 
 
-def _read(path: Path) -> dict[str, Setting]:
+def _read(file: ConfigFile) -> dict[str, Setting]:
+    path = file.path
     try:
-        with path.open("rb") as file:
-            values = tomllib.load(file)
+        # The file may have been replaced since it was found, also by a FIFO.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            if file.nearby and (reason := _distrust(path, os.fstat(opened.fileno()))):
+                raise UsageError(f"{path} is not used: {reason}")
+            text = opened.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise UsageError(f"{path} is larger than {LARGEST >> 10} KiB")
+        values = tomllib.loads(text.decode())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: {error}") from error
     keys = {*OWN, *transport_keys()}
     if not values.keys() <= keys:

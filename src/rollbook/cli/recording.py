@@ -50,6 +50,8 @@ OPTIONS = (
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
+    option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
+           help="Multiply what each host may send before it is disconnected."),
     option("--push", heading=RECORDING, default="", metavar="URL",
            help="Send the metrics to this Prometheus or VictoriaMetrics server during the run, by remote write. Lost "
            "values are counted; they do not affect the run."),
@@ -80,6 +82,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         sign: Path | None,
         share: bool,
         bundle_on_failure: bool,
+        host_budget: float,
         push: str,
         name: str,
         tags: tuple[str, ...],
@@ -95,6 +98,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             sign=sign,
             share=share,
             bundle_on_failure=bundle_on_failure,
+            host_budget=host_budget,
             push=push,
             label=Label.of(name, tags, note),
         )

@@ -71,6 +71,10 @@ class Budget:
             beat_bytes=beat,
         )
 
+    def times(self, factor: float) -> Self:
+        """This budget with all limits multiplied."""
+        return dataclasses.replace(self, **{name: factor * value for name, value in dataclasses.asdict(self).items()})
+
     @classmethod
     def of_output(cls, limit: int) -> Self:
         """The budget for a command that may write `limit` bytes; lines carry a third more than they hold."""

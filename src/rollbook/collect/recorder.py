@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from rollbook.collect.budget import Budget
 from rollbook.collect.gather import Progress
 from rollbook.collect.streams import Streams
 from rollbook.errors import RecordError
@@ -29,7 +28,8 @@ class Recorder:
 
     The journal is flushed every half second and synced every two. If it cannot be written, for example because the disk
     is full, the recording ends, `broken` holds the reason, and the wrapped command continues; what was written stays
-    valid. `progress` is called for each host's start facts; `budget` limits what each host may send.
+    valid. `progress` is called for each host's start facts; `budget_factor` multiplies
+    what each host may send.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Recorder:
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
         progress: Progress | None = None,
-        budget: Budget | None = None,
+        budget_factor: float = 1.0,
     ) -> None:
         self.broken = ""
         now = time.time_ns()
@@ -71,7 +71,7 @@ class Recorder:
             fanout=fanout,
             fallback=fallback,
             progress=progress,
-            budget=budget,
+            budget_factor=budget_factor,
         )
         self._writer: asyncio.Task[None] | None = None
         self._ended = False

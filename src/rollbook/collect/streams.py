@@ -23,7 +23,7 @@ class Streams:
     """Use as `async with Streams(...)`; then `ready`, `mark`, and `end`.
 
     `streams` has one stream per host, in order, until the end. The sink gets the index of a host; `progress` is called
-    for each host's start facts. `budget` limits what each host may send; by default it follows from plan and interval.
+    for each host's start facts. What each host may send follows from plan and interval, times `budget_factor`.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Streams:
         fanout: int = 64,
         fallback: Callable[[Host], Transport] | None = None,
         progress: Progress | None = None,
-        budget: Budget | None = None,
+        budget_factor: float = 1.0,
     ) -> None:
         self.sink, self.hosts, self.plan = sink, list(hosts), plan
         self.schedule, self.timeout, self.fanout = schedule, timeout, fanout
         self.routes = [route, fallback] if fallback else [route]
         self.streams: list[HostStream] = []
-        self._progress, self._budget = progress, budget or Budget.of(plan, schedule.interval_ns / 1e9)
+        self._progress, self._budget = progress, Budget.of(plan, schedule.interval_ns / 1e9).times(budget_factor)
         # The orders for agents of a launcher that cannot connect back; a signal ends `wait`.
         sample = schedule.order if schedule.interval_ns else b""
         script = plan.orders() + b"go\tstart\nthen\n" + sample + b"wait\ngo\tend\nthen\nstop\n"

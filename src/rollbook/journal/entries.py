@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from rollbook.adapters.argv import storable_text
 from rollbook.protocol.frames import Frame
 
 __all__ = [
@@ -55,12 +56,14 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def event(self) -> dict[str, Any] | None:
-        """The event, if it is one."""
+        """The event, if it is one; arguments that were not UTF-8 are replaced as far as needed."""
         if self.payload[:1] != b"J":
             return None
         try:
             found = json.loads(self.payload[1:])
-        except ValueError:
+            if b"\\ud" in self.payload.lower():  # half of a character
+                found = json.loads(storable_text(json.dumps(found, ensure_ascii=False)))
+        except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 

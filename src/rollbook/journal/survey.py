@@ -6,11 +6,14 @@ The pass checks every entry and keeps 24 bytes of each sample; the content is re
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 from array import array
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from rollbook.errors import ProtocolError, RecordError
 from rollbook.journal.clocks import CollectorClock, Timeline
@@ -20,7 +23,7 @@ from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_header
-from rollbook.records.hosts import Clock
+from rollbook.records.hosts import Clock, Int64
 from rollbook.records.record import ClockPoint, Phase
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
@@ -30,6 +33,27 @@ __all__ = ["HostJournal", "Survey", "plan_of", "schedule_of", "survey"]
 MOST_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
 MOST_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
 MOST_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
+
+
+MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""Errors of events that no recorder writes: a journal may come from anyone."""
+
+
+class _Begin(msgspec.Struct):
+    """What a `begin` event must have, and the types of what it may have."""
+
+    hosts: list[str]
+    sources: list[str]
+    started_ns: Int64 | None = None
+    interval_ns: Int64 | None = None
+    max_samples: Int64 | None = None
+    users: dict[str, str | None] = {}
+    slots: dict[str, Int64 | None] = {}
+    type: str = ""
+    stamp: str = ""
+    cwd: str = ""
+    argv: list[str] = []
+    args: dict[str, Any] = {}
 
 
 class Repeats:
@@ -132,9 +156,9 @@ class HostJournal:
         """Add an event of the collector about this host; `at_ns` is on the steady clock of the collector."""
         match event.get("event"):
             case "clock":
-                offset = clock.steady(int(event["offset_ns"]))
-                if self.timeline.measured(at_ns, offset):
-                    self.clocks.extend((at_ns, offset, int(event["bound_ns"]), int(event["round_trip_ns"])))
+                offset, bound, trip = (_number(event[name]) for name in ("offset_ns", "bound_ns", "round_trip_ns"))
+                if self.timeline.measured(at_ns, clock.steady(offset)):
+                    self.clocks.extend((at_ns, clock.steady(offset), bound, trip))
             case "connected":
                 if not self._greeted:  # the hello frame is damaged
                     self._connect()
@@ -232,7 +256,7 @@ class Survey:
                 self.marks.append((at_ns, str(event.get("name", ""))))
             case "command":
                 self.command[f"{event.get('state')}_ns"] = at_ns
-                self.command["code"] = int(event.get("code", 0))
+                self.command["code"] = _number(event.get("code", 0))
             case "ready":
                 self.ready_ns = at_ns
             case "end facts":
@@ -298,21 +322,27 @@ def survey(directory: Path) -> Survey:
     found = Survey(directory, begin, [HostJournal(str(name)) for name in begin["hosts"]], began, began)
     reader, plan, clock, run = Reader(directory), found.plan, found.clock, Repeats()
     for entry in reader:
+        if entry.arrived_ns > LATEST:
+            reader.damaged += 1
+            continue
         host = found.hosts[entry.host] if entry.host < len(found.hosts) else None
         if host.is_repeated(entry) if host else entry.host == RUN and run.has(entry):
             found.repeated += 1
             continue
         event = entry.event
-        if event is not None and isinstance(boot_ns := event.get("boot_ns"), int):
+        if event is not None and isinstance(boot_ns := event.get("boot_ns"), int) and abs(boot_ns) <= LATEST:
             clock.observe(entry.arrived_ns, boot_ns)
         at_ns = clock.steady(entry.arrived_ns)
         found.ended_ns = max(found.ended_ns, at_ns)
-        if event is not None and entry.host == RUN:
-            found.event(event, at_ns)
-        elif event is not None and host is not None:
-            host.event(event, at_ns, clock)
-        elif host is not None and (frame := entry.frame) is not None:
-            host.frame(frame, entry, at_ns, plan)
+        try:
+            if event is not None and entry.host == RUN:
+                found.event(event, at_ns)
+            elif event is not None and host is not None:
+                host.event(event, at_ns, clock)
+            elif host is not None and (frame := entry.frame) is not None:
+                host.frame(frame, entry, at_ns, plan)
+        except MALFORMED:
+            reader.damaged += 1
     found.damaged = reader.damaged
     return found
 
@@ -321,9 +351,19 @@ def _begin(directory: Path) -> tuple[dict[str, Any], int]:
     """The first readable `begin` event and its time; without one, host numbers have no meaning."""
     for entry in Reader(directory):
         event = entry.event
-        if event is not None and event.get("event") == "begin":
-            return event, entry.arrived_ns
+        if event is not None and event.get("event") == "begin" and entry.arrived_ns <= LATEST:
+            with contextlib.suppress(msgspec.ValidationError):
+                msgspec.convert(event, _Begin)
+                return event, entry.arrived_ns
     raise RecordError(f"{directory} has no journal that can be read")
+
+
+def _number(value: Any) -> int:
+    """An integer that fits into 64 bits, also after it is added to another; raises one of `MALFORMED`."""
+    number = int(value)
+    if abs(number) > LATEST:
+        raise ValueError(f"{number} is out of range")
+    return number
 
 
 def _header(frame: Frame) -> tuple[int, str]:

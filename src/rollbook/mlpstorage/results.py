@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
-
 from rollbook.checks.dataset import column_bytes
 from rollbook.checks.mlperf import GIB
 from rollbook.errors import CannotTell
@@ -25,6 +23,7 @@ from rollbook.mlpstorage.cluster import ClusterInformation
 from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
 from rollbook.mlpstorage.issues import Issue
 from rollbook.mlpstorage.logs import log
+from rollbook.records.yaml import decode_yaml
 
 __all__ = [
     "BenchmarkInstanceExtractor",
@@ -133,8 +132,8 @@ class BenchmarkResult:
 
 def _yaml(path: Path) -> Any:
     try:
-        return msgspec.yaml.decode(path.read_bytes())
-    except (OSError, msgspec.MsgspecError, ValueError, IndexError, RecursionError):
+        return decode_yaml(path.read_bytes())
+    except (OSError, ValueError):
         return None
 
 

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
 from rollbook.errors import HostStatus
 from rollbook.sources import catalogue
 
-__all__ = ["GAVE_DATA", "Clock", "Cost", "Coverage", "HasStatus", "HostResult", "HostStatus", "ReadingStatus"]
+__all__ = [
+    "GAVE_DATA",
+    "Clock",
+    "Cost",
+    "Coverage",
+    "HasStatus",
+    "HostResult",
+    "HostStatus",
+    "Int64",
+    "ReadingStatus",
+]
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Integers of documents: a larger one, which only a forged document has, is not a valid value."""
 
 GAVE_DATA: tuple[HostStatus, ...] = ("complete", "partial")
 
@@ -21,18 +34,18 @@ R = TypeVar("R")
 class Clock(msgspec.Struct, frozen=True):
     """The host's wall clock: add `offset_ns` to get the collector's; the error is at most `bound_ns`."""
 
-    offset_ns: int
-    bound_ns: int
-    round_trip_ns: int
+    offset_ns: Int64
+    bound_ns: Int64
+    round_trip_ns: Int64
 
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
     """The overhead on the host; None if the agent could not measure it."""
 
     cpu_seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    sent_bytes: int | None = None
-    stuck_children: int | None = None
+    peak_memory_bytes: Int64 | None = None
+    sent_bytes: Int64 | None = None
+    stuck_children: Int64 | None = None
 
 
 class ReadingStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,15 +65,15 @@ class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
     method: str = ""
     agent: str = ""
     user: str | None = None
-    slots: int | None = None
+    slots: Int64 | None = None
     hostname: str | None = None
     machine_id: str | None = None
     boot_id: str | None = None
-    uid: int | None = None
+    uid: Int64 | None = None
     collected_at: str = ""
     seconds: float = 0.0
     attempts: list[str] = []
-    lost_frames: int = 0
+    lost_frames: Int64 = 0
     clock: Clock | None = None
     cost: Cost | None = None
     readings: dict[str, ReadingStatus] = {}
@@ -102,8 +115,8 @@ class HasStatus(Protocol):
 class Coverage(msgspec.Struct, frozen=True):
     """How many hosts were requested, and how many have each status; every host is in exactly one count."""
 
-    requested: int
-    by_status: dict[str, int]
+    requested: Int64
+    by_status: dict[str, Int64]
 
     @classmethod
     def of(cls, hosts: Sequence[HasStatus]) -> Coverage:

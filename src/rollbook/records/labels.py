@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from rollbook.errors import UsageError
+from rollbook.records.hosts import Int64
 
 __all__ = ["Group", "Label", "label_of"]
 
@@ -19,8 +20,8 @@ class Group(msgspec.Struct, frozen=True):
     """The place of a run in a group of repeats: `index` counts from 1 to `size`."""
 
     id: str
-    index: int
-    size: int
+    index: Int64
+    size: Int64
 
 
 class Label(msgspec.Struct, frozen=True, omit_defaults=True):

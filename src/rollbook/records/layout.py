@@ -129,11 +129,16 @@ def share_files(record: Path) -> None:
         return
     for path in record.rglob("*"):
         with contextlib.suppress(OSError):  # a file of the command may belong to another user
-            mode = path.lstat().st_mode
-            if stat.S_ISDIR(mode):
-                path.chmod(stat.S_IMODE(mode) | shared)
-            elif stat.S_ISREG(mode):
-                path.chmod(stat.S_IMODE(mode) | shared & 0o044)
+            # The mode is changed through a descriptor: the path may become a symlink meanwhile.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                mode = os.fstat(descriptor).st_mode
+                if stat.S_ISDIR(mode):
+                    os.fchmod(descriptor, stat.S_IMODE(mode) | shared)
+                elif stat.S_ISREG(mode):
+                    os.fchmod(descriptor, stat.S_IMODE(mode) | shared & 0o044)
+            finally:
+                os.close(descriptor)
 
 
 def require_outside(record: Path, output: Path) -> None:

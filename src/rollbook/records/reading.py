@@ -9,7 +9,15 @@ from pathlib import Path
 
 from rollbook.errors import RecordError
 
-__all__ = ["LARGEST", "file_type", "open_regular", "read_regular", "require_directory", "require_regular"]
+__all__ = [
+    "LARGEST",
+    "file_type",
+    "open_regular",
+    "read_regular",
+    "require_directory",
+    "require_own",
+    "require_regular",
+]
 
 LARGEST = 1 << 30
 """The most bytes of a document: `hosts.json` of ten thousand hosts is smaller."""
@@ -62,6 +70,16 @@ def require_regular(path: Path) -> None:
 def require_directory(path: Path) -> None:
     """Raise `RecordError` for a path that is not a directory itself; it may be absent."""
     _require(path, stat.S_IFDIR)
+
+
+def require_own(path: Path, advice: str) -> None:
+    """Raise `RecordError` for a directory of another user, who could replace what we write there meanwhile."""
+    try:
+        owner = path.stat().st_uid
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}") from error
+    if owner != os.geteuid():
+        raise RecordError(f"{path} belongs to uid {owner}: {advice}")
 
 
 def file_type(mode: int) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +13,7 @@ import msgspec
 
 from rollbook.errors import RecordError
 from rollbook.records.document import current_version, read
-from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
+from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus, Int64
 from rollbook.records.locate import metadata_files, not_a_record
 from rollbook.records.reading import read_regular, require_directory, require_regular
 
@@ -28,6 +27,7 @@ __all__ = [
     "Loss",
     "LossKind",
     "Phase",
+    "PhaseStatistics",
     "Record",
     "RecordHosts",
     "SeriesHost",
@@ -61,15 +61,15 @@ class Phase(msgspec.Struct, frozen=True):
     """A named part of the run, in nanoseconds of the collector's clock."""
 
     name: str
-    start_ns: int
-    end_ns: int
+    start_ns: Int64
+    end_ns: Int64
 
 
 class Gap(msgspec.Struct, frozen=True):
     """A time without samples of a host or source, and why: `connection lost`, `rebooted`, `undecodable`, …."""
 
-    start_ns: int
-    end_ns: int
+    start_ns: Int64
+    end_ns: Int64
     why: str
 
 
@@ -80,10 +80,10 @@ class Loss(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     kind: LossKind
-    samples: int
-    first_ns: int
-    last_ns: int
-    partly: int = 0
+    samples: Int64
+    first_ns: Int64
+    last_ns: Int64
+    partly: Int64 = 0
 
 
 class SourceLoss(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -95,9 +95,9 @@ class SourceLoss(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
 
     source: str
-    due: int
-    stored: int
-    rows: int = 0
+    due: Int64
+    stored: Int64
+    rows: Int64 = 0
     losses: list[Loss] = []
     gaps: list[Gap] = []
 
@@ -109,15 +109,15 @@ class SourceLoss(msgspec.Struct, kw_only=True, omit_defaults=True):
 class ClockPoint(msgspec.Struct, frozen=True):
     """One measurement of a host's clock, at `at_ns` of the collector's clock."""
 
-    at_ns: int
+    at_ns: Int64
     clock: Clock
 
 
 class ClockJump(msgspec.Struct, frozen=True):
     """A wall clock moved `by_ns` further than its monotonic clock; noticed at `at_ns` of the collector's clock."""
 
-    at_ns: int
-    by_ns: int
+    at_ns: Int64
+    by_ns: Int64
 
 
 class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -132,11 +132,11 @@ class SeriesHost(msgspec.Struct, kw_only=True, omit_defaults=True):
     status: HostStatus
     reason: str = ""
     method: str = ""
-    samples: int = 0
-    late: int = 0
-    missed: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
+    samples: Int64 = 0
+    late: Int64 = 0
+    missed: Int64 = 0
+    first_ns: Int64 | None = None
+    last_ns: Int64 | None = None
     boot_ids: list[str] = []
     gaps: list[Gap] = []
     clocks: list[ClockPoint] = []
@@ -162,11 +162,11 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
     """
 
     rollbook: str = msgspec.field(default_factory=current_version)
-    started_ns: int
-    ended_ns: int
+    started_ns: Int64
+    ended_ns: Int64
     interval_seconds: float | None = None
     first_interval_seconds: float | None = None
-    merged: int = 1
+    merged: Int64 = 1
     start: list[HostResult] = []
     end: list[HostResult] = []
     series: list[SeriesHost] = []
@@ -202,6 +202,40 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
         return Coverage.of(self.outcome)
 
 
+class PhaseStatistics(msgspec.Struct):
+    """A row of `phase_statistics` in the metadata: a metric in a phase, over time and hosts."""
+
+    phase: str
+    metric: str
+    number: Int64 = -1
+    samples: Int64 | None = None
+    hosts: Int64 | None = None
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    max: float | None = None
+    hosts_p50: float | None = None
+    hosts_p95: float | None = None
+    hosts_min: float | None = None
+    hosts_max: float | None = None
+    slowest_host: str | None = None
+
+
+class _OwnMetadata(msgspec.Struct):
+    """The keys of metadata that only Rollbook writes, and their types: readers rely on them. Others may be anything."""
+
+    benchmark_type: str = ""
+    run_datetime: str = ""
+    invocation_start_time: str = ""
+    executed_command: str | None = None
+    exit_code: Int64 | None = None
+    runtime: float | None = None
+    command_output_files: list[dict[str, str]] = []
+    notes: list[str] = []
+    host_names: list[str] = []
+    phase_statistics: list[PhaseStatistics] = []
+
+
 def _with_reasons(host: HostResult, reasons: list[str]) -> HostResult:
     """A host with what happened to it later; a reason that is known from the start is not repeated."""
     found = list(dict.fromkeys(filter(None, [host.reason, *reasons])))
@@ -226,11 +260,10 @@ class Record:
         if len(found) > 1:
             raise RecordError(f"{path} is not a record: it has {len(found)} files named *_metadata.json, not one")
         try:
-            metadata = json.loads(read_regular(found[0]))
-        except (ValueError, RecursionError) as error:
+            metadata = msgspec.json.decode(read_regular(found[0]))
+            msgspec.convert(metadata, _OwnMetadata)
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise RecordError(f"{found[0]}: {error}") from error
-        if not isinstance(metadata, dict):
-            raise RecordError(f"{found[0]} is not a JSON object")
         return cls(path, metadata, read(path / "hosts.json", RecordHosts))
 
     @property

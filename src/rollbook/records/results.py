@@ -29,6 +29,7 @@ UNITS = (
 """The units of metrics by the ends of their names; the first that fits."""
 
 LABELS = ("job", "host", "group")
+DEEPEST = 8
 DETAILS = re.compile(r"error|stdev|_p50|_p95|_max_ns|_bytes$|exit_code")
 """Metrics that a summary leaves out."""
 
@@ -71,16 +72,25 @@ def results_of(metadata: Mapping[str, Any]) -> list[Result]:
     return [*found, *_rows(rest)]
 
 
-def _rows(metrics: Mapping[str, Any], job: str = "", host: str = "", phase: str = "") -> Iterator[Result]:
-    """One row for each value; members of an object are named `object.member`, lists have a value for each epoch."""
+def _rows(
+    metrics: Mapping[str, Any], job: str = "", host: str = "", phase: str = "", depth: int = 0
+) -> Iterator[Result]:
+    """One row for each value; members of an object are named `object.member`, lists have a value for each epoch.
+
+    Objects that are nested deeper than any benchmark's are left out, and so are numbers without a float.
+    """
     for name, value in metrics.items():
         unit = next((unit for end, unit in UNITS if name.endswith(end)), "")
         if isinstance(value, bool | str):
             yield Result(name, None, unit, job, host, phase, str(value).lower() if isinstance(value, bool) else value)
-        elif isinstance(value, int | float):
+        elif _is_number(value):
             yield Result(name, float(value), unit, job, host, phase)
-        elif isinstance(value, dict):
-            yield from _rows({f"{name}.{key}": one for key, one in value.items()}, job, host, phase)
-        elif isinstance(value, list) and all(isinstance(one, int | float) for one in value):
+        elif isinstance(value, dict) and depth < DEEPEST:
+            yield from _rows({f"{name}.{key}": one for key, one in value.items()}, job, host, phase, depth + 1)
+        elif isinstance(value, list) and all(map(_is_number, value)):
             for number, one in enumerate(value, 1):
                 yield Result(name, float(one), unit, job, host, f"epoch {number}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 1000)

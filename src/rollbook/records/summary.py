@@ -9,6 +9,7 @@ import msgspec
 
 from rollbook.errors import RecordError
 from rollbook.records.document import current_version
+from rollbook.records.hosts import Int64
 from rollbook.records.labels import Group, label_of
 from rollbook.records.locate import INSIDE, metadata_files
 from rollbook.records.reading import read_regular
@@ -57,8 +58,8 @@ class RecordList(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook
 
 
 class _Coverage(msgspec.Struct):
-    requested: int = 0
-    by_status: dict[str, int] = {}
+    requested: Int64 = 0
+    by_status: dict[str, Int64] = {}
 
 
 class _Metadata(msgspec.Struct):
@@ -68,7 +69,7 @@ class _Metadata(msgspec.Struct):
     invocation_start_time: str = ""
     runtime: float | None = None
     executed_command: str = ""
-    exit_code: int | None = None
+    exit_code: Int64 | None = None
     coverage: _Coverage | None = None
     host_names: list[str] = []
     verification: str | None = None
@@ -76,7 +77,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Findings(msgspec.Struct):
-    counts: dict[str, int] = {}
+    counts: dict[str, Int64] = {}
 
 
 METADATA = msgspec.json.Decoder(_Metadata)

@@ -1,4 +1,4 @@
-"""Reads YAML that people wrote: descriptions of systems. Rollbook's own documents are JSON."""
+"""Reads YAML that people and benchmarks wrote. Rollbook's own documents are JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 from rollbook.errors import RecordError, UsageError
 from rollbook.records.reading import read_regular
 
-__all__ = ["read_yaml"]
+__all__ = ["decode_yaml", "read_yaml"]
 
 LARGEST = 4 << 20
 MOST_NODES = 200_000
@@ -21,15 +21,22 @@ MOST_NODES = 200_000
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read the mapping in a file; raises `UsageError` for anything else, and for aliases that expand too far."""
     try:
-        data = read_regular(path.resolve(), LARGEST)
-        root = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if root is not None and _expanded(root, {}) > MOST_NODES:
-            raise UsageError(f"{path} has aliases that expand to more than {MOST_NODES} values")
-        return msgspec.yaml.decode(data, type=dict[str, Any])
+        return msgspec.convert(decode_yaml(read_regular(path.resolve(), LARGEST)), dict[str, Any])
     except RecordError as error:
         raise UsageError(str(error)) from error
-    except (msgspec.MsgspecError, yaml.YAMLError, ValueError, IndexError, RecursionError) as error:
+    except (ValueError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def decode_yaml(data: bytes) -> Any:
+    """Decode a document; raises `ValueError` if that is not possible, and for aliases that expand too far."""
+    try:
+        root = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if root is not None and _expanded(root, {}) > MOST_NODES:
+            raise ValueError(f"it has aliases that expand to more than {MOST_NODES} values")
+        return msgspec.yaml.decode(data)
+    except (msgspec.MsgspecError, yaml.YAMLError, IndexError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _expanded(node: yaml.Node, counted: dict[int, int]) -> int:

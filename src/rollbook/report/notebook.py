@@ -11,6 +11,7 @@ from rollbook.errors import RollbookError
 from rollbook.metrics.formatting import amount, number
 from rollbook.metrics.grid import Grid, median, present
 from rollbook.metrics.metric import Metric
+from rollbook.records.labels import label_of
 from rollbook.records.record import Record
 from rollbook.records.results import results_of
 from rollbook.report.build import first_charts
@@ -29,12 +30,12 @@ Values = Sequence[float]
 def record_html(run: Record) -> str:
     """What was run, how it ended, its hosts, its results, and the first charts if the record has samples."""
     metadata, hosts = run.metadata, run.coverage
-    label = metadata.get("label") or {}
+    label = label_of(metadata.get("label") or {})
     command, code = metadata.get("executed_command"), metadata.get("exit_code")
     rows = [
         ("record", str(run.path)),
-        ("name", label.get("name")),
-        ("tags", " ".join(label.get("tags", []))),
+        ("name", label.name),
+        ("tags", " ".join(label.tags)),
         ("started", metadata.get("invocation_start_time")),
         ("command", f"{command} (exit status {code})" if command else ""),
         ("hosts", f"{hosts.by_status.get('complete', 0)} of {hosts.requested} complete"),

@@ -29,5 +29,12 @@ def phases(run: Record) -> list[PhaseShown]:
 
 def _values(title: str, unit: str, row: Mapping[str, Any]) -> PhaseValues:
     return PhaseValues(
-        title, unit, row["mean"], row["p50"], row["p95"], row["max"], row["hosts_p50"], row["slowest_host"] or ""
+        title,
+        unit,
+        row.get("mean"),
+        row.get("p50"),
+        row.get("p95"),
+        row.get("max"),
+        row.get("hosts_p50"),
+        row.get("slowest_host") or "",
     )

@@ -22,6 +22,9 @@ class PageServer(http.server.ThreadingHTTPServer):
         self.content, self.secret = page.read_bytes(), secrets.token_urlsafe(16)
         super().__init__(("127.0.0.1", port), _Handler)
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: a reader may leave before it has the whole page."""
+
     @property
     def url(self) -> str:
         """The address of the page."""

@@ -15,6 +15,7 @@ and a record that cannot be read affects no other: its rows are missing, and a l
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.locate import metadata_files
 from rollbook.records.reading import read_regular
+from rollbook.records.record import PhaseStatistics
 from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
 from rollbook.sql.all_views import add_views, list_views
@@ -57,7 +59,7 @@ LISTING = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckd
 class _Metadata(msgspec.Struct):
     metrics: Any = None
     phases: Any = None
-    phase_statistics: list[dict[str, Any]] = []
+    phase_statistics: list[PhaseStatistics] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,11 +135,19 @@ def run_name(path: Path, results: Path) -> str:
 def _run(run: str, one: RecordSummary) -> tuple[Any, ...]:
     counts, group = one.findings or {}, one.group
     return (
-        run, one.state, one.reason or None, one.type, one.started.rstrip("Z") or None, one.seconds, one.name or None,
+        run, one.state, one.reason or None, one.type, _time(one.started), one.seconds, one.name or None,
         one.tags, one.note or None, group.id if group else None, group.index if group else None, one.command or None,
         one.exit_code, one.hosts, one.hosts_complete, one.host_names, counts.get("fail"), counts.get("warn"),
         one.verdict, one.verification,
     )  # fmt: skip
+
+
+def _time(started: str) -> dt.datetime | None:
+    """A time without a zone, in UTC; None for a text that is not a time."""
+    try:
+        return dt.datetime.fromisoformat(started).astimezone(dt.UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _metadata(path: Path) -> _Metadata:
@@ -153,9 +163,9 @@ def _results(run: str, metadata: _Metadata) -> list[tuple[Any, ...]]:
     return [(run, *(getattr(row, name) if getattr(row, name) != "" else None for name in names)) for row in rows]
 
 
-def _phase(run: str, row: dict[str, Any]) -> tuple[Any, ...]:
+def _phase(run: str, row: PhaseStatistics) -> tuple[Any, ...]:
     names = ("number", "phase", "metric", "samples", "hosts", *STATISTICS, "slowest_host")
-    return (run, *(row.get(name) for name in names))
+    return (run, *(getattr(row, name) for name in names))
 
 
 def _findings(records: Mapping[str, Path], problems: list[str]) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from rollbook import agent
 from rollbook.errors import AgentFailed, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.launcher import Launcher
-from rollbook.transports.options import Option, is_shell_text
+from rollbook.transports.options import Option, launcher_arguments
 from rollbook.transports.program import run_program
 from rollbook.transports.ssh import FAILURES
 
@@ -65,9 +65,10 @@ def _open_mpi_5(hosts: Sequence[str]) -> list[str]:
 
 
 def _hydra(hosts: Sequence[str]) -> list[str]:
+    # Its daemons fail in a working directory that the hosts do not have.
     return [
         "-n", str(len(hosts)), "-ppn", "1", "-hosts", ",".join(hosts), "-bind-to", "none", "-disable-auto-cleanup",
-        "-genvall", "-prepend-rank",
+        "-genvall", "-prepend-rank", "-wdir", "/",
     ]  # fmt: skip
 
 
@@ -79,6 +80,8 @@ def _pals(hosts: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
+OUTPUT = r"--?(output|tag-output|timestamp-output|xml|(out|err)file-pattern|prepend-pattern)"
+"""Options of Open MPI and Hydra for the output of processes: files, and other labels than ours."""
 OPEN_MPI_LABEL = re.compile(rb"\[\d+,(\d{1,9})\]<std(?:out|err)>: ?")
 HYDRA_LABEL = re.compile(rb"\[(\d{1,9})\] ")
 
@@ -104,7 +107,10 @@ class Mpi(Launcher):
 
     mpi_bin: Annotated[str, Option("MPI launcher: Open MPI 4 or 5, MPICH, PALS.", metavar="PROGRAM")] = "mpirun"
     mpi_args: Annotated[
-        str, Option("Arguments for the MPI launcher, quoted as in a shell.", metavar="ARGS", check=is_shell_text)
+        str,
+        Option(
+            "Arguments for the MPI launcher, quoted as in a shell.", metavar="ARGS", check=launcher_arguments(OUTPUT)
+        ),
     ] = ""
     allow_run_as_root: Annotated[bool, Option("Let Open MPI run as root.")] = False
     oversubscribe: Annotated[bool, Option("Let Open MPI start more processes than a host has slots.")] = False

@@ -22,7 +22,7 @@ import msgspec
 
 from rollbook.errors import UsageError
 
-__all__ = ["ConnectBack", "Declared", "Option", "Python", "declared_options", "is_file", "is_shell_text"]
+__all__ = ["ConnectBack", "Declared", "Option", "Python", "declared_options", "is_file", "launcher_arguments"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +86,20 @@ def is_file(path: str | None) -> None:
         raise ValueError("it is a directory")
 
 
-def is_shell_text(text: str) -> None:
-    """Raise `ValueError` unless the text is a list of arguments, quoted as in a shell; for `Option.check`."""
-    shlex.split(text)
+def launcher_arguments(output: str) -> Callable[[str], None]:
+    """A check for arguments of a launcher, quoted as in a shell; for `Option.check`.
+
+    It raises `ValueError` for those that match `output`: options for the output of the launched programs. Agents that
+    cannot connect back send lines there, and the launcher's label shows which process wrote a line.
+    """
+    pattern = re.compile(output)
+
+    def check(text: str) -> None:
+        for word in shlex.split(text):
+            if pattern.match(word):
+                raise ValueError(f"{word} changes the output of the launcher, where agents write; remove it")
+
+    return check
 
 
 def _is_program(python: str | None) -> None:

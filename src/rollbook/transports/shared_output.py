@@ -51,8 +51,8 @@ class _Stream:
 class SharedOutput:
     """Takes what the launcher prints. `announce` is called once for each agent and returns what takes its lines.
 
-    `label` matches what the launcher puts before each line; its group is the rank. After the first line with a label,
-    lines of agents without one are dropped, for example those that follow half a line of another process.
+    `label` matches what the launcher puts before each line; its group is the rank. Lines of agents without one are
+    dropped: they follow half a line of another process, or come from a program that wrote past the launcher.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class SharedOutput:
         label: re.Pattern[bytes] | None = None,
     ) -> None:
         self._token, self._announce, self._label = token.encode(), announce, label
-        self._is_labelled = False
         self._streams: dict[_Origin, _Stream] = {}
         self._early: dict[_Origin, _Stream] = {}  # those without a greeting, the oldest first
         self._kept = 0  # bytes received by them
@@ -86,8 +85,7 @@ class SharedOutput:
                 self._keep_other(line[end : found.start()])
                 end = found.end()
                 label = self._label.fullmatch(line, 0, found.start()) if self._label else None
-                self._is_labelled |= label is not None
-                if label or not self._is_labelled:
+                if label or not self._label:
                     self._take(_Origin(found[1], int(label[1]) if label else None), found[0] + b"\n")
             self._keep_other(line[end:].rstrip(b"\r") + b"\n")
 

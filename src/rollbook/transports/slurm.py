@@ -17,7 +17,7 @@ from typing import Annotated
 from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host, expand, node_lists
 from rollbook.transports.launcher import Launcher
-from rollbook.transports.options import Option, is_shell_text
+from rollbook.transports.options import Option, launcher_arguments
 from rollbook.transports.program import run_program
 
 __all__ = ["Slurm", "allocation"]
@@ -43,7 +43,7 @@ class Slurm(Launcher):
         Option(
             "Arguments for srun, quoted as in a shell; outside a job they request an allocation.",
             metavar="ARGS",
-            check=is_shell_text,
+            check=launcher_arguments(r"-[oe]|--(output|error)\b"),
         ),
     ] = ""
     name = "slurm"

@@ -114,7 +114,8 @@ class SampleParser:
         """The loss that the statuses of pages report.
 
         A page that fails or is denied beside readable ones is a loss only if it was readable before: many sensors never
-        are. A program that never had any output has declined to run.
+        are. A program that never had any output has declined to run, unless its page has the shortage that was the
+        reason.
         """
         statuses = {
             status
@@ -122,6 +123,7 @@ class SampleParser:
             if status in ("timed-out", "truncated") or not pages or path in self._readable
         }
         is_program = self.source.runs_program or any(order.op == "loop" for order in self.source.orders)
-        if statuses == {"failed"} and is_program and not self._readable:
+        is_short = any(status == "failed" and data for _, status, data in found)
+        if statuses == {"failed"} and is_program and not self._readable and not is_short:
             return None
         return next((kind for kind in LOSSES if kind in statuses), None)
