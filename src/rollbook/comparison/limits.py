@@ -30,7 +30,8 @@ def judge(found: Comparison, limit: float) -> Judgement:
     A result keeps the limit if its whole interval does. All others may break it, and so may a side with runs that
     failed, and one that lacks a result.
     """
-    slower, unsure = [], []
+    slower: list[str] = []
+    unsure: list[str] = []
     for side in found.sides:
         if side.failed:
             unsure.append(f"{side.label}: {side.failed} of {len(side.records)} runs failed")

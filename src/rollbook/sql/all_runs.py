@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.locate import metadata_files
+from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.reading import read_regular
 from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
@@ -57,7 +58,7 @@ LISTING = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckd
 class _Metadata(msgspec.Struct):
     metrics: Any = None
     phases: Any = None
-    phase_statistics: list[dict[str, Any]] = []
+    phase_statistics: list[PhaseStatistics] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _add_documents(connection: duckdb.DuckDBPyConnection, records: Mapping[str, 
     """Create the tables from the documents of the records; returns what could not be read."""
     problems: list[str] = []
     wanted = not used.isdisjoint(("results", "phase_stats"))
-    stored = [(run, _metadata(path)) for run, path in records.items()] if wanted else []
+    stored = list(_metadata(records, problems)) if wanted else []
     _insert(connection, RESULTS, [row for run, one in stored for row in _results(run, one)])
     _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
     _insert(connection, FINDINGS, _findings(records, problems) if "findings" in used else [])
@@ -140,11 +141,12 @@ def _run(run: str, one: RecordSummary) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _metadata(path: Path) -> _Metadata:
-    try:
-        return msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
-    except (RecordError, msgspec.MsgspecError, RecursionError, IndexError):
-        return _Metadata()
+def _metadata(records: Mapping[str, Path], problems: list[str]) -> Iterator[tuple[str, _Metadata]]:
+    for run, path in records.items():
+        try:
+            yield run, msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
+        except (RecordError, msgspec.MsgspecError, RecursionError) as error:
+            problems.append(f"{run}: {error}")
 
 
 def _results(run: str, metadata: _Metadata) -> list[tuple[Any, ...]]:
@@ -153,9 +155,9 @@ def _results(run: str, metadata: _Metadata) -> list[tuple[Any, ...]]:
     return [(run, *(getattr(row, name) if getattr(row, name) != "" else None for name in names)) for row in rows]
 
 
-def _phase(run: str, row: dict[str, Any]) -> tuple[Any, ...]:
+def _phase(run: str, row: PhaseStatistics) -> tuple[Any, ...]:
     names = ("number", "phase", "metric", "samples", "hosts", *STATISTICS, "slowest_host")
-    return (run, *(row.get(name) for name in names))
+    return (run, *(getattr(row, name) for name in names))
 
 
 def _findings(records: Mapping[str, Path], problems: list[str]) -> list[tuple[Any, ...]]:
