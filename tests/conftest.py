@@ -6,18 +6,27 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rollbook.testing import Lab, LabCannot
+from rollbook.testing import Fake, FakeHost, Lab, LabCannot
+from tests.support.commands import Ended, Rollbook
 
-# How long an example takes depends on what else the machine does: that is not a failure.
-settings.register_profile("rollbook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes depends on what else the machine does: that is not a failure. The examples are the same in
+# every run; `--hypothesis-profile=random` tries others.
+slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", slow)
+settings.register_profile("rollbook", slow, derandomize=True)
 settings.load_profile("rollbook")
 
+
+# Where scripts/kubectl puts the kubectl that the system lacks.
+os.environ["PATH"] = f"{Path(sys.prefix) / 'tools'}{os.pathsep}{os.environ['PATH']}"
 
 IGNORED: dict[signal.Signals, Any] = {
     signal.SIGHUP: signal.SIG_DFL,
@@ -33,6 +42,14 @@ def session_lab() -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is written into the state directory of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def lab(session_lab: Lab) -> Iterator[Lab]:
     """Eight fresh hosts: those that a test has changed are reset after it."""
@@ -45,6 +62,28 @@ def make_lab() -> Iterator[Callable[..., Lab]]:
     """Make labs of one's own, `make_lab(2, max_startups="2:90:4")`; they end with the test."""
     with contextlib.ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(Lab(*args, **options))
+
+
+@pytest.fixture
+def rollbook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rollbook:
+    """Run a command in this process; hosts given as a script are reached through it."""
+    from rollbook import cli
+    from rollbook.cli.reach import Reach
+
+    def run(*argv: str, hosts: dict[str, FakeHost] | None = None) -> Ended:
+        words = ["rollbook", *argv]
+        if hosts is not None:
+            fake = Fake(hosts)
+            monkeypatch.setattr(Reach, "route", lambda _: lambda _: fake)
+            words += ["-w", ",".join(hosts)]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Ended(int(ended.value.code or 0), out, err)
+
+    return run
 
 
 class NotRun:
@@ -82,7 +121,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; begin the list of what was not run."""
     config.addinivalue_line("markers", "needs(*programs): programs without which the test cannot run")
     config.addinivalue_line("markers", "lab: has lab hosts or daemons of others, and waits more than it works")
-    config.addinivalue_line("markers", "alone: has the machine to itself: beats in time, processors kept busy")
+    config.addinivalue_line("markers", "alone: has the machine to itself: keeps processors busy, or measures rates")
     config.pluginmanager.register(NotRun())
     # Under nohup, and in the background of a script, signals are ignored, and programs under test would inherit that.
     for number, handler in IGNORED.items():

@@ -22,7 +22,7 @@ from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from tests.support.agents import PYTHON, HandAgent
-from tests.support.waits import until
+from tests.support.waits import SECONDS, is_running, until
 
 SOURCE = agent.text()
 SHELLS = ["dash", "bash", "busybox sh"]
@@ -35,11 +35,6 @@ def hand() -> Iterator[HandAgent]:
     """An agent under this Python, binary carrier."""
     with HandAgent() as running:
         yield running
-
-
-def running(command: str) -> bool:
-    """Whether a process with this in its command line exists."""
-    return not subprocess.run(["pgrep", "-f", command], capture_output=True, check=False).returncode
 
 
 def test_packed_size() -> None:
@@ -69,7 +64,7 @@ def test_text_and_byte_code_do_the_same(compiled: bool) -> None:
     """A Python with the right magic number runs the byte code, any other the text."""
     other = agent.payload().replace(importlib.util.MAGIC_NUMBER.hex(), "00000000")
     with HandAgent([*PYTHON[:-1], agent.payload() if compiled else other, "binary"]) as hand:
-        hand.order("source 0 1 4096 2000", "read /proc/loadavg", "go now")
+        hand.order("source 0 1 4096 60000", "read /proc/loadavg", "go now")
         hand.kind("D")
         assert b"ok" in hand.readings()["0"]
 
@@ -113,7 +108,7 @@ def test_every_python_here_runs_it() -> None:
     ]
     for python in {*here, sys.executable}:
         with HandAgent([python, *PYTHON[1:], "binary"]) as hand:
-            hand.order("source 0 1 4096 2000", "read /proc/loadavg", "go now")
+            hand.order("source 0 1 4096 60000", "read /proc/loadavg", "go now")
             hand.kind("D")
             assert b"ok" in hand.readings()["0"], python
 
@@ -127,7 +122,7 @@ def test_hello_and_goodbye(hand: HandAgent) -> None:
     cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
     assert 0 < float(cost["cpu"]) < 1
     assert 1000 < int(cost["peak_kib"]) < 40_000
-    assert hand.process.wait(2) == 0
+    assert hand.process.wait(SECONDS) == 0
 
 
 def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
@@ -144,12 +139,12 @@ def test_a_program_that_ignores_sigterm_affects_only_itself(hand: HandAgent, tmp
     stubborn = tmp_path / "stubborn"
     stubborn.write_text("#!/bin/sh\ntrap '' TERM HUP INT\nsleep 1000 &\necho started\nwait\nsleep 1000\n")
     stubborn.chmod(0o755)
-    hand.order("source 0 0 4096 700", f"run {stubborn}", "source 1 0 4096 2000", "read /proc/version", "go now")
+    hand.order("source 0 0 4096 700", f"run {stubborn}", "source 1 0 4096 60000", "read /proc/version", "go now")
     hand.kind("D")
     readings = hand.readings()
     assert readings["0"].startswith(b"0 now timed-out")
     assert b"Linux version" in readings["1"]
-    assert not running(str(stubborn))
+    until(lambda: not is_running(str(stubborn)))
 
 
 def test_output_without_end_is_truncated(hand: HandAgent) -> None:
@@ -165,7 +160,7 @@ def test_files_beyond_the_limit_are_reported(shell: str, tmp_path: Path) -> None
     for name in "abc":
         (tmp_path / name).write_text("x" * 89 + "\n")
     with HandAgent.under(shell) as hand:
-        hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
+        hand.order("source 0 0 100 60000", f"read {tmp_path}/*", "go now")
         hand.kind("D")
         assert hand.readings()["0"].endswith(b"truncated 0 %s/c\n" % bytes(tmp_path))
 
@@ -176,7 +171,7 @@ def test_file_names_do_not_count(shell: str, tmp_path: Path) -> None:
     for name in "abcdefgh":
         (tmp_path / name).write_text("1234567\n")
     with HandAgent.under(shell) as hand:
-        hand.order("source 0 0 100 2000", f"read {tmp_path}/*", "go now")
+        hand.order("source 0 0 100 60000", f"read {tmp_path}/*", "go now")
         hand.kind("D")
         pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
     assert [(status, data) for _, status, data in pages] == [("ok", b"1234567\n")] * 8
@@ -187,7 +182,7 @@ def test_truncated_between_lines(shell: str, tmp_path: Path) -> None:
     """A file that is too long loses complete lines, read once or sampled: half a number would be a wrong number."""
     (tmp_path / "long").write_text("1234567\n" * 20)
     with HandAgent.under(shell) as hand:
-        hand.order("source 0 1 100 2000", f"read {tmp_path}/long", "go now")
+        hand.order("source 0 1 100 60000", f"read {tmp_path}/long", "go now")
         hand.kind("D")
         assert hand.readings()["0"].endswith(b"truncated 96 %s/long\n" % bytes(tmp_path) + b"1234567\n" * 12)
         if not shell:
@@ -208,7 +203,7 @@ def test_a_missing_program_is_absent(hand: HandAgent) -> None:
 
 def test_a_directory_is_not_a_file(hand: HandAgent, tmp_path: Path) -> None:
     """A path that cannot be read fails by name, and the sources after it are still read."""
-    hand.order("source 0 0 1000 500", f"read {tmp_path}", "source 1 0 4096 2000", "read /proc/version", "go now")
+    hand.order("source 0 0 1000 500", f"read {tmp_path}", "source 1 0 4096 60000", "read /proc/version", "go now")
     hand.kind("D")
     assert b"failed" in hand.readings()["0"]
     assert b"Linux version" in hand.readings()["1"]
@@ -234,7 +229,7 @@ def test_sixteen_open_files_are_enough(shell: str) -> None:
     with HandAgent(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", *argv]) as hand:
         assert hand.process.stdin is not None
         hand.process.stdin.write((agent.stand_in() if shell else b"") + plan.orders() + b"go\tnow\n")
-        hand.kind("D", 20)
+        hand.kind("D")
         readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
         statuses = {reading.source.name: reading.status for reading in readings if reading.status != "absent"}
         assert set(statuses.values()) == {"ok"}
@@ -270,7 +265,7 @@ def test_secrets_do_not_leave_the_host() -> None:
                 assert hand.process.stdin is not None
                 hand.process.stdin.write(agent.stand_in())
             hand.kind("H")
-            hand.order("source 0 0 4096 2000", "env NCCL_ STORAGE_", "go now")
+            hand.order("source 0 0 4096 60000", "env NCCL_ STORAGE_", "go now")
             hand.kind("D")
             pages.append(hand.readings()["0"].partition(b"environment\n")[2])
     expected = (
@@ -295,8 +290,8 @@ def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
         hand.process.stdout.close()
     elif isinstance(how, signal.Signals):
         hand.process.send_signal(how)
-    hand.process.wait(10)
-    until(lambda: not running(endless), 10)
+    hand.process.wait(SECONDS)
+    until(lambda: not is_running(endless))
 
 
 def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
@@ -304,31 +299,37 @@ def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
 
     On a busy machine most may be late, but none is early: a few are in time on any machine.
     """
-    hand.order("source 0 1 4096 2000", "read /proc/uptime", "clock 30000000", "sample 100000000")
-    for _ in range(20):
-        hand.kind("S")
+    hand.order("source 0 1 4096 60000", "read /proc/uptime", "clock 30000000", "sample 100000000")
+    samples = in_time = 0
+    while samples < 10 or in_time < 3:
+        samples += 1
+        in_time += (hand.kind("S").wall + 30_000_000) % 100_000_000 < 20_000_000
+        assert samples < 200
     hand.order("stop")
     cost = dict(line.split("=") for line in hand.kind("E").payload.decode().split())
     walls = [frame.wall + 30_000_000 for frame in hand.frames if frame.kind == "S"]
     beats = [wall // 100_000_000 for wall in walls]
     assert sorted(set(beats)) == beats
     assert beats[-1] - beats[0] + 1 - len(beats) <= int(cost["missed"])
-    assert sorted(wall % 100_000_000 for wall in walls)[2] < 20_000_000
 
 
 def test_the_interval_doubles(hand: HandAgent) -> None:
-    """At each given time the interval doubles; times that have passed count at once, as after a reconnect."""
+    """At each given time the interval doubles; times that have passed count at once, as after a reconnect.
+
+    A busy machine may miss beats, and be late, but no interval has two samples.
+    """
+    hand.kind("H")
     change = (time.time_ns() // 800_000_000 + 2) * 800_000_000
-    hand.order("source 0 1 4096 2000", "read /proc/uptime", f"sample 100000000 1000 {change}")
+    hand.order("source 0 1 4096 60000", "read /proc/uptime", f"sample 100000000 1000 {change}")
     while hand.kind("S").wall < change + 1_600_000_000:
         pass
-    beats = [frame.wall // 10_000_000 * 10_000_000 for frame in hand.frames if frame.kind == "S"]
-    before = [beat for beat in beats if beat < change]
-    after = [beat for beat in beats if beat >= change]
-    assert all(beat % 200_000_000 < 100_000_000 for beat in before), "the first time had passed"
-    assert all(beat % 400_000_000 < 200_000_000 for beat in after)
-    assert len(before) >= 3
-    assert len(after) in (4, 5)
+    walls = [frame.wall for frame in hand.frames if frame.kind == "S"]
+    before = [wall // 200_000_000 for wall in walls if wall < change]
+    after = [wall // 400_000_000 for wall in walls if wall >= change]
+    assert sorted(set(before)) == before, "the first time had passed"
+    assert sorted(set(after)) == after
+    assert before
+    assert len(after) >= 2
 
 
 @pytest.mark.parametrize("shell", SHELLS[:1])
@@ -336,15 +337,15 @@ def test_the_interval_of_the_stand_in_doubles(shell: str) -> None:
     """It stays in whole seconds, rounded up."""
     with HandAgent.under(shell) as hand:
         change = (time.time_ns() // 4_000_000_000 + 1) * 4_000_000_000
-        hand.order("source 0 1 4096 2000", "read /proc/uptime", f"sample 500000000 1000 {change}")
-        hand.until(lambda frame: frame.wall > change + 2_100_000_000, 30)
-        walls = [frame.wall for frame in hand.frames if frame.kind in "RZ" and frame.wall >= change - 100_000_000]
-    assert all(wall % 2_000_000_000 < 1_000_000_000 for wall in walls), walls
+        hand.order("source 0 1 4096 60000", "read /proc/uptime", f"sample 500000000 1000 {change}")
+        hand.until(lambda frame: frame.wall > change + 2_100_000_000)
+        beats = [frame.wall // 2_000_000_000 for frame in hand.frames if frame.kind in "RZ" and frame.wall >= change]
+    assert sorted(set(beats)) == beats
 
 
 def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:
     """If its output is not read, the agent skips samples and reports the gap; its memory stays bounded."""
-    hand.order("source 0 1 262144 2000", "read /dev/urandom", "sample 100000000")
+    hand.order("source 0 1 262144 60000", "read /dev/urandom", "sample 100000000")
     hand.kind("S")
     time.sleep(3)
     hand.order("stop")
@@ -365,7 +366,7 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
         with HandAgent.under(other) as hand:
             assert hand.process.stdin is not None
             hand.process.stdin.write(plan.orders() + b"go\tnow\n")
-            hand.kind("D", 60)
+            hand.kind("D")
             readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
             facts.append({r.source.name: (r.status, r.parse() if r.pages() else None) for r in readings})
     assert facts[0].keys() == set(constant)
@@ -379,7 +380,7 @@ def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     with HandAgent.under(shell) as hand:
         each = (f"each {tmp_path}/d* echo of-{{}} {{}}", f"each {tmp_path}/none* echo {{}}")
-        hand.order("source 0 0 4096 2000", *each, "go now")
+        hand.order("source 0 0 4096 60000", *each, "go now")
         hand.kind("D")
         pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
     assert sorted(pages) == [("echo of-d1 d1", "ok", b"of-d1 d1\n"), ("echo of-d2 d2", "ok", b"of-d2 d2\n")]
@@ -390,7 +391,7 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
     program = tmp_path / "ticker"
     program.write_text("#!/bin/sh\nn=0\nwhile :; do n=$((n + 1)); echo tick $n every $1; sleep 0.05; done\n")
     program.chmod(0o755)
-    hand.order("source 0 1 4096 2000", f"loop {program} {{ms}}", "source 1 1 4096 2000", "loop no-such-program")
+    hand.order("source 0 1 4096 60000", f"loop {program} {{ms}}", "source 1 1 4096 60000", "loop no-such-program")
     hand.order("sample 100000000")
     for _ in range(12):
         sample = hand.kind("S")
@@ -416,4 +417,4 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
     assert b"every 100" in texts[-1]
     hand.order("stop")
     hand.kind("E")
-    until(lambda: not running(str(program)), 10)
+    until(lambda: not is_running(str(program)))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rollbook.agent.redactor import LONGEST_LINE, Redactor
+from rollbook.agent import redactor as redactor_module
+from rollbook.agent.redactor import Redactor
 
 DATA = Path(__file__).parents[1] / "data"
 SALT = b"salt of a run"
@@ -72,6 +73,22 @@ def test_block_borders(canaries: list[dict[str, str]], size: int) -> None:
         assert each["secret"].encode() not in pieces
 
 
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(CASES), min_size=1, max_size=4), st.lists(st.integers(1, 200), min_size=1, max_size=40))
+def test_any_division_into_blocks(cases: list[dict[str, str]], sizes: list[int]) -> None:
+    """However a text with secrets over several lines is divided, the result and the log are those of the whole."""
+    text = "".join(case["text"] for case in cases).encode()
+    whole, redactor = redact(text)
+    other, at = Redactor(SALT), 0
+    parts: list[bytes] = []
+    while at < len(text):
+        size = sizes[len(parts) % len(sizes)]
+        parts.append(other.feed(text[at : at + size]))
+        at += size
+    assert b"".join([*parts, other.close()]) == whole
+    assert other.log == redactor.log
+
+
 FRAGMENTS = st.sampled_from(
     [
         *"\"'\\,;&=:<>{}()@$*-_. \n\t",
@@ -89,6 +106,14 @@ FRAGMENTS = st.sampled_from(
         "-----END PRIVATE KEY-----",
         "AKIAABCDEFGHIJKLMNOP",
         "name: ",
+        "apiVersion: v1",
+        "kind: Secret",
+        "data:",
+        "  ",
+        "- ",
+        "|",
+        "<<EOF",
+        "EOF",
         "curl -u ",
         "Cookie: ",
     ]
@@ -123,20 +148,22 @@ def test_binary_data_passes() -> None:
     assert redact(data, size=1000)[0] == data
 
 
-def test_a_very_long_line() -> None:
-    """A line of several megabytes is redacted in pieces, and does not need its size in memory."""
+def test_a_very_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A very long line is redacted in pieces, and does not need its size in memory."""
+    longest = 1 << 16
+    monkeypatch.setattr(redactor_module, "LONGEST_LINE", longest)
     item = b'{"name": "x", "password": "canary123", "n": 1}, '
-    text = item * (3 * LONGEST_LINE // len(item))
+    text = item * (3 * longest // len(item))
     redactor = Redactor(SALT)
-    longest = 0
+    most = 0
     out = []
-    for start in range(0, len(text), 1 << 16):
-        out.append(redactor.feed(text[start : start + (1 << 16)]))
-        longest = max(longest, len(redactor.rest))
+    for start in range(0, len(text), 1 << 13):
+        out.append(redactor.feed(text[start : start + (1 << 13)]))
+        most = max(most, len(redactor.rest))
     redacted = b"".join([*out, redactor.close()])
     assert b"canary" not in redacted
     assert redacted.count(b"***") == text.count(b"canary")
-    assert longest < LONGEST_LINE + (1 << 17)
+    assert most < longest + (1 << 14)
 
 
 def test_log_has_the_place_and_not_the_secret() -> None:

@@ -40,7 +40,7 @@ from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing.journals import Script, body_of
 from tests.support.agents import PYTHON, HandAgent
-from tests.support.waits import until
+from tests.support.waits import SECONDS, until
 
 SHELLS = ["dash", "bash", "busybox"]
 SOURCES = Plan((catalogue.source("loadavg"),) * 4)  # as many as any test here samples
@@ -100,11 +100,10 @@ def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_pat
     program.write_text(f"#!/bin/sh\necho process $$\n{fate}\n")
     program.chmod(0o755)
     hand.order("source 0 1 4096 200", f"loop {program}", "sample 100000000")
-    deadline = time.monotonic() + 30
     outputs: list[str] = []
     while len(set(outputs)) < 2:
-        assert time.monotonic() < deadline
         hand.kind("S")
+        assert sum(frame.kind == "S" for frame in hand.frames) < 300
         pages = [page for sample in samples(hand) for page in sample.get(0, {}).values()]
         outputs = [text for status, text in pages if status == "ok" and text]
     between = [status for status, text in pages[pages.index(("ok", outputs[0])) :] if not text]
@@ -112,9 +111,8 @@ def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_pat
     assert outputs.count(outputs[0]) < 10
     hand.order("stop")
     hand.kind("E")
-    for output in set(outputs):
-        pid = output.split()[1]
-        assert not left_of(int(pid)), "a process is still running"
+    pids = [int(output.split()[1]) for output in set(outputs)]
+    until(lambda: not any(map(left_of, pids)))
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -136,15 +134,19 @@ def test_a_kept_program_that_does_not_start(hand: HandAgent, tmp_path: Path, *, 
 
 @pytest.mark.parametrize(
     ("program", "leaving", "stuck"),
-    [("import time; time.sleep(0.3)", 30.0, 0), ("import time; time.sleep(60)", 0.5, 0), (IN_THE_KERNEL, 0.5, 1)],
+    [("import time; time.sleep(0.3)", SECONDS, 0), ("import time; time.sleep(60)", 0.5, 0), (IN_THE_KERNEL, 0.5, 1)],
 )
 def test_a_child_that_ends_slowly_is_not_stuck(
     own: Agent, monkeypatch: pytest.MonkeyPatch, program: str, leaving: float, stuck: int
 ) -> None:
     """A killed child may have to release a driver; only one that is still blocked in the kernel is stuck."""
     monkeypatch.setattr(loop, "LEAVING", leaving)
-    child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    argv = [sys.executable, "-c", f"print(flush=True); {program}"]
+    child = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE)
     try:
+        assert child.stdout is not None
+        child.stdout.readline()  # while Python starts, it may be waiting for a disk
+        child.stdout.close()
         own.dying = [child.pid]
         until(lambda: not stuck or is_stuck(child.pid))
         own.goodbye()
@@ -163,7 +165,7 @@ def test_a_child_is_killed_before_it_has_a_group_of_its_own() -> None:
         child.kill(reaped=True)
         assert process.poll() is None, "a process id that may have been reused is not signalled"
         child.kill()
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(SECONDS) == -signal.SIGKILL
 
 
 def test_a_flood_keeps_the_last_complete_lines() -> None:
@@ -183,7 +185,7 @@ def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_pat
     os.mkfifo(tmp_path / "blocks")
     (tmp_path / "answers").write_text("here\n")
     hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 300", f"read {tmp_path}/blocks")
-    hand.order("source 2 1 4096 300", f"read {tmp_path}/answers", "sample 100000000")
+    hand.order("source 2 1 4096 60000", f"read {tmp_path}/answers", "sample 100000000")
     hand.kind("S")
     hand.order("ping 1")
     hand.kind("P")
@@ -197,24 +199,24 @@ def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_pat
     assert answers == [{f"{tmp_path}/answers": ("ok", "here\n")}] * len(answers)
     assert len(answers) > 5
     walls = [frame.wall for frame in hand.frames if frame.kind == "S"]
-    assert statistics.median(after - before for before, after in itertools.pairwise(walls)) < 120e6
+    assert statistics.median(after - before for before, after in itertools.pairwise(walls)) < 180e6
     hand.order("stop")
     assert b"stuck=0" in hand.kind("E").payload
-    hand.process.wait(10)
+    hand.process.wait(SECONDS)
 
 
 def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
     """A host without files that may block has no child for them; files that appear later are found."""
     children = Path(f"/proc/{hand.process.pid}/task/{hand.process.pid}/children")
     hand.order(
-        "source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 300", f"read {tmp_path}/*", "sample 20000000"
+        "source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 60000", f"read {tmp_path}/*", "sample 20000000"
     )
     for _ in range(5):
         hand.kind("S")
-    assert not children.read_text()
+    until(lambda: not children.read_text())
     (tmp_path / "new").write_text("new\n")
     while 1 not in samples(hand)[-1]:
-        hand.kind("S", 5)
+        hand.kind("S")
     assert samples(hand)[-1][1] == {f"{tmp_path}/new": ("ok", "new\n")}
     assert children.read_text()
 
@@ -222,12 +224,15 @@ def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
 def test_a_mark_reads_all_sources(hand: HandAgent) -> None:
     """Sources that are not sampled on every beat are sampled at the edges of phases."""
     hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 10 4096 300", "read /proc/uptime")
-    hand.order("sample 100000000")
-    for _ in range(3):
+    hand.order("sample 500000000")
+    for _ in range(2):
         hand.kind("S")
     hand.order("mark here")
-    hand.kind("S")
-    assert [1 in sample for sample in samples(hand)] == [True, False, False, True]
+    while sum(1 in sample for sample in samples(hand)) < 2:
+        hand.kind("S")
+    read = [1 in sample for sample in samples(hand)]
+    assert read[:2] == [True, False]
+    assert read.index(True, 1) < 10, "before its regular beat"
 
 
 def test_a_file_of_two_sources_is_read_and_sent_once(hand: HandAgent) -> None:
@@ -259,7 +264,7 @@ def test_a_key_frame_on_request(hand: HandAgent) -> None:
     found = []
     for order in ("mark first", "mark second", "key"):
         hand.order(order)
-        found.append([sample.source for sample in Unpacker(SOURCES).beat(hand.kind("S", 3).payload, 0, 0)])
+        found.append([sample.source for sample in Unpacker(SOURCES).beat(hand.kind("S").payload, 0, 0)])
     assert found == [[0, 1], [], [0, 1]]
 
 
@@ -295,7 +300,7 @@ def test_many_files(tmp_path: Path) -> None:
         (tmp_path / str(number)).write_text("1\n")
     limited = ["sh", "-c", 'ulimit -n 1024; exec "$@"', "sh", *PYTHON, "binary"]
     with HandAgent(limited) as hand:
-        hand.order("source 0 1 262144 2000", f"read {tmp_path}/*", "sample 300000000")
+        hand.order("source 0 1 262144 60000", f"read {tmp_path}/*", "sample 300000000")
         for _ in range(3):
             hand.kind("S")
         found = [sample[0] for sample in samples(hand) if sample]
@@ -464,8 +469,8 @@ def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.Monkey
 def test_files_beside_a_program_come_first(hand: HandAgent, tmp_path: Path) -> None:
     """In any order of reading; without files there is no page for them."""
     (tmp_path / "file").write_text("here\n")
-    hand.order("source 0 0 4096 2000", "run echo there", f"read {tmp_path}/file")
-    hand.order("source 1 0 4096 2000", "run echo there", f"read {tmp_path}/no*", "go now")
+    hand.order("source 0 0 4096 60000", "run echo there", f"read {tmp_path}/file")
+    hand.order("source 1 0 4096 60000", "run echo there", f"read {tmp_path}/no*", "go now")
     hand.kind("D")
     pages = {source: split_pages(body.partition(b"\n")[2]) for source, body in hand.readings().items()}
     there = ("echo there", "ok", b"there\n")
@@ -475,7 +480,7 @@ def test_files_beside_a_program_come_first(hand: HandAgent, tmp_path: Path) -> N
 def test_a_parent_that_ignores_sigchld() -> None:
     """The agent can still wait for its own children."""
     with HandAgent(["env", "--ignore-signal=CHLD", *PYTHON, "binary"]) as hand:
-        hand.order("source 0 0 4096 2000", "read /proc/loadavg", "run true", "go now")
+        hand.order("source 0 0 4096 60000", "read /proc/loadavg", "run true", "go now")
         hand.kind("D")
         hand.order("stop")
         hand.kind("E")
@@ -548,7 +553,7 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
 def test_the_stand_in_leaves_nothing_behind(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
     """It ends at once, without waiting for its pause, with its sampler and the `sleep` of the sampler."""
     with stand_in(shell, tmp_path) as hand:
-        until(lambda: any("sleep" in line for line in left_of(hand.process.pid)), 10)
+        until(lambda: any("sleep" in line for line in left_of(hand.process.pid)))
         assert hand.process.stdin is not None
         if how == "stop":
             hand.order("stop")
@@ -557,8 +562,8 @@ def test_the_stand_in_leaves_nothing_behind(shell: str, how: str | signal.Signal
             hand.process.stdin.close()
         elif isinstance(how, signal.Signals):
             hand.process.send_signal(how)
-        hand.process.wait(10)
-        until(lambda: not left_of(hand.process.pid), 10)
+        hand.process.wait(SECONDS)
+        until(lambda: not left_of(hand.process.pid))
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -597,12 +602,12 @@ def test_the_stand_in_notices_a_clock_that_was_set(shell: str, tmp_path: Path) -
     )
     (tmp_path / "date").chmod(0o755)
     with stand_in(shell, tmp_path) as hand:
-        for step in (0, 5 * 10**9):
+        for step in (0, 60 * 10**9):
             ahead.write_text(str(step))
             hand.order("ping x")
             hand.kind("P")
         first, second = (frame.wall - frame.mono for frame in hand.frames if frame.kind == "P")
-    assert 4 * 10**9 < second - first < 6 * 10**9
+    assert 40 * 10**9 < second - first < 80 * 10**9
 
 
 @pytest.mark.parametrize("printed", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])
@@ -617,11 +622,14 @@ def test_the_stand_in_works_without_nanoseconds(shell: str, printed: str, tmp_pa
 
 @pytest.mark.parametrize(("shell", "requested", "seconds"), [("dash", 1.1, 2), ("bash", 0.2, 1), ("busybox", 0.2, 1)])
 def test_the_stand_in_samples_in_whole_seconds(shell: str, requested: float, seconds: int, tmp_path: Path) -> None:
-    """Fractions are rounded up, so that it is never faster than requested; beats fall on the clock."""
+    """Fractions are rounded up, so that it is never faster than requested; beats fall on the clock, or are late."""
     with stand_in(shell, tmp_path, requested) as hand:
-        walls = [hand.kind("R").wall for _ in range(2)]
-    assert [round(wall / 1e9) % seconds for wall in walls] == [0, 0]
-    assert round((walls[1] - walls[0]) / 1e9) == seconds
+        walls = [hand.kind("R").wall]
+        while len(walls) < 3 or sum(wall / 1e9 % seconds < 0.5 for wall in walls) < 2:
+            walls.append(hand.kind("R").wall)
+            assert len(walls) < 20
+    beats = [wall // (seconds * 10**9) for wall in walls]
+    assert sorted(set(beats)) == beats
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 import rollbook
 from rollbook.errors import UsageError
+from rollbook.report.build import build
+from rollbook.report.notebook import figure
+from rollbook.sql.grids import open_tables
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +54,42 @@ def test_sql_gives_a_relation(record: rollbook.Record) -> None:
 
 
 def test_records_and_comparisons_show_themselves(record: rollbook.Record, tmp_path: Path) -> None:
-    """As tables in which texts are never markup."""
+    """As tables in which texts are never markup, with the charts that their pages show first."""
     shown = record._repr_html_()
     assert "&lt;b&gt;x" in shown
     assert "<b>" not in shown
     assert "wall_seconds" in shown
+    with open_tables(record) as tables:
+        charts = [chart for chart in build(record, tables).charts if chart.highlight is not None]
+    titles = [chart.title for chart in sorted(charts, key=lambda chart: chart.highlight or 0)]
+    assert re.findall(r">([^<]+): up to ", shown) == titles
+    assert shown.count("<svg") == len(titles) > 0
     other = rollbook.run(["sleep", "0.4"], results_dir=tmp_path, interval=0.2, report=False).record
-    shown = rollbook.compare(record, other, results_dir=tmp_path)._repr_html_()
+    compared = rollbook.compare(record, other, results_dir=tmp_path)
+    shown = compared._repr_html_()
     assert "cannot tell" in shown
     assert "<b>" not in shown
+    assert shown.count("<svg") == 6
+    shutil.rmtree(other.path)
+    assert "<svg" not in compared._repr_html_(), "records may be gone"
+
+
+def test_lines() -> None:
+    """A gap stays a gap, a sample without neighbours is a dot, and peaks of many samples survive in the band."""
+    shown = figure("a < b", "%", 10.0, [([1.0, 2.0, math.nan, 4.0], "red")])
+    assert re.findall(r'd="([^"]*)" fill="none"', shown) == ["M0.0,76.5L100.0,57.0M300.0,18.0h0"]
+    assert "a &lt; b: up to 4 %" in shown
+    values = [0.0] * 1000
+    values[555] = 100.0
+    shown = figure("x", "%", 10.0, [(values, "red")], band=(values, values))
+    outline = re.search(r'd="([^"]*)" fill="red"', shown)
+    assert outline is not None
+    assert ",18.0L" in outline[1]
+    assert len(shown) < 10_000
+
+
+def test_a_record_without_samples(tmp_path: Path) -> None:
+    """It has no charts."""
+    shown = rollbook.run(["true"], results_dir=tmp_path, interval=0, report=False).record._repr_html_()
+    assert "<table>" in shown
+    assert "<svg" not in shown

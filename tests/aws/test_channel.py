@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import random
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rollbook.aws import messages
 from rollbook.aws.channel import Channel, Closed, Event, Exit, KeyNeeded, Output, Ready, Stderr
-from rollbook.aws.messages import Message, Payload, acknowledgement, decode, encode
+from rollbook.aws.messages import Message, Payload, acknowledge, acknowledgement, decode, encode
 from rollbook.errors import ProtocolError
 from tests.support.ssm import NodeSide
 
@@ -26,67 +26,130 @@ HANDSHAKE = {
 }
 
 
-Network = Callable[[deque[bytes], list[bytes]], list[bytes]]
+class Schedule(RuleBasedStateMachine):
+    """Any schedule: messages wait on two wires, from which they are delivered in any order, lost, repeated, damaged.
+
+    The socket may drop with all that is on its wires, and the service may pause publication. At the end the network
+    works: both sides must get exactly what the other sent, in order.
+    """
+
+    @initialize(handshake=st.booleans(), forgetful=st.booleans())
+    def begin(self, handshake: bool, forgetful: bool) -> None:
+        """Open the channel."""
+        self.channel = Channel("s-1", "i-1")
+        self.node = NodeSide(handshake=HANDSHAKE if handshake else None, forgetful=forgetful)
+        self.handshake, self.now = handshake, 0.0
+        self.wires: tuple[list[bytes], list[bytes]] = ([], [])
+        self.typed, self.output, self.stderr = b"", b"", b""
+        self.events: list[Event] = []
+
+    @rule(data=st.binary(max_size=3000))
+    def type(self, data: bytes) -> None:
+        """Queue input."""
+        self.channel.send(data)
+        self.typed += data
+
+    @rule(data=st.binary(max_size=3000))
+    def write_output(self, data: bytes) -> None:
+        """The command writes to its standard output."""
+        self.node.say(data)
+        self.output += data
+
+    @rule(data=st.binary(max_size=100))
+    def write_error(self, data: bytes) -> None:
+        """The command writes to its standard error."""
+        self.node.say(data, Payload.STDERR)
+        self.stderr += data
+
+    @rule(seconds=st.sampled_from([0.0, 0.01, 0.3, 2.0]))
+    def send(self, seconds: float) -> None:
+        """Time passes, and both sides put on the wire what is due."""
+        self.now += seconds
+        self.wires[0].extend(self.channel.outgoing(self.now) + self.channel.tick(self.now))
+        self.wires[1].extend(self.node.outgoing(self.now) + self.node.tick(self.now))
+
+    @precondition(lambda self: any(self.wires))
+    @rule(data=st.data(), fate=st.sampled_from(["deliver", "deliver", "lose", "repeat", "damage"]))
+    def meet(self, data: st.DataObject, fate: str) -> None:
+        """Something happens to any message on a wire."""
+        side = data.draw(st.sampled_from([side for side in (0, 1) if self.wires[side]]))
+        place = data.draw(st.integers(0, len(self.wires[side]) - 1))
+        message = self.wires[side][place] if fate == "repeat" else self.wires[side].pop(place)
+        if fate == "damage":
+            at = data.draw(st.integers(120, len(message) - 1)) if len(message) > 120 else 0
+            message = message[:at] + bytes([message[at] ^ 1]) + message[at + 1 :]
+        if fate != "lose":
+            self.deliver(side, message)
+
+    @rule()
+    def drop(self) -> None:
+        """The socket drops."""
+        for wire in self.wires:
+            wire.clear()
+
+    @rule(kind=st.sampled_from([messages.PAUSE, messages.START]))
+    def publication(self, kind: str) -> None:
+        """The service pauses publication, or starts it."""
+        self.events += self.channel.receive(encode(Message(kind=kind)), self.now)
+
+    def deliver(self, side: int, message: bytes) -> None:
+        """A message arrives."""
+        if side:
+            self.events += self.channel.receive(message, self.now)
+        else:
+            with suppress(ProtocolError):  # the real agent drops it, too
+                self.node.receive(message)
+
+    @invariant()
+    def nothing_is_invented(self) -> None:
+        """What arrived is a beginning of what was sent."""
+        if hasattr(self, "node"):
+            assert self.output.startswith(received(self.events, Output))
+            assert self.stderr.startswith(received(self.events, Stderr))
+            assert self.typed.startswith(self.node.input)
+
+    def teardown(self) -> None:
+        """Now the network works."""
+        if not hasattr(self, "node"):
+            return
+        ready, handshake = Ready("NonInteractiveCommands", "3.3.0"), self.handshake
+        self.publication(messages.START)
+        self.write_output(b"the node's first message, if it was silent")
+        self.node.exit(3)
+        for _ in range(1000):
+            self.send(0.3)
+            for side in (0, 1):
+                while self.wires[side]:
+                    self.deliver(side, self.wires[side].pop(0))
+            if Exit(3) in self.events and self.node.input == self.typed and (ready in self.events or not handshake):
+                break
+        assert received(self.events, Output) == self.output
+        assert received(self.events, Stderr) == self.stderr
+        assert [event for event in self.events if isinstance(event, Exit)] == [Exit(3)]
+        assert bytes(self.node.input) == self.typed
+        assert (ready in self.events) == handshake
 
 
-def deliver(seed: int, loss: float, repeat: float, late: float) -> Network:
-    """A network: takes messages into its queue, gives those that arrive now."""
-    dice = random.Random(seed)
-
-    def pass_on(queue: deque[bytes], sent: list[bytes]) -> list[bytes]:
-        for message in sent:
-            if dice.random() >= loss:
-                queue.extend([message] * (2 if dice.random() < repeat else 1))
-        arrived = [queue.popleft() for _ in range(len(queue))]
-        kept = [message for message in arrived if dice.random() < late]
-        arrived = [message for message in arrived if message not in kept]
-        queue.extend(kept)
-        dice.shuffle(arrived)
-        return arrived
-
-    return pass_on
+TestAnySchedule = Schedule.TestCase
+TestAnySchedule.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 
 
-def converse(
-    channel: Channel, node: NodeSide, network: Callable[[deque[bytes], list[bytes]], list[bytes]]
-) -> list[Event]:
-    """Run both sides until everything is acknowledged; gives what the client saw."""
-    to_node: deque[bytes] = deque()
-    to_client: deque[bytes] = deque()
+def received(events: Iterable[Event], kind: type[Output | Stderr]) -> bytes:
+    """What arrived on one stream."""
+    return b"".join(event.data for event in events if isinstance(event, kind))
+
+
+def converse(channel: Channel, node: NodeSide) -> list[Event]:
+    """Run both sides on a network without faults until everything is acknowledged; gives what the client saw."""
     events: list[Event] = []
-    for step in range(100_000):
-        now = step * 0.02
-        for data in network(to_node, channel.outgoing(now) + channel.tick(now)):
+    for step in range(100):
+        for data in channel.outgoing(step):
             node.receive(data)
-        for data in network(to_client, node.outgoing(now) + node.tick(now)):
-            events += channel.receive(data, now)
-        if channel.drained and not node.outstanding and not to_node and not to_client and step > 2:
-            return events
-    raise AssertionError("the two sides never came to an end")
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    faults=st.tuples(st.integers(0, 2**32), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(0, 0.7)),
-    output=st.lists(st.binary(max_size=3000), max_size=8),
-    sent=st.binary(max_size=5000),
-)
-def test_any_schedule(faults: tuple[int, float, float, float], output: list[bytes], sent: bytes) -> None:
-    """Whatever the network does to single messages, both sides get exactly what the other sent, in order."""
-    channel, node = Channel("s-1", "i-1"), NodeSide(handshake=HANDSHAKE)
-    channel.send(sent)
-    for part in output:
-        node.say(part)
-    node.say(b"trouble", Payload.STDERR)
-    node.exit(3)
-    events = converse(channel, node, deliver(*faults))
-    assert b"".join(event.data for event in events if isinstance(event, Output)) == b"".join(output)
-    assert [event for event in events if isinstance(event, Stderr)] == [Stderr(b"trouble")]
-    assert [event for event in events if isinstance(event, Exit)] == [Exit(3)]
-    assert Ready("NonInteractiveCommands", "3.3.0") in events
-    assert bytes(node.input) == sent
-    assert node.response is not None
-    assert node.response["ProcessedClientActions"][0]["ActionStatus"] == 1
+        for data in node.outgoing(step):
+            events += channel.receive(data, step)
+    assert channel.drained
+    assert not node.outstanding
+    return events
 
 
 def test_duplicates_are_acknowledged_again() -> None:
@@ -102,21 +165,63 @@ def test_no_handshake() -> None:
     """Documents with a terminal skip it: bare output may be the first message."""
     channel, node = Channel("s-1", "i-1"), NodeSide()
     node.say(b"$ ")
-    assert converse(channel, node, deliver(1, 0, 0, 0)) == [Output(b"$ ")]
+    assert converse(channel, node) == [Output(b"$ ")]
 
 
-def test_the_oldest_message_is_repeated_until_given_up() -> None:
-    """Only the oldest, and not forever."""
+def opened() -> Channel:
+    """A channel whose node takes input."""
     channel = Channel("s-1", "i-1")
+    channel.receive(encode(Message(kind=messages.OUTPUT, payload=b"$ ", payload_type=1)), 0.0)
+    channel.outgoing(0.0)
+    return channel
+
+
+def numbers(sent: list[bytes]) -> list[int]:
+    """The numbers of messages."""
+    return [decode(data).number for data in sent]
+
+
+def test_repetition() -> None:
+    """Every message is repeated until it is acknowledged, more and more rarely; one that never is affects no other."""
+    channel = opened()
     channel.send(b"a" * 2000)
-    assert len(channel.outgoing(0.0)) == 2
+    assert numbers(channel.outgoing(0.0)) == [0, 1]
     assert channel.tick(0.1) == []
-    (again,) = channel.tick(0.3)
-    assert decode(again).number == 0
-    for number in range(2998):
-        assert channel.tick(2.0 * number + 2)
+    assert numbers(channel.tick(0.3)) == [0, 1]
+    channel.receive(encode(acknowledge(Message(kind=messages.INPUT, number=1))), 0.4)
+    assert numbers(channel.tick(0.6)) == []
+    assert numbers(channel.tick(0.8)) == [0]
+    assert channel.due == pytest.approx(0.8 + 0.6)
+    channel.send(b"b")
+    assert numbers(channel.outgoing(0.9)) == [2]
+    assert numbers(channel.tick(1.2)) == [2]
+
+
+def test_a_silent_node_is_given_up() -> None:
+    """Any message of the node shows that it lives; without one, nothing is repeated forever."""
+    channel = opened()
+    channel.send(b"x")
+    channel.outgoing(0.0)
+    assert channel.tick(299.0)
+    channel.receive(encode(Message(kind=messages.OUTPUT, number=1, payload=b"y", payload_type=1)), 299.0)
+    assert channel.tick(598.0)
     with pytest.raises(ProtocolError, match="acknowledges nothing"):
-        channel.tick(1e6)
+        channel.tick(600.0)
+
+
+def test_input_waits_for_the_node() -> None:
+    """Input that is sent during a handshake is lost; the request to end the session is sent at any time."""
+    channel, node = Channel("s-1", "i-1"), NodeSide(handshake=HANDSHAKE)
+    channel.send(b"orders")
+    assert channel.outgoing(0.0) == []
+    converse(channel, node)
+    assert node.input == b"orders"
+    silent, node = Channel("s-1", "i-1"), NodeSide()
+    silent.send(b"orders")
+    silent.terminate()
+    converse(silent, node)
+    assert node.terminated
+    assert node.input == b""
 
 
 def test_pause_and_start() -> None:
@@ -167,7 +272,7 @@ def test_encryption() -> None:
     challenge = base64.b64encode(bytes(byte ^ 170 for byte in b"nonce")).decode()
     node.say(json.dumps({"Challenge": challenge}).encode(), Payload.CHALLENGE_REQUEST)
     node.say(bytes(byte ^ 170 for byte in b"secret"))
-    assert Output(b"secret") in converse(channel, node, deliver(1, 0, 0, 0))
+    assert Output(b"secret") in converse(channel, node)
     assert node.response is not None
     assert node.response["ProcessedClientActions"][1]["ActionResult"] == {
         "KMSCipherTextKey": base64.b64encode(b"blob").decode(),

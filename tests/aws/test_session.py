@@ -46,20 +46,34 @@ def test_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    "faults",
+    ("faults", "injected"),
     [
-        Faults(loss=0.1, close_seconds=60),
-        Faults(duplication=0.3),
-        Faults(reordering=0.3),
-        Faults(loss=0.05, duplication=0.05, reordering=0.05, close_seconds=60),
-        Faults(dropped_sockets=2, drop_after=15),
-        Faults(late_exit=0.5),
-        Faults(encrypted=True),
-        Faults(encrypted=True, loss=0.05, dropped_sockets=1, close_seconds=60),
+        (Faults(loss=0.1, close_seconds=60), ["lost"]),
+        (Faults(duplication=0.3), ["duplicated"]),
+        (Faults(reordering=0.3), ["reordered"]),
+        (Faults(lateness=0.1, close_seconds=60), ["late"]),
+        (
+            Faults(loss=0.05, duplication=0.05, reordering=0.05, lateness=0.02, close_seconds=60),
+            ["lost", "duplicated", "reordered", "late"],
+        ),
+        (Faults(dropped_sockets=2, drop_after=15), ["dropped"]),
+        (Faults(late_exit=0.5), []),
+        (Faults(encrypted=True), []),
+        (Faults(encrypted=True, loss=0.05, dropped_sockets=1, close_seconds=60), ["lost", "dropped"]),
     ],
-    ids=["loss", "duplication", "reordering", "all of these", "dropped sockets", "late exit", "KMS", "KMS and loss"],
+    ids=[
+        "loss",
+        "duplication",
+        "reordering",
+        "lateness",
+        "all of these",
+        "dropped sockets",
+        "late exit",
+        "KMS",
+        "KMS and loss",
+    ],
 )
-def test_faults_change_nothing(faults: Faults) -> None:
+def test_faults_change_nothing(faults: Faults, injected: list[str]) -> None:
     """Lost, repeated, reordered and late messages and dropped sockets do not change what arrives."""
     with fake_aws([NODE], faults) as service:
         output, session = asyncio.run(run(service, "seq 1 20000"))
@@ -67,6 +81,7 @@ def test_faults_change_nothing(faults: Faults) -> None:
         assert hashlib.sha256(output).hexdigest() == hashlib.sha256(expected).hexdigest()
         assert (session.exit_code, session.error) == (0, "")
         assert not service.sessions
+        assert all(service.injected[name] for name in injected)
 
 
 def test_a_session_that_cannot_be_resumed() -> None:
@@ -89,18 +104,34 @@ def test_a_node_that_closes_too_early() -> None:
         )
 
 
-def test_throttled_starts() -> None:
-    """Throttling slows the rate down and is not an error."""
-    with fake_aws([NODE], Faults(throttled_starts=3)) as service:
+def test_throttling() -> None:
+    """Throttled starts slow the rate down and are not an error; a throttled end is repeated."""
+    with fake_aws([NODE], Faults(throttled_starts=3, throttled_ends=1)) as service:
         output, session = asyncio.run(run(service, "echo x"))
         assert (output, session.exit_code, service.starts) == (b"x\n", 0, 1)
+        assert not service.sessions
 
 
-def test_an_interactive_command() -> None:
-    """Input reaches the command through its terminal."""
+@pytest.mark.parametrize(
+    "faults",
+    [Faults(), Faults(encrypted=True), Faults(encrypted=True, loss=0.2, close_seconds=60)],
+    ids=["", "KMS", "KMS and loss"],
+)
+def test_an_interactive_command(faults: Faults) -> None:
+    """Input reaches the command through its terminal; in an encrypted session, only after the handshake."""
+    typed = bytes(range(32, 127)) * 40
+    with fake_aws([NODE], faults) as service:
+        command = f"stty raw -echo; echo ready; head -c {len(typed)}"
+        output, _ = asyncio.run(run(service, command, INTERACTIVE, typed))
+        assert output.endswith(b"ready\n" + typed)
+
+
+def test_an_unfinished_character() -> None:
+    """The real agent drops it at the end of the output, so what must arrive needs another encoding."""
     with fake_aws([NODE]) as service:
-        output, _ = asyncio.run(run(service, "stty raw -echo; head -c 4", INTERACTIVE, b"ping"))
-        assert output.endswith(b"ping")
+        output, session = asyncio.run(run(service, r"printf 'abc\303'"))
+        assert (output, session.exit_code) == (b"abc", 0)
+        assert service.printed[NODE.instance] == b"abc\xc3"
 
 
 @pytest.mark.parametrize(

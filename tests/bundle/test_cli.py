@@ -9,7 +9,6 @@ import pty
 import shutil
 import stat
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from click.testing import CliRunner, Result
 import rollbook
 from rollbook.bundle.reading import unpack
 from rollbook.cli import cli
+from tests.support.commands import ROLLBOOK
 
 Run = Callable[..., Result]
 
@@ -44,6 +44,7 @@ def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
     listed = run("--list")
     assert listed.exit_code == 0
     assert "kernel-log" in listed.output
+    assert not [line for line in listed.output.splitlines() if line.endswith(" ")]
     planned = run(
         "--dry-run", "-w", "node[1-3]", "--item", "os", "--command", "curl -H 'Authorization: Bearer abcdef123456' x"
     )
@@ -127,6 +128,36 @@ def test_limits_of_the_run(run: Run, tmp_path: Path) -> None:
     assert "is free on the disk" in summary_in(tmp_path / "other")["results"][0]["reason"], full.output
 
 
+@pytest.mark.parametrize("is_key_kept", [True, False])
+def test_marks_of_a_resumed_bundle(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_key_kept: bool
+) -> None:
+    """Equal secrets have equal marks before and after; the key is not in the bundle, and goes when it is complete."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "settings").write_text("password=canary-1\n")
+    commands = {"reads": f"cat {tmp_path}/settings", "waits": f"cd {tmp_path}; test -e go || sleep 30; cat settings"}
+    tables = [f"[{name}]\ntitle = ''\nseconds = 0.5\ncommands = ['{text}']\n" for name, text in commands.items()]
+    (tmp_path / "items.toml").write_text("".join(tables))
+    first = run("--items", "items.toml", "--item", "reads", "--item", "waits")
+    assert first.exit_code == 3, first.output
+    [path] = (tmp_path / "results/bundle").iterdir()
+    [key] = (tmp_path / "state/rollbook/bundle-keys").iterdir()
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert not [one for one in path.rglob("*") if one.is_file() and key.read_bytes() in one.read_bytes()]
+    if not is_key_kept:
+        key.unlink()
+    (tmp_path / "go").touch()
+    done = run("--resume", str(path))
+    assert done.exit_code == 0, done.output
+    assert not list(key.parent.iterdir())
+    [listed] = path.glob("nodes/*/redactions.json")
+    redactions = json.loads(listed.read_bytes())
+    assert [entry["path"].split("/")[2] for entry in redactions["redactions"]] == ["reads", "waits"]
+    assert len({entry["mark"] for entry in redactions["redactions"]}) == (1 if is_key_kept else 2)
+    assert ("cannot be compared" in redactions.get("note", "")) == (not is_key_kept)
+    assert ("cannot be compared" in done.output) == (not is_key_kept)
+
+
 def test_a_missing_node_is_resumed(run: Run, tmp_path: Path) -> None:
     """A node that could not be reached is asked again; what is there is not read again."""
     first = run("-w", "n1,n2", "--item", "os", "--python", "/bin/false")
@@ -146,9 +177,8 @@ def test_a_missing_node_is_resumed(run: Run, tmp_path: Path) -> None:
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
     """Counts of nodes and items while nodes are read, without a traceback."""
-    program = [sys.executable, "-c", "from rollbook.cli import main; main()"]
     argv = [
-        *program,
+        *ROLLBOOK,
         "bundle",
         "--via",
         "local",

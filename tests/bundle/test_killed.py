@@ -7,7 +7,6 @@ import datetime as dt
 import hashlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from rollbook.bundle.summary import BundleSummary
 from rollbook.hosts import parse_hosts
 from rollbook.records.record import Record
 from rollbook.transports.local import Local
+from tests.support.launchers import send_signal
 
 MOMENTS = 10
 ITEMS = [
@@ -107,14 +107,12 @@ def test_collector_killed(tmp_path: Path, moment: int) -> None:
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
     """SIGKILL to the agent, or to everything on the node at once: what arrived is kept."""
+    others = descendants(os.getpid())
 
     def kill() -> None:
         time.sleep(random.Random(moment).uniform(0.05, 1.2))
-        for pid in descendants(os.getpid())[: 1 if victim == "agent" else None]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        found = [pid for pid in descendants(os.getpid()) if pid not in others]
+        send_signal(found[: 1 if victim == "agent" else None])
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from rollbook.bundle import kubernetes
 from rollbook.bundle.cluster import ClusterPart
 from rollbook.bundle.kubernetes import Kubectl, mask_description, mask_json
 from rollbook.bundle.summary import ItemResult, Window
-from tests.support.kube_record import CLUSTER, KubeRecord, kube_record, write_kubeconfig
+from tests.support.fake_kube import needs_kubectl
+from tests.support.kube_record import CLUSTER, KubeRecord, canary_container, kube_record, write_kubeconfig
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl: package kubernetes-client")
+pytestmark = needs_kubectl
 CANARIES = [
     each
     for each in tomllib.loads((Path(__file__).parents[1] / "data/bundle/canaries.toml").read_text())["canary"]
@@ -127,24 +127,11 @@ def test_a_query_that_hangs_affects_only_itself(
     assert items["kubernetes-pods"].status == "complete"
 
 
-def pod_with_canaries() -> dict[str, object]:
-    """A pod with a canary in each place."""
-    by_place: dict[str, list[str]] = {}
-    for each in CANARIES:
-        by_place.setdefault(each["place"], []).append(each["text"])
-    variables = [dict(zip(("name", "value"), text.split("=", 1), strict=True)) for text in by_place["pod-env"]]
-    container = {
-        "name": "c",
-        "env": [*variables, {"name": "NCCL_DEBUG", "value": "INFO"}],
-        "args": [*by_place["pod-argument"], "--password", "canary-after-option"],
-    }
-    annotations = {"kubectl.kubernetes.io/last-applied-configuration": by_place["pod-annotation"][0]}
-    return {"kind": "Pod", "metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": [container]}}
-
-
 def test_masking_of_json() -> None:
     """No canary of a pod is left; the rest is."""
-    redacted = mask_json(json.dumps({"items": [pod_with_canaries()]}).encode(), Redactor(b"s")).decode()
+    container, annotations = canary_container(CANARIES)
+    pod = {"kind": "Pod", "metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
+    redacted = mask_json(json.dumps({"items": [pod]}).encode(), Redactor(b"s")).decode()
     for each in CANARIES:
         assert each["secret"] not in redacted
     assert "canary" not in redacted

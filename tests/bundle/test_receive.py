@@ -28,10 +28,10 @@ class Node:
         self.directory = self.bundle / "nodes" / "n"
         self.directory.mkdir(parents=True)
         (path / "outside").write_text("untouched")
-        self.results: list[ItemResult] = []
+        results = self.results = list[ItemResult]()
         self.files = NodeFiles(
             self.directory, "nodes/n", ITEMS, space=space or Space(path, 1 << 30, 0), node_bytes=node_bytes,
-            on_item=self.results.append,
+            on_item=lambda item, _: results.append(item),
         )  # fmt: skip
 
     def file(self, item: int, number: int, source: str, data: bytes) -> None:

@@ -9,50 +9,36 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import rollbook
+from rollbook import RecordError, upload_bundle
+from rollbook.aws import api
 from rollbook.aws.api import Account, AwsError
 from rollbook.aws.objects import Bucket, S3Path
 from rollbook.bundle.reading import Bundle
 from rollbook.bundle.s3_layout import _archives
 from rollbook.errors import UsageError
 from tests.support.bundles import BundleCase, write_bundle
-from tests.support.fake_aws import Node, fake_aws
-from tests.support.s3 import BUCKET, OWNER, READER, S3, s3_server
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """One server for this module."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
+from tests.support.commands import Ended, Rollbook
+from tests.support.s3 import BUCKET, OWNER, READER, S3
 
 
 @pytest.fixture
-def run(s3: S3, tmp_path: Path) -> Run:
+def run(s3: S3, rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rollbook:
     """`rollbook bundle` in an empty directory, as the owner of the bucket unless told otherwise."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 
-    def start(
-        *arguments: str, user: tuple[str, str] = OWNER, endpoint: str = s3.endpoint
-    ) -> subprocess.CompletedProcess[str]:
-        key, secret = user
-        home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1"}
-        return subprocess.run(
-            [sys.executable, "-m", "rollbook", "bundle", *arguments, "--s3-endpoint-url", endpoint],
-            cwd=tmp_path,
-            env={**os.environ, **home, "AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+    def start(*arguments: str, user: tuple[str, str] = OWNER, endpoint: str = s3.endpoint) -> Ended:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", user[0])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", user[1])
+        monkeypatch.setattr(api, "_clients", {})  # each has the credentials that it was made with
+        return rollbook("bundle", *arguments, "--s3-endpoint-url", endpoint)
 
     return start
 
@@ -65,14 +51,14 @@ def owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 
 
-def test_a_bundle_arrives(run: Run, s3: S3, tmp_path: Path) -> None:
+def test_a_bundle_arrives(run: Rollbook, s3: S3, tmp_path: Path) -> None:
     """The archive below the prefix has the bundle, which also stays here; no file has the credentials."""
     done = run("--via", "local", "--item", "os", "--no-once", "--upload", f"s3://{BUCKET}/cases/")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     [local] = tmp_path.glob("results/bundle/*")
     [key] = s3.keys("cases/")
-    assert f"uploaded to s3://{BUCKET}/{key}" in done.stderr
-    assert "SHA-256 verified" in done.stderr
+    assert f"uploaded to s3://{BUCKET}/{key}" in done.err
+    assert "SHA-256 verified" in done.err
     data = s3.read(key)
     if key.endswith(".zst"):
         data = subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout
@@ -80,26 +66,26 @@ def test_a_bundle_arrives(run: Run, s3: S3, tmp_path: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names == {str(path.relative_to(local)) for path in local.rglob("*") if path.is_file()}
     for secret in OWNER:
-        assert secret not in done.stderr + done.stdout
+        assert secret not in done.err + done.out
         assert secret.encode() not in data
     assert [path.name for path in local.parent.iterdir()] == [local.name]
 
 
-def test_an_archive_and_again(run: Run, s3: S3, tmp_path: Path) -> None:
+def test_an_archive_and_again(run: Rollbook, s3: S3, tmp_path: Path) -> None:
     """The object is the archive, byte by byte; one that exists is never replaced."""
     argv = ["--via", "local", "--item", "os", "--no-once", "--json"]
     done = run(*argv, "-o", "case.tar.gz", "--upload", f"s3://{BUCKET}/again")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["total_nodes"] == 1
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["total_nodes"] == 1
     sent = (tmp_path / "case.tar.gz").read_bytes()
     assert s3.read("again/case.tar.gz") == sent
     (tmp_path / "case.tar.gz").write_bytes(b"another")
     refused = run("upload", "case.tar.gz", f"s3://{BUCKET}/again")
-    assert refused.returncode == 2
-    assert f"s3://{BUCKET}/again/case.tar.gz exists; it is not replaced" in refused.stderr
+    assert refused.code == 2
+    assert f"s3://{BUCKET}/again/case.tar.gz exists; it is not replaced" in refused.err
     (tmp_path / "case.tar.gz").unlink()
     early = run(*argv, "-o", "case.tar.gz", "--upload", f"s3://{BUCKET}/again")
-    assert early.returncode == 2
+    assert early.code == 2
     assert not (tmp_path / "case.tar.gz").exists()
     assert s3.read("again/case.tar.gz") == sent
 
@@ -117,19 +103,19 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_failures_are_found_before_anything_is_read(run: Run, s3: S3, tmp_path: Path, name: str) -> None:
+def test_failures_are_found_before_anything_is_read(run: Rollbook, s3: S3, tmp_path: Path, name: str) -> None:
     """One sentence, the exit code, no secret, nothing collected and nothing left at the server."""
     path, user, endpoint, code, message = FAILURES[name]
     done = run("--via", "local", "--item", "os", "--upload", path, user=user, endpoint=endpoint or s3.endpoint)
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert user[1] not in done.stderr or len(user[1]) == 1
+    assert done.code == code, done.err
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert user[1] not in done.err or len(user[1]) == 1
     assert not (tmp_path / "results").exists()
     assert not s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
 
 
-def test_a_failure_after_collection_keeps_the_bundle(run: Run, s3: S3, tmp_path: Path) -> None:
+def test_a_failure_after_collection_keeps_the_bundle(run: Rollbook, s3: S3, tmp_path: Path) -> None:
     """The bucket disappears while nodes are read: the bundle stays, and the printed command uploads it later."""
     s3.client().create_bucket(Bucket="short-lived")
     client = f"boto3.client('s3', endpoint_url={s3.endpoint!r}, region_name='us-east-1')"
@@ -137,14 +123,14 @@ def test_a_failure_after_collection_keeps_the_bundle(run: Run, s3: S3, tmp_path:
     command = f"{sys.executable} {tmp_path / 'remove.py'}"
     argv = ["--via", "local", "--item", "os", "--no-once", "--command", command]
     done = run(*argv, "--upload", "s3://short-lived/x")
-    assert done.returncode == 2, done.stderr
-    assert "bucket does not exist" in done.stderr.splitlines()[-1]
+    assert done.code == 2, done.err
+    assert "bucket does not exist" in done.err.splitlines()[-1]
     [local] = tmp_path.glob("results/bundle/*")
     again = f"rollbook bundle upload {local.relative_to(tmp_path)} s3://short-lived/x --s3-endpoint-url {s3.endpoint}"
-    assert again in done.stderr
+    assert again in done.err
     later = run("upload", str(local), f"s3://{BUCKET}/later", "--json")
-    assert later.returncode == 0, later.stderr
-    found = json.loads(later.stdout)
+    assert later.code == 0, later.err
+    found = json.loads(later.out)
     data = s3.read(found["url"].removeprefix(f"s3://{BUCKET}/"))
     assert (found["size"], found["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
 
@@ -219,57 +205,9 @@ def test_not_a_bundle(tmp_path: Path) -> None:
     """A file or directory that is not an issue report is refused."""
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(UsageError, match="neither an issue report"):
-        rollbook.upload_bundle(tmp_path / "notes.txt", "s3://bucket/x")
-    with pytest.raises(rollbook.RecordError):
-        rollbook.upload_bundle(tmp_path, "s3://bucket/x")
-
-
-def test_one_archive_per_node(run: Run, s3: S3, tmp_path: Path) -> None:
-    """The layout of the HyperPod collector: all archives together are the bundle; the reader of it may not write."""
-    nodes = [Node("i-0000000000000001a"), Node("i-0000000000000001b", group="controller")]
-    with fake_aws(nodes) as service:
-        argv = ["--via", "ssm", "--cluster", service.arn, "--endpoint-url", service.endpoint, "--start-rate", "50"]
-        argv += ["--item", "os", "--download", "copy", "--s3-path"]
-        done = run(*argv, f"s3://{BUCKET}")
-        denied = run(*argv, f"s3://{BUCKET}", user=READER)
-    assert done.returncode == 0, done.stderr
-    assert denied.returncode == 2
-    assert "not allowed" in denied.stderr
-    [local] = tmp_path.glob("results/bundle/*")
-    where = f"hyperpod-issue-reports/research/{local.name}"
-    assert s3.keys("hyperpod-issue-reports/") == [
-        f"{where}/instances/controller_i-0000000000000001b.tar.gz",
-        f"{where}/instances/worker_i-0000000000000001a.tar.gz",
-        f"{where}/report.tar.gz",
-        f"{where}/summary.json",
-    ]
-    again = tmp_path / "again"
-    for key in s3.keys(where):
-        data = s3.read(key)
-        assert (tmp_path / "copy" / key.removeprefix("hyperpod-issue-reports/")).read_bytes() == data
-        if key.endswith(".tar.gz"):
-            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-                archive.extractall(again, filter="data")
-    assert s3.read(f"{where}/summary.json") == (again / "summary.json").read_bytes()
-    assert {path.relative_to(again) for path in again.rglob("*")} == {
-        path.relative_to(local) for path in local.rglob("*")
-    }
-    assert not rollbook.verify(again).problems
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--s3-path", "s3://reports/x"], "use --upload"),
-        (["--download", "x"], "--download would have no effect"),
-    ],
-)
-def test_the_layout_is_for_clusters(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
-    """Combinations without a meaning are refused before anything is read."""
-    done = run("--via", "local", "--item", "os", *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not list(tmp_path.iterdir())
+        upload_bundle(tmp_path / "notes.txt", "s3://bucket/x")
+    with pytest.raises(RecordError):
+        upload_bundle(tmp_path, "s3://bucket/x")
 
 
 def test_what_kubectl_read_is_one_archive(tmp_path: Path) -> None:

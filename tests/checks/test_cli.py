@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from rollbook.files import write_file
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.findings import Finding
 from rollbook.records.record import RecordHosts
+from tests.support.commands import ROLLBOOK
 from tests.support.records import Sets, host_records
 
 GOOD: dict[str, Any] = {"thp": {"enabled": "madvise"}, "clocksource": {"current": "tsc", "available": []}}
@@ -179,7 +179,7 @@ def test_explain_and_list() -> None:
 
 def test_this_machine_live() -> None:
     """Without a record, live hosts are checked; a single host cannot differ."""
-    argv = [sys.executable, "-c", "from rollbook.cli import main; main()", "check", "--json"]
+    argv = [*ROLLBOOK, "check", "--json"]
     document = json.loads(subprocess.run(argv, capture_output=True, check=False, timeout=60).stdout)
     outcomes = {rule["id"]: rule["outcome"] for rule in document["rules"]}
     assert outcomes["mtu-mismatch"] == "not-applicable"

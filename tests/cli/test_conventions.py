@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import Rollbook
+
 ROLLBOOK = [sys.executable, "-m", "rollbook"]
 
 
-def rollbook(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def start(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command; its output as text."""
     return subprocess.run(
         [*ROLLBOOK, *argv], capture_output=True, text=True, check=False, env={**os.environ, **environment}
@@ -22,16 +24,16 @@ def rollbook(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/etc/passwd", 126)])
 def test_a_command_that_cannot_run(program: str, code: int, tmp_path: Path) -> None:
     """127 if it was not found, 126 if it cannot be executed, as in shells; no record is left."""
-    done = rollbook("run", "--results-dir", str(tmp_path), "--", program)
+    done = start("run", "--results-dir", str(tmp_path), "--", program)
     assert (done.returncode, done.stderr.startswith(f"rollbook: cannot run {program}")) == (code, True)
     assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_a_mark_outside_a_run_warns() -> None:
     """A script with `set -e` works whether it is recorded or not; a bad name is an error everywhere."""
-    done = rollbook("mark", "load", ROLLBOOK_SOCKET="", ROLLBOOK_MARKS="")
+    done = start("mark", "load", ROLLBOOK_SOCKET="", ROLLBOOK_MARKS="")
     assert (done.returncode, done.stderr) == (0, "rollbook: no phase was marked: this is not inside `rollbook run`\n")
-    assert rollbook("mark", "").returncode == 2
+    assert start("mark", "").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -48,32 +50,32 @@ def test_a_mark_outside_a_run_warns() -> None:
         (["snapshot", "-o", "x.yaml"], "cannot write x.yaml: a snapshot is a .json file, or a record in a results"),
     ],
 )
-def test_mistakes(argv: list[str], message: str) -> None:
+def test_mistakes(rollbook: Rollbook, argv: list[str], message: str) -> None:
     """Every mistake is one line in the same style, with the closest name where there is one."""
-    done = rollbook(*argv)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"rollbook: {message}")
-    assert done.stderr.count("\n") == 1
+    ended = rollbook(*argv)
+    assert ended.code == 2
+    assert ended.err.startswith(f"rollbook: {message}")
+    assert ended.err.count("\n") == 1
 
 
 def test_an_encoding_without_the_characters() -> None:
     """Characters that the terminal cannot show are replaced, and nothing fails."""
-    done = rollbook("snapshot", PYTHONIOENCODING="ascii")
+    done = start("snapshot", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "1 ? " in done.stdout
 
 
 def test_colours_into_a_pipe() -> None:
     """Lines into a pipe are never wrapped, coloured or not."""
-    done = rollbook("snapshot", FORCE_COLOR="1", COLUMNS="40")
+    done = start("snapshot", FORCE_COLOR="1", COLUMNS="40")
     assert "\x1b[" in done.stdout
     assert len(done.stdout.splitlines()) == 2
 
 
-def test_only_columns_with_values() -> None:
+def test_only_columns_with_values(rollbook: Rollbook) -> None:
     """A snapshot of one source shows its columns; what was not read is null, not zero."""
-    assert rollbook("snapshot", "--source", "meminfo").stdout.split()[:3] == ["host", "status", "memory"]
-    assert '"total_cores": null' in rollbook("snapshot", "--source", "meminfo", "--json").stdout
+    assert rollbook("snapshot", "--source", "meminfo").out.split()[:3] == ["host", "status", "memory"]
+    assert '"total_cores": null' in rollbook("snapshot", "--source", "meminfo", "--json").out
 
 
 @pytest.mark.parametrize(
@@ -87,8 +89,10 @@ def test_only_columns_with_values() -> None:
         ("rollbook sn", "snapshot"),
     ],
 )
-def test_completion(line: str, value: str) -> None:
+def test_completion(rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, line: str, value: str) -> None:
     """The shell completes commands and the values of options."""
     words = line.split()
-    done = rollbook(_ROLLBOOK_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
-    assert f"plain,{value}" in done.stdout.splitlines()
+    monkeypatch.setenv("_ROLLBOOK_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    assert f"plain,{value}" in rollbook().out.splitlines()

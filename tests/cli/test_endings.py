@@ -17,6 +17,8 @@ import pytest
 import rollbook
 from rollbook.checks.verify import verify
 from rollbook.records.record import Record
+from tests.support.commands import MAIN
+from tests.support.waits import SECONDS, until, until_sampled
 
 OPTIONS = ["--results-dir", "out", "--interval", "0.2", "--no-report"]
 # Finishing that announces itself and takes a while, so that signals arrive in the middle of it.
@@ -67,7 +69,7 @@ def test_one_signal_while_the_record_is_written(tmp_path: Path, number: signal.S
     before = wait_for(process, "FINISHING")
     assert "writing the record\n" in before
     process.send_signal(number)
-    _, after = process.communicate(timeout=60)
+    _, after = process.communicate(timeout=SECONDS)
     assert (process.returncode, "Traceback" in after) == (7, False), after
     assert "still writing the record; Ctrl-C again" in after
     path = only_record(tmp_path)
@@ -78,14 +80,14 @@ def test_one_signal_while_the_record_is_written(tmp_path: Path, number: signal.S
 @pytest.mark.parametrize(("command", "code"), [(["sh", "-c", "exit 7"], 7), (None, 130)])
 def test_two_signals_leave_a_record_that_can_be_recovered(tmp_path: Path, command: list[str] | None, code: int) -> None:
     """The exit code is still the command's, and a message names the way to finish the record."""
-    process = start(tmp_path, 60.0, command)
+    process = start(tmp_path, 10 * SECONDS, command)
     wait_for(process, "FINISHING")
     process.send_signal(signal.SIGINT)
     wait_for(process, "still writing")
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, after = process.communicate(timeout=60)
-    assert time.monotonic() - began < 30
+    _, after = process.communicate(timeout=SECONDS)
+    assert time.monotonic() - began < SECONDS
     assert (process.returncode, "Traceback" in after, "ignored" in after) == (code, False, False), after
     path = only_record(tmp_path)
     assert f"rollbook recover {path}" in after
@@ -107,7 +109,7 @@ def test_signals_at_any_moment_after_the_command(tmp_path: Path) -> None:
     sender = threading.Thread(target=send)
     sender.start()
     try:
-        _, after = process.communicate(timeout=60)
+        _, after = process.communicate(timeout=SECONDS)
     finally:
         over.set()
         sender.join()
@@ -118,9 +120,7 @@ def test_signals_at_any_moment_after_the_command(tmp_path: Path) -> None:
 
 def test_output_is_capped_before_the_disk_is_full(tmp_path: Path) -> None:
     """The log ends with a mark, the terminal still gets everything, and the record is complete."""
-    code = (
-        "import rollbook.collect.command as command; command.RESERVE = 1 << 62; from rollbook.cli import main; main()"
-    )
+    code = f"import rollbook.collect.command as command; command.RESERVE = 1 << 62; {MAIN}"
     argv = [sys.executable, "-c", code, "run", *OPTIONS, "--", "sh", "-c", "echo one; sleep 0.3; echo two"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "one\ntwo\n"), done.stderr
@@ -141,11 +141,9 @@ def test_a_full_disk_is_the_reason_later_too(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "write", write)
     with rollbook.record(results_dir=tmp_path, interval=0.1, report=False) as recording:
         assert (recording.path / "raw" / "failure").stat().st_size == 512
-        time.sleep(1.2)
+        until_sampled(tmp_path, hosts=1, samples=3)
         full.set()
-        until = time.monotonic() + 20
-        while not recording.recording_error and time.monotonic() < until:
-            time.sleep(0.05)
+        until(lambda: recording.recording_error)
         full.clear()
     assert "No space left on device" in recording.recording_error
     (recording.path / "manifest.json").unlink()

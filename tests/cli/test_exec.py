@@ -3,117 +3,119 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rollbook
 from rollbook.errors import UsageError
-from tests.support.waits import until, until_true
+from tests.support.commands import ROLLBOOK, Rollbook
+from tests.support.waits import SECONDS, is_alive, until, until_true
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()", "exec", "--via", "local"]
-
-
-def run(*argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `rollbook exec` on hosts that are all this machine."""
-    return subprocess.run([*ROLLBOOK, *argv], input=stdin, capture_output=True, text=True, check=False, timeout=60)
+EXEC = [*ROLLBOOK, "exec", "--via", "local"]
 
 
-def test_equal_output_is_folded() -> None:
+@pytest.fixture
+def run(rollbook: Rollbook) -> Rollbook:
+    """`rollbook exec` on hosts that are all this machine."""
+    return functools.partial(rollbook, "exec", "--via", "local")
+
+
+def test_equal_output_is_folded(run: Rollbook) -> None:
     """One block per distinct output, with the nodeset of its hosts; stderr goes to stderr."""
     done = run("-w", "node[1-4]", "--", "echo out; echo err >&2")
-    assert done.returncode == 0
-    assert done.stdout == "--- node[1-4] (4 hosts)\nout\n"
-    assert "--- node[1-4] (4 hosts, stderr)\nerr\n" in done.stderr
-    assert "4 of 4 hosts complete; exit status 0 on 4" in done.stderr
+    assert done.code == 0
+    assert done.out == "--- node[1-4] (4 hosts)\nout\n"
+    assert "--- node[1-4] (4 hosts, stderr)\nerr\n" in done.err
+    assert "4 of 4 hosts complete; exit status 0 on 4" in done.err
 
 
-def test_different_output_is_not_folded() -> None:
+def test_different_output_is_not_folded(run: Rollbook) -> None:
     """Hosts whose output differs have blocks of their own."""
     done = run("-w", "node[1-3]", "--", "echo $PPID")
-    assert done.stdout.count("(1 host)") == 3
+    assert done.out.count("(1 host)") == 3
 
 
-def test_exit_status_of_the_command() -> None:
+def test_exit_status_of_the_command(run: Rollbook) -> None:
     """Another status than 0 is named on stderr and makes the exit code 1."""
     done = run("-w", "node[1-2]", "--", "sh", "-c", "exit 7")
-    assert done.returncode == 1
-    assert "exit status 7  node[1-2]" in done.stderr
+    assert done.code == 1
+    assert "exit status 7  node[1-2]" in done.err
     killed = run("--", "kill -KILL $$")
-    assert killed.returncode == 1
-    assert "killed by SIGKILL" in killed.stderr
+    assert killed.code == 1
+    assert "killed by SIGKILL" in killed.err
 
 
-def test_several_arguments_are_passed_exactly() -> None:
+def test_several_arguments_are_passed_exactly(run: Rollbook) -> None:
     """No shell reads them; a single one is a shell command."""
-    assert run("--", "printf", "%s|", "a  b", "$HOME;", "*").stdout.splitlines()[1] == "a  b|$HOME;|*|"
-    assert run("--", "printf '%s|' a b; echo").stdout.splitlines()[1] == "a|b|"
+    assert run("--", "printf", "%s|", "a  b", "$HOME;", "*").out.splitlines()[1] == "a  b|$HOME;|*|"
+    assert run("--", "printf '%s|' a b; echo").out.splitlines()[1] == "a|b|"
 
 
-def test_a_program_that_does_not_exist() -> None:
+def test_a_program_that_does_not_exist(run: Rollbook) -> None:
     """The shell's exit status and the reason."""
     done = run("--", "no-such-program", "x")
-    assert done.returncode == 1
-    assert "cannot run no-such-program: No such file or directory" in done.stderr
-    assert "exit status 127" in done.stderr
+    assert done.code == 1
+    assert "cannot run no-such-program: No such file or directory" in done.err
+    assert "exit status 127" in done.err
 
 
-def test_live_lines_have_their_host() -> None:
+def test_live_lines_have_their_host(run: Rollbook) -> None:
     """Each line of both streams with its host, a last line without a newline included."""
     done = run("--live", "-w", "node[1-2]", "--", "echo one; printf two; echo three >&2")
-    assert sorted(done.stdout.splitlines()) == ["node1: one", "node1: two", "node2: one", "node2: two"]
-    assert {"node1: three", "node2: three"} <= set(done.stderr.splitlines())
+    assert sorted(done.out.splitlines()) == ["node1: one", "node1: two", "node2: one", "node2: two"]
+    assert {"node1: three", "node2: three"} <= set(done.err.splitlines())
 
 
 def test_live_lines_are_not_held_back() -> None:
     """A line is printed while the command runs; Ctrl-C then kills it."""
-    argv = [*ROLLBOOK, "--live", "-w", "node1", "--", "echo $$; sleep 600"]
+    argv = [*EXEC, "--live", "-w", "node1", "--", "echo $$; sleep 600"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         name, _, pid = process.stdout.readline().partition(": ")
         assert name == "node1"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     assert "interrupted: the command was killed" in errors
-    until(lambda: not Path(f"/proc/{pid.strip()}").exists(), 5)
+    until(lambda: not is_alive(pid))
 
 
-def test_truncated_output_is_marked() -> None:
+def test_truncated_output_is_marked(run: Rollbook) -> None:
     """Output beyond the limit is dropped, and that is visible."""
     done = run("--max-output", "1 KiB", "--", "yes | head -c 5000")
-    assert done.returncode == 0
-    head, _, text = done.stdout.partition("\n")
+    assert done.code == 0
+    head, _, text = done.out.partition("\n")
     assert head.endswith("(1 host, truncated)")
     assert text == "y\n" * 512
-    assert "3.9 KiB of output beyond --max-output dropped" in done.stderr
+    assert "3.9 KiB of output beyond --max-output dropped" in done.err
 
 
-def test_a_command_that_takes_too_long() -> None:
+def test_a_command_that_takes_too_long(run: Rollbook) -> None:
     """It is killed after --command-timeout; what it printed is kept."""
     done = run("-w", "node1", "--command-timeout", "0.5", "--", "echo kept; sleep 600")
-    assert done.returncode == 3
-    assert "kept" in done.stdout
-    assert "timed-out  node1: the command was killed after 0.5 s" in done.stderr
+    assert done.code == 3
+    assert "kept" in done.out
+    assert "timed-out  node1: the command was killed after 0.5 s" in done.err
 
 
 def test_stdin_is_not_consumed() -> None:
     """The command has an empty stdin, and the caller's stays unread."""
-    script = f"{subprocess.list2cmdline([sys.executable])} -c 'from rollbook.cli import main; main()' exec --via local"
-    shell = f"{script} -- cat 2>/dev/null; read line; echo rest $line"
+    shell = f"{shlex.join(EXEC)} -- cat 2>/dev/null; read line; echo rest $line"
     done = subprocess.run(["bash", "-c", shell], input="word\n", capture_output=True, text=True, check=True)
     assert done.stdout == "rest word\n"
 
 
-def test_json() -> None:
+def test_json(run: Rollbook) -> None:
     """Every host with status, exit status and both streams; bytes that are not UTF-8 are escaped."""
     done = run("--json", "-w", "node[1-2]", "--", r"printf 'a\377'; echo b >&2; exit 2")
-    assert done.returncode == 1
-    document = json.loads(done.stdout)
+    assert done.code == 1
+    document = json.loads(done.out)
     assert document["schema"] == "rollbook.exec/1"
     for host in document["hosts"]:
         assert (host["status"], host["exit_status"]) == ("complete", 2)
@@ -130,29 +132,29 @@ def test_json() -> None:
         ([], "missing argument"),
     ],
 )
-def test_usage_errors(argv: list[str], message: str) -> None:
+def test_usage_errors(run: Rollbook, argv: list[str], message: str) -> None:
     """Exit code 2, before any host is contacted."""
     done = run(*argv)
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert done.code == 2
+    assert message in done.err
 
 
-def test_hosts_without_python() -> None:
+def test_hosts_without_python(run: Rollbook) -> None:
     """The stand-in does not run commands, and the reason names what is missing."""
     done = run("--python", "none", "-w", "node1", "--", "true")
-    assert done.returncode == 4
-    assert "failed  node1: commands need Python 3.6 or later on the host; set --python" in done.stderr
+    assert done.code == 4
+    assert "failed  node1: commands need Python 3.6 or later on the host; set --python" in done.err
 
 
 def test_a_reader_that_stops_early() -> None:
     """`rollbook exec --live … | head -1` ends the command."""
-    argv = [*ROLLBOOK, "--live", "--", "echo $$; while sleep 0.1; do echo line; done"]
+    argv = [*EXEC, "--live", "--", "echo $$; while sleep 0.1; do echo line; done"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pid = process.stdout.readline().partition(": ")[2].strip()
         process.stdout.close()
-        process.wait(30)
-    until(lambda: not Path(f"/proc/{pid}").exists(), 5)
+        process.wait(SECONDS)
+    until(lambda: not is_alive(pid))
 
 
 def test_from_python() -> None:
@@ -181,4 +183,4 @@ def test_a_cancelled_call_kills_the_command(tmp_path: Path) -> None:
         await asyncio.wait([work])
 
     asyncio.run(main())
-    until(lambda: not Path(f"/proc/{file.read_text().strip()}").exists(), 5)
+    until(lambda: not is_alive(file.read_text()))

@@ -4,49 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 
 import rollbook
-from rollbook import cli
 from rollbook.api import listing
-from rollbook.api.listing import list_records
+from rollbook.api.listing import find_record, list_records
 from rollbook.errors import UsageError
 from rollbook.records.document import encode
 from rollbook.records.labels import Label
 from rollbook.records.summary import RecordSummary, read_summary
+from tests.support.commands import Ended, Rollbook
 from tests.support.schemas import validate
-
-
-class Result(NamedTuple):
-    """What a command gave."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process."""
-
-    def call(*argv: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["rollbook", *argv])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Result(int(ended.value.code or 0), out, err)
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +47,15 @@ def there(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("there")
-def test_list_shows_every_record_with_its_state(run: Run) -> None:
+def test_list_shows_every_record_with_its_state(rollbook: Rollbook) -> None:
     """Newest first; unfinished and broken records are listed with the reason, and the document fits its schema."""
-    lines = run("list").out.splitlines()[1:]
+    lines = rollbook("list").out.splitlines()[1:]
     assert ["base-two" in lines[0], "base-one" in lines[1], "unfinished" in lines[2], "broken" in lines[3]] == [
         True
     ] * 4
     assert "exit 1" in lines[0]
     assert "a first try" in lines[1]
-    listed = json.loads(run("list", "--json").out)
+    listed = json.loads(rollbook("list", "--json").out)
     validate(listed)
     assert [one["state"] for one in listed["records"]] == ["complete", "complete", "unfinished", "broken"]
     assert listed["records"][2]["name"] == "base-one", "the journal has the label of an unfinished record"
@@ -105,51 +77,51 @@ def test_list_shows_every_record_with_its_state(run: Run) -> None:
     ],
 )
 @pytest.mark.usefixtures("there")
-def test_list_filters(run: Run, options: list[str], count: int) -> None:
+def test_list_filters(rollbook: Rollbook, options: list[str], count: int) -> None:
     """Each filter leaves the records that it describes."""
-    assert len(json.loads(run("list", "--json", *options).out)["records"]) == count
+    assert len(json.loads(rollbook("list", "--json", *options).out)["records"]) == count
 
 
 @pytest.mark.usefixtures("there")
-def test_list_names_what_it_omits(run: Run) -> None:
+def test_list_names_what_it_omits(rollbook: Rollbook) -> None:
     """With a limit the number of records that are left out is printed, with and without a filter."""
-    assert "3 more" in run("list", "--limit", "1").err
-    assert "2 more" in run("list", "--limit", "1", "--tag", "io").err
+    assert "3 more" in rollbook("list", "--limit", "1").err
+    assert "2 more" in rollbook("list", "--limit", "1", "--tag", "io").err
 
 
 @pytest.mark.usefixtures("there")
-def test_a_record_is_found_by_name_time_and_latest(run: Run) -> None:
+def test_a_record_is_found_by_name_time_and_latest(rollbook: Rollbook) -> None:
     """An unambiguous start of a name or time is enough; an ambiguous one exits with 2 and lists the candidates."""
     listed = list_records("results").records
-    assert run("verify", "latest").code == 0
-    assert rollbook.find_record("latest") == Path(listed[0].path)
-    assert rollbook.find_record("base-t") == Path(listed[0].path)
-    assert rollbook.find_record(f"generic/{Path(listed[1].path).name}") == Path(listed[1].path)
-    ambiguous = run("verify", "base-")
+    assert rollbook("verify", "latest").code == 0
+    assert find_record("latest") == Path(listed[0].path)
+    assert find_record("base-t") == Path(listed[0].path)
+    assert find_record(f"generic/{Path(listed[1].path).name}") == Path(listed[1].path)
+    ambiguous = rollbook("verify", "base-")
     assert ambiguous.code == 2
     assert all(one.path in ambiguous.err for one in listed[:2])
-    unknown = run("report", "base-three")
+    unknown = rollbook("report", "base-three")
     assert unknown.code == 2
     assert "no record in results" in unknown.err
-    assert run("diff", "base-two", "latest").code == 0
+    assert rollbook("diff", "base-two", "latest").code == 0
 
 
 @pytest.mark.usefixtures("there")
-def test_query_over_all_records(run: Run) -> None:
+def test_query_over_all_records(rollbook: Rollbook) -> None:
     """Every record is in `runs`; the others tables have the rows of all complete records, by run."""
     rows = [
         json.loads(line)
-        for line in run(
+        for line in rollbook(
             "query", "--all", "--format", "json", "SELECT run, state, name, tags FROM runs"
         ).out.splitlines()
     ]
     assert [row["state"] for row in rows] == ["complete", "complete", "unfinished", "broken"]
     assert rows[1]["tags"] == ["night", "io"]
     sql = "SELECT count(DISTINCT run) AS runs, count(*) FROM meminfo JOIN runs USING (run) WHERE name LIKE 'base-%'"
-    assert json.loads(run("query", "--all", "--format", "json", "results", sql).out)["runs"] == 2
+    assert json.loads(rollbook("query", "--all", "--format", "json", "results", sql).out)["runs"] == 2
     sql = "SELECT run, value FROM results WHERE metric = 'wall_seconds'"
-    assert len(run("query", "--all", "--format", "json", sql).out.splitlines()) == 2
-    files = run("query", "--all", "SELECT * FROM read_text('/etc/hostname')")
+    assert len(rollbook("query", "--all", "--format", "json", sql).out.splitlines()) == 2
+    files = rollbook("query", "--all", "SELECT * FROM read_text('/etc/hostname')")
     assert files.code == 2, "no other file can be read"
 
 
@@ -166,7 +138,7 @@ def three(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[P
     return paths
 
 
-def values(found: Result) -> list[dict[str, Any]]:
+def values(found: Ended) -> list[dict[str, Any]]:
     """The rows that `--format json` printed."""
     return [json.loads(line) for line in found.out.splitlines()]
 
@@ -174,11 +146,11 @@ def values(found: Result) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "view", ["rates", "samples", "disks", "stat_rates", "hosts", "facts", "phases", "losses", "stat"]
 )
-def test_views_over_all_records(three: list[Path], run: Run, view: str) -> None:
+def test_views_over_all_records(three: list[Path], rollbook: Rollbook, view: str) -> None:
     """Each has the rows of every record, as a query of that record gives them, with the column `run`."""
     sql = f"SELECT * FROM {view} ORDER BY ALL"
-    everything = run("query", "--all", "--format", "json", sql)
-    alone = values(run("query", str(three[1]), "--format", "json", sql))
+    everything = rollbook("query", "--all", "--format", "json", sql)
+    alone = values(rollbook("query", str(three[1]), "--format", "json", sql))
     rows = values(everything)
     assert (everything.code, everything.err) == (0, "")
     assert [row for row in rows if row.pop("run") == "generic/20260102_000000"] == alone
@@ -186,7 +158,7 @@ def test_views_over_all_records(three: list[Path], run: Run, view: str) -> None:
     assert set(map(tuple, rows)) == set(map(tuple, alone)), "the same columns"
 
 
-def test_only_tables_of_the_query_are_opened(three: list[Path], run: Run) -> None:
+def test_only_tables_of_the_query_are_opened(three: list[Path], rollbook: Rollbook) -> None:
     """A damaged table is left out for its record, with a warning and exit code 3, and affects no other query."""
     damaged, cut, gone = three
     content = bytearray((damaged / "series" / "meminfo.parquet").read_bytes())
@@ -196,7 +168,7 @@ def test_only_tables_of_the_query_are_opened(three: list[Path], run: Run) -> Non
     (cut / "manifest.json").unlink()
     count = "SELECT run, count({}) AS n FROM {} GROUP BY run ORDER BY run"
     for column, table in (("mem_available", "rates"), ("total_kib", "meminfo"), ("mem_free", "host_meminfo")):
-        found = run("query", "--all", "--format", "json", count.format(column, table))
+        found = rollbook("query", "--all", "--format", "json", count.format(column, table))
         rows = [row for row in values(found) if row["n"]]
         assert [row["run"] for row in rows] == ["generic/20260103_000000"], table
         assert found.code == 3
@@ -204,37 +176,41 @@ def test_only_tables_of_the_query_are_opened(three: list[Path], run: Run) -> Non
         assert [line.split(":")[1].strip() for line in lines] == ["generic/20260102_000000", "generic/20260101_000000"]
         assert all("meminfo" in line for line in lines)
     for sql in ("SELECT count(DISTINCT run) AS n FROM stat", "SELECT count(DISTINCT run) AS n FROM hosts"):
-        clean = run("query", "--all", "--format", "json", sql)
+        clean = rollbook("query", "--all", "--format", "json", sql)
         assert (clean.code, clean.err, values(clean)) == (0, "", [{"n": 3}])
     (gone / "hosts.json").write_text("{")
-    broken = run("query", "--all", "--format", "json", "SELECT DISTINCT run FROM hosts ORDER BY run")
+    broken = rollbook("query", "--all", "--format", "json", "SELECT DISTINCT run FROM hosts ORDER BY run")
     assert [row["run"] for row in values(broken)] == ["generic/20260101_000000", "generic/20260102_000000"]
     assert broken.code == 3
     assert "generic/20260103_000000" in broken.err
-    listed = run("query", "--all", "SHOW TABLES")
+    listed = rollbook("query", "--all", "SHOW TABLES")
     assert listed.code == 0
     assert {"rates", "runs", "disks", "meminfo", "facts"} <= set(listed.out.split())
 
 
-def test_a_record_with_strange_tables_affects_no_other(three: list[Path], run: Run) -> None:
+def test_a_record_with_strange_tables_affects_no_other(three: list[Path], rollbook: Rollbook) -> None:
     """Tables named like ours are not read, links are rejected, and a foreign table can be queried."""
     series = three[0] / "series"
     for name in ("RUNS", "rates", "some thing'"):
         shutil.copy(series / "meminfo.parquet", series / f"{name}.parquet")
     (three[0] / "manifest.json").unlink()
-    assert len(values(run("query", "--all", "--format", "json", "SELECT * FROM runs"))) == 3
-    assert values(run("query", "--all", "--format", "json", "SELECT count(DISTINCT run) AS n FROM rates")) == [{"n": 3}]
-    (foreign,) = values(run("query", "--all", "--format", "json", 'SELECT DISTINCT run FROM "some thing\'"'))
+    assert len(values(rollbook("query", "--all", "--format", "json", "SELECT * FROM runs"))) == 3
+    assert values(rollbook("query", "--all", "--format", "json", "SELECT count(DISTINCT run) AS n FROM rates")) == [
+        {"n": 3}
+    ]
+    (foreign,) = values(rollbook("query", "--all", "--format", "json", 'SELECT DISTINCT run FROM "some thing\'"'))
     assert foreign["run"] == "generic/20260101_000000"
     (three[1] / "series" / "stat.parquet").unlink()
     (three[1] / "series" / "stat.parquet").symlink_to(series / "stat.parquet")
-    linked = run("query", "--all", "--format", "json", "SELECT DISTINCT run FROM stat ORDER BY run")
+    linked = rollbook("query", "--all", "--format", "json", "SELECT DISTINCT run FROM stat ORDER BY run")
     assert [row["run"] for row in values(linked)] == ["generic/20260101_000000", "generic/20260103_000000"]
     assert linked.code == 3
     assert "symlink" in linked.err
 
 
-def test_a_limited_list_reads_only_what_it_shows(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_list_reads_only_what_it_shows(
+    tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The newest are read and the others only counted, so that thousands of records list fast; a filter reads all."""
     document = {"benchmark_type": "fio", "label": {"name": "x"}, "coverage": {"requested": 1, "by_status": {}}}
     for number in range(600):
@@ -249,10 +225,10 @@ def test_a_limited_list_reads_only_what_it_shows(tmp_path: Path, run: Run, monke
         return read_summary(path)
 
     monkeypatch.setattr(listing, "read_summary", counted)
-    assert "550 more" in run("list", str(tmp_path)).err
+    assert "550 more" in rollbook("list", str(tmp_path)).err
     assert len(calls) == 50
     assert calls[0].name == "20260101_000959"
-    listed = json.loads(run("list", str(tmp_path), "--name", "x", "--limit", "0", "--json").out)
+    listed = json.loads(rollbook("list", str(tmp_path), "--name", "x", "--limit", "0", "--json").out)
     assert len(listed["records"]) == 600
 
 
@@ -265,7 +241,9 @@ def test_labels_that_could_not_be_used_later_are_refused(bad: dict[str, Any]) ->
         Label.of(**bad)
 
 
-def test_configuration_takes_the_nearest_value(there: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_takes_the_nearest_value(
+    there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Command line, variable, project file, user's file, default: in this order, and `config` names the origin."""
     (there / "user" / "rollbook").mkdir(parents=True)
     (there / "user" / "rollbook" / "rollbook.toml").write_text('hosts = "u[1-2]"\nssh_user = "ann"\nfanout = 7\n')
@@ -274,7 +252,7 @@ def test_configuration_takes_the_nearest_value(there: Path, run: Run, monkeypatc
     below.mkdir()
     monkeypatch.chdir(below)
     monkeypatch.setenv("ROLLBOOK_FANOUT", "9")
-    shown = json.loads(run("config", "--json").out)
+    shown = json.loads(rollbook("config", "--json").out)
     validate(shown)
     values = shown["values"]
     assert values["hosts"] == {"value": ["p[1-3]"], "origin": str(there / "rollbook.toml")}
@@ -282,13 +260,13 @@ def test_configuration_takes_the_nearest_value(there: Path, run: Run, monkeypatc
     assert values["ssh_user"]["origin"] == str(there / "user" / "rollbook" / "rollbook.toml")
     assert values["fanout"] == {"value": "9", "origin": "ROLLBOOK_FANOUT"}
     assert values["timeout"] == {"value": 60.0, "origin": "default"}
-    assert run("hosts", "--fold").out == "p[1-3]\n"
-    assert run("hosts", "--fold", "-w", "c[1-4]").out == "c[1-4]\n"
+    assert rollbook("hosts", "--fold").out == "p[1-3]\n"
+    assert rollbook("hosts", "--fold", "-w", "c[1-4]").out == "c[1-4]\n"
     monkeypatch.setenv("ROLLBOOK_HOSTS", "v1,v2")
-    assert run("hosts", "--fold").out == "v[1-2]\n"
-    assert run("hosts", "--fold", "--via", "mpi").code == 0, "a configured option of another transport is left out"
-    assert "base-two" in run("list").out, "records are listed from the configured directory"
-    assert run("check", "latest").code in (0, 1), "configured hosts do not clash with a record"
+    assert rollbook("hosts", "--fold").out == "v[1-2]\n"
+    assert rollbook("hosts", "--fold", "--via", "mpi").code == 0, "a configured option of another transport is left out"
+    assert "base-two" in rollbook("list").out, "records are listed from the configured directory"
+    assert rollbook("check", "latest").code in (0, 1), "configured hosts do not clash with a record"
 
 
 @pytest.mark.parametrize(
@@ -303,34 +281,34 @@ def test_configuration_takes_the_nearest_value(there: Path, run: Run, monkeypatc
         ("interval = ", "rollbook.toml: "),
     ],
 )
-def test_mistakes_in_the_configuration_name_the_file(there: Path, run: Run, text: str, message: str) -> None:
+def test_mistakes_in_the_configuration_name_the_file(there: Path, rollbook: Rollbook, text: str, message: str) -> None:
     """An unknown key or an unusable value exits with 2; the message names the file. The help can still be read."""
     (there / "rollbook.toml").write_text(text)
-    failed = run("record", "--duration", "0.2", "--results-dir", "elsewhere", "--no-report")
+    failed = rollbook("record", "--duration", "0.2", "--results-dir", "elsewhere", "--no-report")
     assert failed.code == 2
     assert message in failed.err
     assert str(there / "rollbook.toml") in failed.err
-    assert run("record", "--help").code == 0
+    assert rollbook("record", "--help").code == 0
 
 
-def test_a_project_file_of_another_user_is_not_used(there: Path, run: Run) -> None:
+def test_a_project_file_of_another_user_is_not_used(there: Path, rollbook: Rollbook) -> None:
     """Its options could start programs: it is named and ignored unless ROLLBOOK_CONFIG names it."""
     path = there / "rollbook.toml"
     path.write_text('hosts = "evil"\n')
     path.chmod(0o666)
-    found = run("hosts", "--fold")
+    found = rollbook("hosts", "--fold")
     assert "evil" not in found.out
     assert "every user can write to it" in found.err
 
 
-def test_a_chosen_configuration_is_used(there: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chosen_configuration_is_used(there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
     """ROLLBOOK_CONFIG names the project's file, whatever its owner; a variable with a typing error is reported."""
     path = there / "other.toml"
     path.write_text('hosts = "chosen"\n')
     path.chmod(0o666)
     monkeypatch.setenv("ROLLBOOK_CONFIG", str(path))
-    assert run("hosts").out == "chosen\n"
+    assert rollbook("hosts").out == "chosen\n"
     monkeypatch.setenv("ROLLBOOK_INTERVALL", "3")
-    shown = run("config")
+    shown = rollbook("config")
     assert "did you mean ROLLBOOK_INTERVAL?" in shown.err
-    assert msgspec.json.decode(run("config", "--json").out)["unknown_variables"] == ["ROLLBOOK_INTERVALL"]
+    assert msgspec.json.decode(rollbook("config", "--json").out)["unknown_variables"] == ["ROLLBOOK_INTERVALL"]

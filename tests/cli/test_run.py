@@ -5,25 +5,28 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-import rollbook
+from rollbook import record as record_block
+from rollbook import snapshot
+from rollbook.api.recording import Settings
 from rollbook.checks.verify import verify
 from rollbook.records.document import encode
 from rollbook.records.record import Record
+from tests.support.commands import ROLLBOOK, Rollbook
 from tests.support.waits import until_sampled
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
-DEAF = ["-w", "nowhere", "--timeout", "2", "--ssh-option", "ProxyCommand=false"]
-MARK = f"{sys.executable} -c 'from rollbook.cli import main; main()' mark"
+DEAF = ["-w", "nowhere", "--ssh-option", "HostName=127.0.0.1", "--ssh-option", "Port=9"]
+MARK = f"{shlex.join(ROLLBOOK)} mark"
 
 
 def run(directory: Path, *argv: str, options: list[str] = QUICK, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -49,7 +52,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert (record.path / "stderr.log").read_text() == "to stderr\n"
     hosts = record.hosts
     assert [host.status for host in hosts.start + hosts.end] == ["complete"] * 2
-    assert hosts.series[0].status == "complete"
+    assert hosts.series[0].status == "complete" or hosts.series[0].is_sparse, "a busy machine misses beats"
     assert hosts.start[0].collected_at <= hosts.end[0].collected_at
     assert hosts.end[0].facts["uptime"].uptime_seconds > hosts.start[0].facts["uptime"].uptime_seconds
     assert hosts.series[0].samples >= 7
@@ -118,7 +121,6 @@ def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signa
                           start_new_session=True, text=True) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.5)
         process.send_signal(number)
         out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (5, "caught\n"), err
@@ -145,7 +147,7 @@ BAD = [
     (QUICK, ["/etc/passwd"], "is not executable"),
     (QUICK, ["--no-such-option"], "no such option"),
     ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
-    (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "cannot use"),
+    (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "for results: No such file or directory"),
     (["--results-dir", "script/below"], ["touch", "ran"], "Not a directory"),
     (["--results-dir", "bad\udcff"], ["touch", "ran"], "not UTF-8"),
     (QUICK, ["./script"], "cannot run ./script: Exec format error"),
@@ -165,18 +167,24 @@ BAD = [
 
 @pytest.mark.parametrize(("options", "argv", "words"), BAD)
 def test_usage_errors_come_before_anything_runs(
-    tmp_path: Path, options: list[str], argv: list[str], words: str
+    tmp_path: Path,
+    rollbook: Rollbook,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    options: list[str],
+    argv: list[str],
+    words: str,
 ) -> None:
     """Programs, types, directories and numbers that cannot be; nothing is left of the attempt."""
     for name, text in (("script", "echo no first line\n"), ("no-interpreter", "#!/nowhere\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    done = run(tmp_path, *argv, options=options)
+    monkeypatch.chdir(tmp_path)
+    ended = rollbook("run", *options, "--", *argv)
     cannot_run = {"no-such-program": 127, "/etc/passwd": 126, "./script": 126, "./no-interpreter": 126}
-    assert done.returncode == cannot_run.get(argv[0], 2), done.stderr
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "via auto" not in done.stderr or argv[0] in ("./script", "./no-interpreter")  # only the kernel knows those
+    assert ended.code == cannot_run.get(argv[0], 2), ended.err
+    assert words in ended.err
+    assert "via auto" not in ended.err or argv[0] in ("./script", "./no-interpreter")  # only the kernel knows those
     assert not (tmp_path / "ran").exists()
     assert not list(tmp_path.glob("out/*/*"))
 
@@ -203,7 +211,7 @@ def test_any_name_will_do(tmp_path: Path) -> None:
 
 def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
     """Each has its own record and its own marks, also where several begin in the same second."""
-    inner = " ".join([sys.executable, "-c", "'from rollbook.cli import main; main()'", "run", *QUICK, "--"])
+    inner = shlex.join([*ROLLBOOK, "run", *QUICK, "--"])
     done = run(tmp_path, "sh", "-c", f'{MARK} outer; {inner} sh -c "{MARK} inner" & {inner} true & wait')
     assert done.returncode == 0, done.stderr
     records = [Record.open(path) for path in sorted((tmp_path / "out" / "generic").iterdir())]
@@ -285,20 +293,26 @@ def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
     assert verify(only_record(tmp_path).path).problems == []
 
 
-def test_the_time_of_a_host_is_what_was_said(tmp_path: Path) -> None:
+def test_the_time_of_a_host_is_what_was_said(
+    tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By --timeout, or for the facts alone by the other option; neither cuts the other short."""
-    code = "import sys; from rollbook.cli import run; from rollbook.cli import main\n"
-    code += "def told(settings, *rest, **more): print(settings.options.timeout); sys.exit(9)\n"
-    code += "run.run_command = told; main()"
-    for options, seconds in (
-        ([], "60.0"),
-        (["--timeout", "300"], "300.0"),
-        (["--cluster-collection-timeout", "90"], "90.0"),
-        (["--timeout", "300", "--cluster-collection-timeout", "90"], "90.0"),
+    found: list[float] = []
+
+    def end(settings: Settings, *_: object, **__: object) -> NoReturn:
+        found.append(settings.options.timeout)
+        sys.exit(9)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rollbook.cli.run.run_command", end)
+    for options in (
+        [],
+        ["--timeout", "300"],
+        ["--cluster-collection-timeout", "90"],
+        ["--timeout", "300", "--cluster-collection-timeout", "90"],
     ):
-        argv = [sys.executable, "-c", code, "run", *options, "--", "true"]
-        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (9, f"{seconds}\n"), done.stderr
+        assert rollbook("run", *options, "--", "true").code == 9
+    assert found == [60, 300, 90, 90]
 
 
 def test_a_temporary_directory_with_a_long_name(tmp_path: Path) -> None:
@@ -321,18 +335,17 @@ def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
 
 def test_record_for_a_while(tmp_path: Path) -> None:
     """A series without a command."""
-    argv = [*ROLLBOOK, "record", *QUICK, "--duration", "1.2"]
+    argv = [*ROLLBOOK, "record", *QUICK, "--duration", "2"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert only_record(tmp_path).hosts.series[0].samples >= 5
 
 
-def test_record_says_nothing_before_it_is_sure_to_begin(tmp_path: Path) -> None:
+def test_record_says_nothing_before_it_is_sure_to_begin(rollbook: Rollbook) -> None:
     """What cannot be is all that is said."""
-    argv = [*ROLLBOOK, "record", "--results-dir", "/proc/nowhere"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "cannot use /proc/nowhere" in done.stderr
+    ended = rollbook("record", "--results-dir", "/proc/nowhere")
+    assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
+    assert "cannot use /proc/nowhere" in ended.err
 
 
 def test_ctrl_c_until_the_record_is_abandoned(tmp_path: Path) -> None:
@@ -358,7 +371,6 @@ def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.glob("out/record/*/raw/*.seg")):
             time.sleep(0.1)
-        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
@@ -368,12 +380,12 @@ def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
 
 def test_the_python_interface(tmp_path: Path) -> None:
     """`with rollbook.record(...)`: the same record, phases and all."""
-    with rollbook.record(results_dir=tmp_path / "out", interval=0.2, report=False) as recording:
+    with record_block(results_dir=tmp_path / "out", interval=0.2, report=False) as recording:
         recording.mark("mine")
         time.sleep(1)
     assert "mine" in [phase.name for phase in recording.record.hosts.phases]
     assert json.loads(next(recording.path.glob("*_metadata.json")).read_bytes())["benchmark_type"] == "record"
-    assert rollbook.snapshot().coverage.complete
+    assert snapshot().coverage.complete
 
 
 @pytest.mark.needs("fio")

@@ -22,9 +22,9 @@ import pytest
 
 from rollbook.collect import command
 from rollbook.records.record import Record
+from tests.support.commands import MAIN, ROLLBOOK
 from tests.support.waits import until
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 RUN = [*ROLLBOOK, "run", "--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = b"\x03", b"\x1a", b"\x1c"
 SILENT = ["--ssh-option", "ProxyCommand=sleep 60"]  # a host that never answers
@@ -110,7 +110,7 @@ def test_signals_reach_the_command(tmp_path: Path, name: str, key: bytes | None)
 def test_ctrl_c_comes_once_where_stdin_is_no_terminal(tmp_path: Path) -> None:
     """The kernel has given it to the command already; mpirun takes a second one for an order to abort."""
     code = "import signal,time; signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True)); "
-    code += "print('ready', flush=True); [time.sleep(0.1) for _ in range(30)]"
+    code += "print('ready', flush=True); [time.sleep(0.1) for _ in range(20)]"
     line = " ".join(["exec", *(f"'{word}'" for word in RUN), "--", sys.executable, "-c", f'"{code}"', "</dev/null"])
     terminal = Terminal(tmp_path, ["sh", "-c", line])
     terminal.until(b"ready")
@@ -131,8 +131,9 @@ def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
     record = only_record(tmp_path)
     assert record.hosts.end == []
     assert any("the end facts were skipped" in note for note in record.metadata["notes"])
-    assert (record.hosts.series[0].status, record.hosts.series[0].reason) == ("complete", "")
-    assert record.hosts.series[0].cost is not None
+    series = record.hosts.series[0]
+    assert (series.status, series.reason) == ("complete", "") or series.is_sparse, "a busy machine misses beats"
+    assert series.cost is not None
 
 
 def test_ctrl_c_before_the_command_starts(tmp_path: Path) -> None:
@@ -172,13 +173,13 @@ def test_size_without_a_terminal_to_read_from(tmp_path: Path) -> None:
 def test_job_control(tmp_path: Path) -> None:
     """Ctrl-Z stops command and recorder, `fg` lets both go on; no host is taken for lost meanwhile."""
     silence = 3.0
-    main = f"from rollbook.cli import main; from rollbook.collect import stream; stream.SILENCE = {silence}; main()"
+    main = f"from rollbook.collect import stream; stream.SILENCE = {silence}; {MAIN}"
     terminal = Terminal(tmp_path, ["bash", "--norc", "--noediting", "-i"])
     script = "echo rea''dy; i=0; while [ $i -lt 40 ]; do sleep 0.1; i=$((i+1)); done; exit 7"
     line = " ".join(
         [
             "PS1=; set -m;",
-            *(f"'{main if word == ROLLBOOK[2] else word}'" for word in RUN),
+            *(f"'{main if word == MAIN else word}'" for word in RUN),
             "--",
             "sh",
             "-c",
@@ -200,6 +201,41 @@ def test_job_control(tmp_path: Path) -> None:
     series = only_record(tmp_path).hosts.series[0]
     assert len(series.boot_ids) == 1
     assert not [gap for gap in series.gaps if "lost" in gap.why], series.gaps
+
+
+def test_an_interactive_shell_has_job_control(tmp_path: Path) -> None:
+    """It has the terminal itself: it complains about nothing, and its jobs can be moved and interrupted."""
+    terminal = Terminal(tmp_path, [*RUN, "--", "bash", "--norc", "--noediting"])
+    terminal.until(b"bash-")
+    terminal.type(b"sleep 300 &\n")
+    terminal.until(b"[1]")
+    terminal.type(b"fg; echo interrup''ted\n")
+    terminal.until(b"sleep 300\r\n")
+    time.sleep(0.3)  # until the job has the terminal
+    terminal.type(CTRL_C)
+    terminal.until(b"bash-")
+    terminal.type(b"kill -0 %1 || exit 9\n")
+    assert terminal.end() == 9
+    assert b"job control" not in terminal.text
+    record = only_record(tmp_path)
+    assert record.hosts.end[0].status == "complete"
+    assert (record.path / "stdout.log").read_bytes() == command.NOT_LOGGED
+
+
+@pytest.mark.parametrize(
+    ("argv", "interactive"),
+    [
+        (["bash"], True),
+        (["/bin/sh", "-l"], True),
+        (["bash", "--rcfile", "x", "-i"], True),
+        (["bash", "script"], False),
+        (["bash", "-lc", "make"], False),
+        (["python3"], False),
+    ],
+)
+def test_shells_that_read_commands_from_the_terminal(argv: list[str], *, interactive: bool) -> None:
+    """Those without a script and without -c."""
+    assert command._is_interactive_shell(argv) == interactive
 
 
 def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
@@ -227,6 +263,18 @@ def test_what_is_typed_is_the_commands(tmp_path: Path) -> None:
 def filled(pipe: IO[bytes], size: int) -> bool:
     """Whether there are so many bytes to read."""
     return bool(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] >= size)
+
+
+def test_stdout_and_stderr_stay_in_order(tmp_path: Path) -> None:
+    """On one terminal the two streams share a channel, and the log of stdout has both."""
+    script = "for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done"
+    terminal = Terminal(tmp_path, [*RUN, "--", "sh", "-c", script])
+    assert terminal.end() == 0
+    expected = [word for number in range(1, 10) for word in (f"out{number}", f"err{number}")]
+    assert re.findall(r"(?:out|err)\d", terminal.text.decode()) == expected
+    record = only_record(tmp_path)
+    assert (record.path / "stdout.log").read_text().split() == expected
+    assert (record.path / "stderr.log").read_text() == ""
 
 
 def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:

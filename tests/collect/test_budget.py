@@ -108,8 +108,8 @@ def test_a_flood_is_disconnected(tmp_path: Path, frames: Iterator[bytes], reason
 
     async def main() -> None:
         hosts = [Host("flood"), Host("fine")]
-        async with Recorder(tmp_path, hosts, lambda _: flood, PLAN, interval=0.1, about=ABOUT, timeout=5) as recorder:
-            await asyncio.wait_for(recorder.ready(), 5)
+        async with Recorder(tmp_path, hosts, lambda _: flood, PLAN, interval=0.1, about=ABOUT, timeout=30) as recorder:
+            await asyncio.wait_for(recorder.ready(), 20)
             await asyncio.sleep(0.3)
             await recorder.end(facts=True)
 

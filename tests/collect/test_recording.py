@@ -94,8 +94,8 @@ def test_a_journal_has_two_begin_events(tmp_path: Path) -> None:
 
 def test_login_and_start_facts_share_a_timeout(tmp_path: Path) -> None:
     """A host that answers slowly has the rest of its timeout for its facts; the run does not wait longer."""
-    fake = Fake({"slow": FakeHost(pages=linux("slow"), delay=0.5, pace=0.5)})
-    hosts = record(tmp_path, fake, interval=0, timeout=1.2)
+    fake = Fake({"slow": FakeHost(pages=linux("slow"), delay=1.0, pace=1.0)})
+    hosts = record(tmp_path, fake, interval=0, timeout=2.5)
     assert hosts.start[0].status == "partial"
     assert hosts.start[0].facts.keys() == {"identity"}
 
@@ -191,7 +191,7 @@ def test_a_key_frame_is_requested_after_a_loss(tmp_path: Path, monkeypatch: pyte
             )
             return channel
 
-    record(tmp_path, Lossy({"a": FakeHost(pages=linux("a"))}), during=lambda _: asyncio.sleep(1.0))
+    record(tmp_path, Lossy({"a": FakeHost(pages=linux("a"))}), during=lambda _: asyncio.sleep(1.6))
     assert orders.count("key") == 1
     found = survey(tmp_path / "raw")
     files = Segments(found)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import rollbook
-from rollbook import cli
 from rollbook.comparison.text import fact_text
 from rollbook.errors import UsageError
 from tests.support.browser import browser
+from tests.support.commands import Rollbook
 from tests.support.schemas import validate
 
 Make = Callable[..., None]
-Compare = Callable[..., "Result"]
 
 
 @pytest.fixture(scope="module")
@@ -71,49 +71,32 @@ def make(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return group
 
 
-class Result(NamedTuple):
-    """What a command gave."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture
-def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Compare:
-    """Run the command as users do, in this process."""
-
-    def call(*argv: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["rollbook", "compare", *argv])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Result(int(ended.value.code or 0), out, err)
-
-    return call
+def compare(rollbook: Rollbook) -> Rollbook:
+    """The command, in this process."""
+    return functools.partial(rollbook, "compare")
 
 
-def test_groups_with_a_known_difference(make: Make, compare: Compare) -> None:
+def test_groups_with_a_known_difference(make: Make, compare: Rollbook) -> None:
     """The difference is found, its interval contains it, and the changed fact that explains it is listed first."""
     make("old", [1.00, 1.01, 1.02, 1.00, 1.01], {"thp": {"enabled": "always"}})
     make("new", [1.20, 1.21, 1.19, 1.22, 1.20], {"thp": {"enabled": "never"}})
     ran = compare("old", "new", "--json", "--fail-on", "slower:5%")
-    found = json.loads(ran.stdout)
+    found = json.loads(ran.out)
     validate(found)
     (row,) = [row for row in found["rows"] if row["name"] == "wall_seconds"]
     (change,) = row["changes"]
     assert change["verdict"] == "worse"
     assert change["low"] < 0.195 < change["high"]
     assert found["facts"][0]["facts"][0]["field"] == "thp.enabled"
-    assert ran.returncode == 1
-    assert "wall_seconds is 19" in ran.stderr
-    assert compare("new", "old", "--fail-on", "slower:5%").returncode == 0, "faster is not slower"
-    assert compare("old", "new", "--phase", "warmup").returncode == 2, "no run has this phase"
+    assert ran.code == 1
+    assert "wall_seconds is 19" in ran.err
+    assert compare("new", "old", "--fail-on", "slower:5%").code == 0, "faster is not slower"
+    assert compare("old", "new", "--phase", "warmup").code == 2, "no run has this phase"
     text = compare("old", "new")
-    assert "worse" in text.stdout
-    assert "always -> never" in text.stdout
-    assert "alternate the runs" in text.stderr
+    assert "worse" in text.out
+    assert "always -> never" in text.out
+    assert "alternate the runs" in text.err
 
 
 def test_no_change_is_noise(make: Make) -> None:
@@ -127,7 +110,7 @@ def test_no_change_is_noise(make: Make) -> None:
     assert "kernel" in found.facts[0].unchanged
 
 
-def test_single_runs_are_not_tested_without_history(make: Make, compare: Compare) -> None:
+def test_single_runs_are_not_tested_without_history(make: Make, compare: Rollbook) -> None:
     """One run each cannot tell noise; earlier runs of the same command can. A limit still catches large differences."""
     make("a", [1.0])
     make("b", [1.3])
@@ -135,13 +118,13 @@ def test_single_runs_are_not_tested_without_history(make: Make, compare: Compare
     assert alone.rows[0].changes[0].verdict == "cannot tell"
     assert "noise unknown" in alone.rows[0].changes[0].reason
     limited = compare("a", "b", "--fail-on", "slower:5%")
-    assert limited.returncode == 1
-    assert "too few runs to test it" in limited.stderr
+    assert limited.code == 1
+    assert "too few runs to test it" in limited.err
     make("earlier", [1.00, 1.01, 1.02, 1.00, 1.01])
     assert rollbook.compare("a", "b").rows[0].changes[0].verdict == "worse"
 
 
-def test_failed_runs_are_not_counted(make: Make, compare: Compare) -> None:
+def test_failed_runs_are_not_counted(make: Make, compare: Rollbook) -> None:
     """The others of a group of another size are compared, a note names those that failed, and a limit does not pass."""
     make("old", [1.000, 1.001, 1.002, 1.000, 1.001])
     make("new", [1.001, 0.2, 1.000, 1.002], failed=[2])
@@ -151,15 +134,15 @@ def test_failed_runs_are_not_counted(make: Make, compare: Compare) -> None:
     assert row.changes[0].verdict == "within noise"
     assert any("1 of 4 runs of new failed" in note and "not counted" in note for note in found.notes)
     limited = compare("old", "new", "--fail-on", "slower:5%")
-    assert limited.returncode == 3
-    assert "cannot tell: new: 1 of 4 runs failed" in limited.stderr
+    assert limited.code == 3
+    assert "cannot tell: new: 1 of 4 runs failed" in limited.err
     make("broken", [0.2, 0.2, 0.2], failed=[1, 2, 3])
-    assert compare("old", "broken", "--fail-on", "slower:5%").returncode == 3
+    assert compare("old", "broken", "--fail-on", "slower:5%").code == 3
     changes = [change for row in rollbook.compare("old", "broken").rows for change in row.changes]
     assert {(change.verdict, change.reason) for change in changes} == {("cannot tell", "every run of broken failed")}
 
 
-def test_a_comparison_in_sql(make: Make, compare: Compare) -> None:
+def test_a_comparison_in_sql(make: Make, compare: Rollbook) -> None:
     """The verdicts and the tables of all compared records, and no others, by side."""
     make("other", [5.0])
     make("old", [1.00, 1.01, 1.02], {"thp": {"enabled": "always"}})
@@ -167,8 +150,8 @@ def test_a_comparison_in_sql(make: Make, compare: Compare) -> None:
 
     def rows(sql: str) -> list[dict[str, Any]]:
         ran = compare("old", "new", "--query", sql, "--format", "json")
-        assert (ran.returncode, ran.stderr) == (0, "")
-        return [json.loads(line) for line in ran.stdout.splitlines()]
+        assert (ran.code, ran.err) == (0, "")
+        return [json.loads(line) for line in ran.out.splitlines()]
 
     (worse,) = rows("SELECT * FROM comparison WHERE name = 'wall_seconds' AND kind = 'result'")
     assert (worse["side"], worse["verdict"]) == ("B", "worse")
@@ -190,12 +173,12 @@ def test_a_comparison_in_sql(make: Make, compare: Compare) -> None:
     assert rates["runs"] == 6
     assert rates["samples"] > 6
     assert len(rows("SELECT DISTINCT run FROM phases WHERE name = 'command'")) == 6
-    assert compare("old", "new", "--query", "SELECT * FROM read_text('/etc/hostname')").returncode == 2
-    assert compare("old", "new", "--format", "csv").returncode == 2
-    assert compare("old", "new", "--json", "--query", "SELECT 1").returncode == 2
+    assert compare("old", "new", "--query", "SELECT * FROM read_text('/etc/hostname')").code == 2
+    assert compare("old", "new", "--format", "csv").code == 2
+    assert compare("old", "new", "--json", "--query", "SELECT 1").code == 2
 
 
-def test_records_of_another_kind(make: Make, compare: Compare, tmp_path: Path) -> None:
+def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """Without a phase in common, results, facts and the metrics of the whole runs are compared; names stay texts."""
     make("old", [1.00, 1.01, 1.02])
     make("\x1b[31m</script>[red]new", [1.00, 1.01, 1.02])
@@ -210,15 +193,15 @@ def test_records_of_another_kind(make: Make, compare: Compare, tmp_path: Path) -
         (path / "hosts.json").write_text(json.dumps(hosts))
     page = tmp_path / "page.html"
     ran = compare("old", ",".join(map(str, others)), "--all", "-o", str(page))
-    assert ran.returncode == 0
-    assert "no phase in common" in ran.stderr
-    assert "CPU busy" in ran.stdout, "metrics of the whole runs"
-    assert "\x1b" not in ran.stdout + ran.stderr
+    assert ran.code == 0
+    assert "no phase in common" in ran.err
+    assert "CPU busy" in ran.out, "metrics of the whole runs"
+    assert "\x1b" not in ran.out + ran.err
     assert "</script>[red]" not in page.read_text()
-    assert compare("old", ",".join(map(str, others)), "--query", "SELECT label FROM sides").returncode == 0
+    assert compare("old", ",".join(map(str, others)), "--query", "SELECT label FROM sides").code == 0
 
 
-def test_sides_can_be_given_in_every_form(make: Make, compare: Compare, tmp_path: Path) -> None:
+def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """Commas, a group's id or name, a directory, paths, and lists of records mean the same runs."""
     make("one", [1.0, 1.1, 1.2])
     make("two", [2.0, 2.1, 2.2])
@@ -234,7 +217,7 @@ def test_sides_can_be_given_in_every_form(make: Make, compare: Compare, tmp_path
     assert len(rollbook.compare("alternated", "two").sides[0].records) == 2
     with pytest.raises(UsageError, match="on two sides"):
         rollbook.compare("one", paths[0])
-    assert compare("one").returncode == 2
+    assert compare("one").code == 2
 
 
 def test_another_command_is_the_first_explanation(make: Make) -> None:
@@ -246,12 +229,12 @@ def test_another_command_is_the_first_explanation(make: Make) -> None:
     assert len(facts) >= 2
 
 
-def test_page_aligns_runs(make: Make, compare: Compare, tmp_path: Path) -> None:
+def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """The page shows the verdict, draws every run in each chart, and aligns them at a phase; it loads nothing."""
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19])
     page = tmp_path / "page.html"
-    assert compare("old", "new", "-o", str(page)).returncode == 0
+    assert compare("old", "new", "-o", str(page)).code == 0
     with browser() as one:
         one.open(page)
         assert one.wait("document.documentElement.dataset.drawn").startswith("start of the run")

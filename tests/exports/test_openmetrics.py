@@ -5,12 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -28,13 +23,13 @@ from rollbook.records.record import Record
 from rollbook.sql import connection as store
 from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script, record_this_machine
+from tests.support.metric_servers import Series, ask, victoria
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
 ODD = 'n"1\\x01\x01\n\t<script>\u202e{},='
 HEAD = "Inter-|   Receive          |  Transmit\n face |bytes    packets errs drop fifo|bytes    packets\n"
 NAMES = ("loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev", "pressure")
-Series = dict[tuple[tuple[str, str], ...], list[tuple[int, float]]]
 Reader = Callable[[Path, Path], AbstractContextManager[Callable[[str], Series]]]
 # A metric, and the SQL of what it must hold: its labels, milliseconds, the value.
 HOLDS = {
@@ -128,48 +123,9 @@ def go_text(quoted: str) -> str:
 @contextlib.contextmanager
 def in_victoria(metrics: Path, scratch: Path) -> Iterator[Callable[[str], Series]]:
     """What VictoriaMetrics has of a metric after it imported the text."""
-    with victoria(scratch) as address:
-        ask(f"{address}/api/v1/import/prometheus", metrics.read_bytes())
-        ask(f"{address}/internal/force_flush")
-
-        def exported(name: str) -> Series:
-            found: Series = {}
-            for line in ask(f"{address}/api/v1/export?{urllib.parse.urlencode({'match[]': name})}").splitlines():
-                one = json.loads(line)
-                key = tuple(sorted((label, text) for label, text in one["metric"].items() if label != "__name__"))
-                found[key] = list(zip(one["timestamps"], one["values"], strict=True))
-            return found
-
-        yield exported
-
-
-@contextlib.contextmanager
-def victoria(scratch: Path) -> Iterator[str]:
-    """A VictoriaMetrics of our own on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    argv = ["victoria-metrics", f"-httpListenAddr={address}", f"-storageDataPath={scratch / 'vm'}"]
-    with subprocess.Popen([*argv, "-retentionPeriod=100y"], stderr=subprocess.DEVNULL) as server:
-        try:
-            until = time.monotonic() + 30
-            while True:
-                try:
-                    ask(f"http://{address}/health")
-                    break
-                except (urllib.error.URLError, ConnectionError):
-                    assert time.monotonic() < until, "VictoriaMetrics does not come up"
-                    time.sleep(0.1)
-            yield f"http://{address}"
-        finally:
-            server.terminate()
-
-
-def ask(url: str, body: bytes | None = None) -> str:
-    """One request past any proxy."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, body, timeout=30) as answer:
-        return str(answer.read().decode())
+    with victoria(scratch) as server:
+        ask(f"{server.address}/api/v1/import/prometheus", metrics.read_bytes())
+        yield server.series
 
 
 def in_duckdb(record: Path, sql: str) -> Series:

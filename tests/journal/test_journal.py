@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rollbook.errors import RecordError
 from rollbook.journal.entries import HEADER, MAGIC, RUN, pack_entry, segment_files
-from rollbook.journal.reader import Reader
+from rollbook.journal.reader import Follower, Reader
 from rollbook.journal.state import is_recording
 from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Frame
@@ -182,3 +182,25 @@ def test_a_next_segment_that_cannot_be_made(tmp_path: Path) -> None:
     os.close(ours)
     os.close(theirs)
     assert not is_recording(tmp_path / "raw")
+
+
+def test_followed_while_it_is_written(tmp_path: Path) -> None:
+    """Each entry is given once, in order, when it is complete; segments that were added meanwhile are read, too."""
+    follower = Follower(tmp_path)
+    assert list(follower) == []
+    found: list[bytes] = []
+    with Journal(tmp_path, BEGIN, segment_bytes=300) as journal:
+        for number in range(40):
+            journal.frame(0, 5, Frame("S", number, 1, 2, bytes(10)))
+            if number % 3 == 0:
+                journal.flush()
+            found += [entry.payload for entry in follower if entry.frame]
+        assert len(found) == 40
+    assert len(segment_files(tmp_path)) > 3
+    last, whole = segment_files(tmp_path)[-1], pack_entry(0, 5, b"Fcut")
+    for piece in (whole[:10], whole[10:-1], whole[-1:]):
+        assert found == [entry.payload for entry in Reader(tmp_path) if entry.frame]
+        with last.open("ab") as file:
+            file.write(piece)
+        found += [entry.payload for entry in follower]
+    assert found[-1] == b"Fcut"

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import hashlib
 import json
 import subprocess
+import time
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rollbook.bundle.archive import pack
+from rollbook.bundle.directory import read_summary
 from rollbook.testing import Lab, LabHost
 from tests.lab.test_snapshot import arguments, nothing_left
 from tests.support.bundles import read_cases
+from tests.support.kube_record import KubeRecord, canary_container, kube_record, write_kubeconfig
 
 ITEMS = """
 [lab-hang]
@@ -69,9 +76,10 @@ def stamped(lines: Iterable[str]) -> list[str]:
     ]
 
 
-def plant_canaries(host: LabHost) -> list[str]:
-    """Put every secret into a file, a log, or a process of the host; returns the secrets."""
+def plant_canaries(host: LabHost, kubernetes: KubeRecord) -> list[str]:
+    """Put every secret into a file, a log, or a process of the host, or into a pod; returns the secrets."""
     canaries = tomllib.loads((DATA / "canaries.toml").read_text())["canary"]
+    kubernetes.add_to_pod("trainer-4", *canary_container([one for one in canaries if one["place"].startswith("pod-")]))
     files: dict[str, str] = {}
     for one in canaries:
         if one["place"] in {"file", "log"}:
@@ -85,10 +93,19 @@ def plant_canaries(host: LabHost) -> list[str]:
     host.run(["mount", "-t", "tmpfs", "none", "/var/log"], check=True)
     host.run(["sh", "-c", "cat > /var/log/syslog"], input=log, check=True)
     host.overlay(files)
-    return [one["secret"] for one in canaries if not one["place"].startswith("pod")]
+    return [*(one["secret"] for one in canaries), "canary-after-option"]
 
 
-def test_every_kind_of_node(lab: Lab, tmp_path: Path) -> None:
+@pytest.fixture
+def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeRecord]:
+    """The recorded cluster, as the context `lab` of kubectl."""
+    with kube_record() as (record, address):
+        monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "kubeconfig", address)))
+        yield record
+
+
+@pytest.mark.needs("kubectl")
+def test_every_kind_of_node(lab: Lab, kubernetes: KubeRecord, tmp_path: Path) -> None:
     """Eight nodes, seven of them with a fault: what could be collected is there, every fault has its line."""
     healthy, hanging, full, large, unreachable, dropping, faulty, secret = lab.hosts
     for host in (healthy, hanging, full, large, dropping, secret):
@@ -104,13 +121,14 @@ def test_every_kind_of_node(lab: Lab, tmp_path: Path) -> None:
     planted = {rule: list(dict.fromkeys((hits[0], hits[-1]))) for rule, hits in cases.items() if hits}
     assert len(planted) > 20
     faulty.programs({"journalctl": journal(*stamped(line for lines in planted.values() for line in lines))})
-    secrets = plant_canaries(secret)
-    assert len(secrets) > 50
+    secrets = plant_canaries(secret, kubernetes)
+    assert len(secrets) > 60
     (tmp_path / "items.toml").write_text(ITEMS)
     output = tmp_path / "results"
     done = subprocess.run(
         arguments(lab, "bundle", [host.name for host in lab.hosts], "-o", str(output), "--items",
-                  str(tmp_path / "items.toml"), "--command", "printf '%s\\n' 'a  \"b\"' | tr a c", "--timeout", "120"),
+                  str(tmp_path / "items.toml"), "--command", "printf '%s\\n' 'a  \"b\"' | tr a c", "--timeout", "120",
+                  "--kubectl-context", "lab"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
@@ -139,9 +157,12 @@ def test_every_kind_of_node(lab: Lab, tmp_path: Path) -> None:
     dropped = items_of(nodes[dropping.name])
     assert sum(item["status"] in {"complete", "absent"} for item in dropped.values()) > 10
     check_findings(path, planted, faulty.name, healthy.name)
-    everything = [one for one in path.rglob("*") if one.is_file()]
-    leaked = {word for word in secrets for one in everything if word.encode() in one.read_bytes()}
-    assert not leaked
+    for name in ("describe.txt", "pods.json"):
+        assert b"NCCL_DEBUG" in (path / "cluster/kubernetes-pods" / name).read_bytes()
+    pack(path, tmp_path / "case.tar.gz")
+    archive = gzip.decompress((tmp_path / "case.tar.gz").read_bytes())
+    everything = [archive, *(one.read_bytes() for one in path.rglob("*") if one.is_file())]
+    assert not {word for word in secrets for data in everything if word.encode() in data}
     assert len(json.loads((path / f"nodes/{secret.name}/redactions.json").read_bytes())["redactions"]) > 40
     assert not [word for word in secrets if word in done.stdout + done.stderr]
     nothing_left([host for host in lab.hosts if host is not secret])
@@ -160,6 +181,78 @@ def check_findings(path: Path, planted: dict[str, list[str]], faulty: str, healt
             text = (path / line["path"]).read_text().splitlines()[line["line"] - 1]
             assert line["text"] in text or text in line["text"], (rule["id"], line, text)
         assert any(hit in line["text"] for hit in planted[rule["id"]] for line in shown), (rule["id"], shown)
+
+
+def until(ready: Callable[[], object]) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("victim", ["collector", "agent", "node"])
+@pytest.mark.parametrize("read", [0, 4])
+def test_killed_over_ssh(lab: Lab, tmp_path: Path, victim: str, read: int) -> None:
+    """Killed after this many items: the bundle is valid, nothing is left, and resuming reads what is missing."""
+    host = lab.hosts[0]
+    names = [f"item-{number}" for number in range(8)]
+    (tmp_path / "items.toml").write_text(
+        "".join(f"[{name}]\ntitle = ''\ncommands = ['sleep 0.3; seq 20000; echo {name}']\n" for name in names)
+    )
+    chosen = [word for name in names for word in ("--item", name)]
+    argv = arguments(lab, "bundle", [host.name], "-o", str(tmp_path), "--items", str(tmp_path / "items.toml"), *chosen)
+
+    def items_read() -> int:
+        return sum(path.read_bytes().count(b'{"item":') for path in tmp_path.glob("bundle/*/nodes/*/state.jsonl"))
+
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        until(lambda: items_read() >= read and (host.processes() or read))
+        if victim == "collector":
+            run.kill()
+        elif victim == "agent":
+            host.run(["pkill", "-KILL", "-f", "binascii"])
+        else:
+            host.reset()
+    [path] = (tmp_path / "bundle").iterdir()
+    before = {item.id: item for item in read_summary(path).results[0].items if item.status == "complete"}
+    assert len(before) >= read
+    nothing_left([host])
+    done = subprocess.run(
+        arguments(lab, "bundle", [host.name], "--resume", str(path)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    [after] = summary_of(path)["results"]
+    assert after["status"] == "complete"
+    assert set(items_of(after)) == set(names)
+    assert all(items_of(after)[name]["files"][0]["sha256"] == item.files[0].sha256 for name, item in before.items())
+
+
+def test_a_run_that_loses_hosts(lab: Lab, tmp_path: Path) -> None:
+    """The report comes from the lost hosts only: what one of them still gives, and why the other gives nothing."""
+    gone, broken, fine = lab.hosts[:3]
+    argv = arguments(
+        lab, "run", [host.name for host in (gone, broken, fine)], "--results-dir", str(tmp_path), "--interval", "1",
+        "--bundle-on-failure", "--", "sh", "-c", f"while [ ! -e {tmp_path}/lost ]; do sleep 0.1; done",
+    )  # fmt: skip
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        until(lambda: all(any("binascii" in line for _, line in host.processes()) for host in (gone, broken, fine)))
+        until(lambda: list(tmp_path.glob("*/*/raw/*")))
+        time.sleep(2)
+        gone.close_port()
+        gone.kill_sshd()
+        broken.run(["pkill", "-KILL", "-f", "binascii"])
+        time.sleep(2)
+        (tmp_path / "lost").touch()
+        output = run.communicate()[0]
+    [path] = tmp_path.glob("*/*/bundle")
+    nodes = {node["node"]: node for node in summary_of(path)["results"]}
+    assert {name: node["status"] for name, node in nodes.items()} == {gone.name: "refused", broken.name: "complete"}
+    assert nodes[gone.name]["reason"]
+    assert items_of(nodes[broken.name])["os"]["files"]
+    assert "bundle" in output
+    page = (path.parent / "report.html").read_text()
+    assert '"page":"bundle/index.html"' in page
 
 
 def test_a_dropped_node_is_resumed(lab: Lab, tmp_path: Path) -> None:

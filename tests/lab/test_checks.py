@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rollbook.testing import Lab, LabHost
+from tests.support.commands import ROLLBOOK
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 QUIET = "0.01 0.01 0.01 1/100 4242\n"  # the machine that runs the tests is busy with them
 NFS = (
     "900 1 0:77 / /data rw,relatime shared:9 - nfs4 filer:/data "

@@ -17,10 +17,10 @@ from rollbook.mlpstorage import BenchmarkResult, BenchmarkRun, export_mlpstorage
 from rollbook.records.document import encode, read
 from rollbook.records.record import Record, RecordHosts
 from rollbook.testing import Lab, LabHost
+from tests.support.commands import ROLLBOOK
 from tests.support.launchers import back, heard
 from tests.support.waits import until
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 ERRORS = "/sys/devices/system/edac/mc/mc0/ce_count"
 DRIVE = {
     "/sys/class/nvme/nvme0/transport": "pcie\n",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 
 from rollbook.hosts import fold
 from rollbook.testing import Lab
+from tests.support.commands import ROLLBOOK
 from tests.support.waits import until
-
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 
 
 def arguments(lab: Lab, hosts: list[str], *more: str) -> list[str]:
@@ -64,7 +62,7 @@ def test_interrupted(lab: Lab) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted: the command was killed" in errors
-    until(lambda: not [command for host in lab.hosts for _, command in host.processes()], 10)
+    until(lambda: not [command for host in lab.hosts for _, command in host.processes()])
 
 
 def test_killed_collector(lab: Lab) -> None:
@@ -75,7 +73,7 @@ def test_killed_collector(lab: Lab) -> None:
         for _ in range(4):
             process.stdout.readline()
         process.kill()
-    until(lambda: not [command for host in lab.hosts for _, command in host.processes()], 20)
+    until(lambda: not [command for host in lab.hosts for _, command in host.processes()])
 
 
 def test_a_host_that_dies_meanwhile(lab: Lab) -> None:

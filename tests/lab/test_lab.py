@@ -20,19 +20,19 @@ import pytest
 import rollbook
 from rollbook.testing import Lab, LabCannot, LabHost
 from rollbook.testing.lab.processes import process
-from tests.support.waits import until
+from tests.support.waits import SECONDS, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.lab
 ROOT = Path(__file__).parents[2]
 
 
 def ssh_argv(lab: Lab, host: LabHost, *argv: str) -> list[str]:
     """The command line that reaches a host as a careful user would."""
-    options = ["-oBatchMode=yes", "-oConnectTimeout=2", "-oStrictHostKeyChecking=yes"]
+    options = ["-oBatchMode=yes", "-oConnectTimeout=4", "-oStrictHostKeyChecking=yes"]
     return ["ssh", "-F", str(lab.ssh_config), *options, "--", host.name, *argv]
 
 
-def ssh(lab: Lab, host: LabHost, *argv: str, timeout: float = 20.0) -> subprocess.CompletedProcess[str]:
+def ssh(lab: Lab, host: LabHost, *argv: str, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]:
     """Run a command on a host through ssh."""
     return subprocess.run(
         ssh_argv(lab, host, *argv),
@@ -45,9 +45,9 @@ def ssh(lab: Lab, host: LabHost, *argv: str, timeout: float = 20.0) -> subproces
     )
 
 
-def links() -> set[str]:
-    """The network links of this machine."""
-    return {path.name for path in Path("/sys/class/net").iterdir()}
+def links(pid: int) -> set[str]:
+    """The network links of this machine that belong to labs of a process."""
+    return {path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith(f"rbl{pid}-")}
 
 
 def state(pid: int) -> str:
@@ -216,7 +216,7 @@ def test_stopped_sshd_goes_on(lab: Lab) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         client.communicate(timeout=0.5)
     host.cont_sshd()
-    assert client.communicate(timeout=20)[0] == "late\n"
+    assert client.communicate(timeout=SECONDS)[0] == "late\n"
 
 
 @pytest.mark.parametrize(("fault", "survives"), [("close_port", True), ("kill_sshd", False)])
@@ -229,7 +229,7 @@ def test_open_session(lab: Lab, fault: str, survives: bool) -> None:
     assert client.stdout
     assert client.stdout.readline() == "begun\n"
     getattr(host, fault)()
-    out, _ = client.communicate("still here", timeout=20)
+    out, _ = client.communicate("still here", timeout=SECONDS)
     assert (client.returncode, out) == ((0, "still here") if survives else (255, ""))
 
 
@@ -359,7 +359,6 @@ def test_nothing_is_left(end: str, kind: str) -> None:
     """However its owner ends, and with a host that hangs: no process, no link, no file is left of a lab."""
     if lacking := [need for need in Lab.missing() if need.startswith(kind)]:
         raise LabCannot(*lacking)
-    before = links()
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, kind, end], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -367,25 +366,25 @@ def test_nothing_is_left(end: str, kind: str) -> None:
     directory, *pids = owner.stdout.readline().split()
     assert Path(directory).is_dir()
     if kind == "namespaces":
-        assert links() > before
+        assert links(owner.pid)
     if end != "raise":
         owner.send_signal(signal.Signals[end])
-    owner.communicate(timeout=30)
+    owner.communicate(timeout=SECONDS)
     until(lambda: not Path(directory).exists())
-    assert [state(int(pid)) for pid in pids] == ["", ""]
-    assert not links() - before
+    until(lambda: not any(state(int(pid)) for pid in pids))
+    until(lambda: not links(owner.pid))
     assert directory not in Path("/proc/mounts").read_text()
 
 
 def test_hosts_die_with_the_keeper() -> None:
     """Even if the process that tidies up is killed, the kernel ends the hosts and the link."""
-    before = links()
+    before = links(os.getpid())
     lab = Lab(2, kind="namespaces").__enter__()
     keeper = process(lab.hosts[0].pid)
     assert keeper
     os.kill(keeper.parent, signal.SIGKILL)
     until(lambda: not any(state(host.pid) for host in lab))
-    until(lambda: links() == before)
+    until(lambda: links(os.getpid()) == before)
     with pytest.raises(OSError, match="not taken down"):
         lab.__exit__(None, None, None)
 

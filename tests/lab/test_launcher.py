@@ -41,8 +41,9 @@ from rollbook.transports.mpi import Mpi
 from rollbook.transports.pipe import Pipe
 from rollbook.transports.program import run_program
 from rollbook.transports.shared_output import SharedOutput
-from tests.support.launchers import AGENT, INTERVAL, PLAN, kill_children, lasting, record, snapshot
-from tests.support.waits import until
+from tests.support.agents import shorten_connect
+from tests.support.launchers import AGENT, INTERVAL, LONGEST_GAP, PLAN, kill_children, lasting, record, snapshot
+from tests.support.waits import SECONDS, until
 
 if TYPE_CHECKING:
     from rollbook.agent.wire import Carrier
@@ -76,7 +77,7 @@ class Together(Launcher):
 
 def no_agent_left() -> None:
     """No agent of ours runs any more."""
-    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline], 20)
+    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline])
 
 
 @pytest.fixture(autouse=True)
@@ -131,11 +132,12 @@ def test_an_agent_that_cannot_start() -> None:
 def test_a_launcher_that_fails() -> None:
     """No agent arrives: every host has the reason at once, and the launcher is not started again for each of them."""
     began = time.monotonic()
-    records = snapshot(Together(before='echo "quota exceeded" >&2; exit 3'), [f"h{n}" for n in range(100)])
+    failing = Together(before='echo "quota exceeded" >&2; exit 3', timeout=3 * SECONDS)  # two thirds for the launch
+    records = snapshot(failing, [f"h{n}" for n in range(100)])
     assert {(r.status, r.reason) for r in records.values()} == {
         ("failed", "sh started no agent on the host: quota exceeded")
     }
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SECONDS
 
 
 def test_fallback() -> None:
@@ -152,7 +154,7 @@ def test_the_launcher_is_killed() -> None:
     hosts = record(Together(), ["a", "b"], 4, lambda: kill_children("sh"), again=["a", "b"])
     for host in hosts.values():
         assert host.lost[0] == "the agent is gone: sh ended with code -9"
-        assert host.gaps() * INTERVAL <= 8
+        assert host.gaps() * INTERVAL <= LONGEST_GAP
         assert host.facts == {"start": 1, "end": 1}
     no_agent_left()
 
@@ -193,6 +195,7 @@ def talk_to(port: int, *lines: bytes) -> bytes:
 def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still arrive."""
     monkeypatch.setattr(listener, "UNPROVEN", 20)
+    shorten_connect(monkeypatch)
     came, first = [], []
 
     async def main() -> None:
@@ -230,7 +233,7 @@ def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
             started = await asyncio.create_subprocess_exec(
                 *argv, env={**environ, "ROLLBOOK_TOKEN": token}, stdout=asyncio.subprocess.DEVNULL
             )
-            await asyncio.wait_for(started.wait(), 20)
+            await asyncio.wait_for(started.wait(), SECONDS)
         open_port.close()
         for one in silent:
             one.close()
@@ -299,7 +302,7 @@ def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(socket.socket, "accept", full)
         reader, writer = await asyncio.open_connection("127.0.0.1", open_port.port)
         try:
-            return await asyncio.wait_for(reader.readline(), 20)
+            return await asyncio.wait_for(reader.readline(), SECONDS)
         finally:
             writer.close()
             open_port.close()
@@ -308,8 +311,9 @@ def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not refused
 
 
-def test_an_agent_takes_no_orders_without_the_token() -> None:
+def test_an_agent_takes_no_orders_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent hangs up on a program that answers at the collector's address without the token."""
+    shorten_connect(monkeypatch)
     heard: list[bytes] = []
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -329,7 +333,7 @@ def test_an_agent_takes_no_orders_without_the_token() -> None:
             env={**os.environ, "ROLLBOOK_TOKEN": "the token", "X": "7"},
             stdout=asyncio.subprocess.PIPE,
         )
-        out, _ = await asyncio.wait_for(started.communicate(), 30)
+        out, _ = await asyncio.wait_for(started.communicate(), SECONDS)
         server.close()
         return out
 
@@ -387,7 +391,7 @@ def test_two_that_write_at_once() -> None:
         await asyncio.sleep(0.1)
         writing.append(asyncio.create_task(pipe.write(b"c")))
         heard = b""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             while not heard.endswith(b"c"):
                 heard += await pipe.read()
             await asyncio.gather(*writing)
@@ -444,7 +448,7 @@ def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatc
 
     async def main() -> None:
         pipe = Pipe(["sh", "-c", "sleep 63 & exit 3"])
-        await pipe.wait(10.0)
+        await pipe.wait(SECONDS)
         assert pipe.code == 3
         monkeypatch.setattr(os, "killpg", killpg)
         assert (await pipe.close()).code == (await pipe.close()).code == pipe.code == 3
@@ -463,9 +467,9 @@ def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> Non
         pipe = Pipe(["sh", "-c", "exec sleep 62"])
         began = time.monotonic()
         ending = await pipe.close()
-        assert 1.5 < time.monotonic() - began < 20
+        assert 1.5 < time.monotonic() - began < SECONDS
         pipe.signal(signal.SIGKILL)
-        await pipe.wait(10.0)
+        await pipe.wait(SECONDS)
         assert pipe.code == -signal.SIGKILL
         return ending.code
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from rollbook.testing import Lab
 from rollbook.transports.kube import Kube
 from rollbook.transports.ssh import Ssh
 from rollbook.transports.ssm import Ssm
 from tests.support.fake_aws import Node, fake_aws
-from tests.support.fake_kube import fake_kube
+from tests.support.fake_kube import fake_kube, needs_kubectl
 from tests.support.launchers import lasting, snapshot
 
 
-@pytest.mark.needs("kubectl")
+@needs_kubectl
 def test_the_same_facts(lab: Lab, tmp_path: Path) -> None:
     """Field by field; the pods are tried with chroot and with nsenter."""
     host = lab["node01"]
+    host.overlay({"/etc/os-release": 'NAME="Only here"\nVERSION_ID="1"\n'})
     enter = ["nsenter", "--target", str(host.pid), "--mount", "--uts", "--net", "--pid", "--"]
-    direct = snapshot(Ssh(ssh_config=str(lab.ssh_config)), ["node01"])["node01"]
-    expected = lasting(direct.facts)
-    assert expected
+    others = snapshot(Ssh(ssh_config=str(lab.ssh_config)), ["node01", "node02"])
+    direct, expected = others["node01"], lasting(others["node01"].facts)
+    assert len(expected) > 20
+    assert lasting(others["node02"].facts) != expected  # of another host, they differ
     with fake_aws([Node("i-0000000000000001a", prefix=tuple(enter))]) as service:
         ssm = Ssm(endpoint_url=service.endpoint)
         found = {"ssm": snapshot(ssm, ["i-0000000000000001a"])["i-0000000000000001a"]}

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,8 +21,10 @@ from rollbook.testing.slurm import SlurmLab
 from rollbook.transports.routing import Options, explain_auto, route
 from rollbook.transports.slurm import Slurm
 from rollbook.transports.ssh import Ssh
+from tests.support.commands import ROLLBOOK
 from tests.support.launchers import (
     INTERVAL,
+    LONGEST_GAP,
     OPEN_MPI_5,
     built,
     kill_agents,
@@ -36,7 +37,6 @@ from tests.support.launchers import (
 from tests.support.waits import until, until_sampled
 
 pytestmark = pytest.mark.lab
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ BATCH = """\
 #!/bin/sh
 export PATH={bin}:$PATH
 rollbook run --timeseries-interval 1 --no-report --results-dir {directory}/results -- \
-    mpirun --allow-run-as-root --bind-to none --map-by node --mca mpi_yield_when_idle 1 {program} 1 20
+    mpirun --allow-run-as-root --bind-to none --map-by node --mca mpi_yield_when_idle 1 {program} 1 10
 """
 
 
@@ -166,10 +166,10 @@ def test_a_batch_script(outside: SlurmLab, lab: Lab) -> None:
     (path,) = outside.directory.glob("results/generic/*")
     run = Record.open(path)
     assert "via auto: slurm for 4 nodes of job" in said
-    assert said.splitlines()[1].startswith("4 2"), said  # four ranks, for twenty seconds and a little
+    assert said.splitlines()[1].startswith("4 1"), said  # four ranks, for ten seconds and a little
     assert [(host.status, host.method) for host in run.hosts.start + run.hosts.end] == [("complete", "slurm")] * 8
     for host in run.hosts.series:
-        assert host.samples >= 20
+        assert host.samples >= 10
         assert not host.gaps
     nothing_left(lab.hosts)
 
@@ -230,7 +230,7 @@ def test_srun_is_killed(job: SlurmLab, lab: Lab) -> None:
     hosts = record(Slurm(), job.nodes, 4, lambda: kill_children("srun"), again=job.nodes)
     for name, host in hosts.items():
         assert host.facts == {"start": 1, "end": 1}, name
-        assert host.gaps() * INTERVAL <= 5, name
+        assert host.gaps() * INTERVAL <= LONGEST_GAP, name
     nothing_left(lab.hosts)
 
 
@@ -253,7 +253,7 @@ def test_interrupted(job: SlurmLab, lab: Lab) -> None:
 def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> None:
     """A node that was lost is partial, and the exit code says so; SIGTERM ends all nodes well, and so does the code."""
     argv = ["record", "--timeseries-interval", "1", "--no-report", "--results-dir", str(tmp_path)]
-    argv += [] if stopped else ["--duration", "8"]
+    argv += [] if stopped else ["--duration", "10"]
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
         until_sampled(tmp_path, hosts=8, samples=3)
         running.send_signal(signal.SIGTERM) if stopped else kill_agents(lab["node03"])
@@ -285,11 +285,36 @@ def test_nodes_that_share_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("connect_back", [None, "none"])
 def test_commands(job: SlurmLab, lab: Lab, connect_back: str | None) -> None:
-    """A command on all nodes, through connections and through the output of srun."""
-    done = rollbook.execute("uname -n; exit 3", job.nodes, via="slurm", connect_back=connect_back)
-    assert [(host.status, host.exit_status, host.stdout) for host in done.hosts] == [
-        ("complete", 3, f"{name}\n") for name in job.nodes
+    """A command on all nodes, through connections and through the output of srun; an unknown node has its reason."""
+    done = rollbook.execute("uname -n; exit 5", [*job.nodes, "nosuch"], via="slurm", connect_back=connect_back)
+    assert [(host.status, host.exit_status, host.stdout) for host in done.hosts[:-1]] == [
+        ("complete", 5, f"{name}\n") for name in job.nodes
     ]
+    assert (done.hosts[-1].status, bool(done.hosts[-1].reason), done.exit_code) == ("unreachable", True, 3)
+    nothing_left(lab.hosts)
+
+
+@pytest.mark.parametrize("connect_back", [None, "none"])
+def test_bundle(job: SlurmLab, lab: Lab, tmp_path: Path, connect_back: str | None) -> None:
+    """Items of every node, through connections and through the output of srun; an unknown node has its reason."""
+    names = [*job.nodes[:3], "nosuch"]
+    taken = rollbook.take_bundle(
+        names,
+        via="slurm",
+        connect_back=connect_back,
+        items=["os"],
+        commands=["uname -n; seq 3000"],
+        once=False,
+        output=tmp_path,
+    )
+    assert [(node.node, node.status) for node in taken.summary.results] == [
+        *((name, "complete") for name in names[:3]),
+        ("nosuch", "unreachable"),
+    ]
+    assert taken.summary.results[3].reason
+    for name in names[:3]:
+        [file] = taken.path.glob(f"nodes/{name}/command-1/*")
+        assert file.read_text() == "\n".join([name, *map(str, range(1, 3001)), ""])
     nothing_left(lab.hosts)
 
 
@@ -303,7 +328,7 @@ def test_an_interrupted_command(job: SlurmLab, lab: Lab) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
-    until(lambda: not any("sleep 4321" in command for host in lab.hosts for _, command in host.processes()), 10)
+    until(lambda: not any("sleep 4321" in command for host in lab.hosts for _, command in host.processes()))
     nothing_left(lab.hosts)
 
 

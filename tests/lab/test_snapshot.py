@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +22,9 @@ from rollbook.testing import Lab, LabHost
 from rollbook.transports.base import Transport
 from rollbook.transports.local import Local
 from rollbook.transports.ssh import Ssh
+from tests.support.commands import ROLLBOOK
+from tests.support.waits import is_running, until
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 MEMINFO = "MemTotal: {} kB\nMemFree: 1000 kB\nMemAvailable: 1500 kB\nBuffers: 10 kB\nCached: 100 kB\n"
 MORE = ["nosuch.invalid"]
 
@@ -55,12 +54,9 @@ def only(transport: Transport) -> Callable[[Host], Transport]:
     return lambda _: transport
 
 
-def nothing_left(hosts: list[LabHost], seconds: float = 5.0) -> None:
+def nothing_left(hosts: list[LabHost]) -> None:
     """No process of ours is left on a host."""
-    deadline = time.monotonic() + seconds
-    while left := {host.name: host.processes() for host in hosts if host.processes()}:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    until(lambda: not any(host.processes() for host in hosts))
 
 
 def test_each_host_has_its_own_values(lab: Lab) -> None:
@@ -141,7 +137,7 @@ def test_every_failure_is_named(make_lab: Callable[..., Lab]) -> None:
     dying.programs({"chronyc": "#!/bin/sh\nsleep 1\npkill -KILL -f binascii\n"})
     unplugged.link(up=False)
     began = time.monotonic()
-    done = rollbook(lab, "snapshot", [*names(lab), *MORE], "--json", "--timeout", "12")
+    done = rollbook(lab, "snapshot", [*names(lab), *MORE], "--json", "--timeout", "24")
     took = time.monotonic() - began
     hosts = by_name(done.stdout)
     said = {name: (host["status"], host.get("reason", "")) for name, host in hosts.items()}
@@ -163,7 +159,7 @@ def test_every_failure_is_named(make_lab: Callable[..., Lab]) -> None:
     assert said[unplugged.name][0] in ("unreachable", "timed-out")
     assert hosts[dying.name]["facts"]["meminfo"], "what came before its death is kept"
     assert done.returncode == 3
-    assert took < 12 + 4, "bounded by the timeout"
+    assert took < 24 + 20, "bounded by the timeout"
     silent.cont_sshd()
     nothing_left(lab.hosts)
 
@@ -194,8 +190,8 @@ def test_a_hung_mount_makes_the_host_partial(lab: Lab) -> None:
     host, *others = lab.hosts[:3]
     host.hang_mount("/srv")
     began = time.monotonic()
-    done = rollbook(lab, "snapshot", [host.name, *(o.name for o in others)], "--json", "--timeout", "30")
-    assert time.monotonic() - began < 20
+    done = rollbook(lab, "snapshot", [host.name, *(o.name for o in others)], "--json", "--timeout", "60")
+    assert time.monotonic() - began < 50
     hosts = by_name(done.stdout)
     assert hosts[host.name]["status"] == "partial"
     assert "space timed-out" in hosts[host.name]["reason"]
@@ -237,16 +233,12 @@ def test_interrupted_leaves_nothing(lab: Lab, number: signal.Signals, code: int,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 20
-    while not all(any("sleep 300" in line for _, line in host.processes()) for host in lab.hosts):
-        assert time.monotonic() < deadline, [host.processes() for host in lab.hosts]
-        time.sleep(0.1)
+    until(lambda: all(any("sleep 300" in line for _, line in host.processes()) for host in lab.hosts))
     running.send_signal(number)
     _, said = running.communicate(timeout=60)
     assert running.returncode == code, said
     nothing_left(lab.hosts)
-    ours = subprocess.run(["pgrep", "-f", str(lab.ssh_config)], capture_output=True, text=True, check=False).stdout
-    assert not [pid for pid in ours.split() if pid != str(os.getpid())]
+    until(lambda: not is_running(str(lab.ssh_config)))
     if code == 130:
         hosts = by_name(output.read_text())
         assert {host["status"] for host in hosts.values()} == {"partial"}

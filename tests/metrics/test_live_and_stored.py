@@ -182,7 +182,7 @@ def stored(run: Record, *, whole: bool) -> Seen:
 
 def watched(host: Host) -> Seen:
     """What the live view makes of some beats of a host."""
-    live, found = HostMetrics(1.0, catalogue.load()), Seen()
+    live, found = HostMetrics(1.0, catalogue.parts()), Seen()
     for source, fact in FACTS.items():
         live.learn(source, fact)
     ts, mono = START, 5000 * SECOND

@@ -17,8 +17,8 @@ from rollbook.mlperf.result_directory import Placement, is_result_directory
 from rollbook.mlpstorage import get_runs_files
 from rollbook.records.locate import locate_record
 from rollbook.records.record import Record
+from tests.support.commands import ROLLBOOK
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 OPTIONS = ["--type", "training", "--layout", "mlpstorage", "--skip-timeseries", "--no-report", "--results-dir"]
 TREE = "closed/Acme/results/sys1/training/unet3d/run"
 # A tool that makes the result directories it is asked to, and prints the hash of all it wrote.

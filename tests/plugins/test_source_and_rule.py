@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import ROLLBOOK
+
 ROOT = Path(__file__).parents[2]
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 DOCS = f"""
 from importlib.machinery import SourceFileLoader
 docs = SourceFileLoader("docs", {str(ROOT / "scripts" / "docs")!r}).load_module()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rollbook.transports.registry import BUILT_IN, options_of
+from tests.support.commands import ROLLBOOK
 
 ROOT = Path(__file__).parents[2]
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 MODULE = ROOT / "tests" / "support" / "plugged_transport.py"
 DOCS = f"""
 from importlib.machinery import SourceFileLoader

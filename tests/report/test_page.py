@@ -27,6 +27,7 @@ from rollbook.report.facts import compared
 from rollbook.report.model import CommandShown, FindingShown, HostShown, PageData
 from rollbook.report.page import html, write_report
 from rollbook.report.phases import phases
+from rollbook.report.summary import summarise
 from rollbook.report.verdict import verdict
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.mountinfo import MountInfo
@@ -183,6 +184,7 @@ def test_from_counters_to_words(tmp_path: Path) -> None:
     assert outlier["message"].startswith("node3 nvme1n1 disk write latency")
     rows = rollbook.query(run, "SELECT severity, hosts, message FROM findings WHERE rule = 'host-outlier'")
     assert rows == [{"severity": "warn", "hosts": ["node3"], "message": outlier["message"]}]
+    assert outlier["message"] in summarise(run).outliers, "the end of `run` names it, too"
     assert {chart["id"] for chart in page["charts"]} >= {"cpu_busy", "disk_read", "net_rx", "psi_io", "mem_available"}
 
 
@@ -349,6 +351,7 @@ FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
 WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
 MISSING = FindingShown("host-missing", "fail", "refused: a (gone)", "gone", [4], [], {}, "", "")
 RAW = FindingShown("x", "fail", "refused [ssh: connect to host gone port 22]" + "y" * 99, "n1", [1], [], {}, "", "")
+LONG = FindingShown("x", "fail", f"a, {'b' * 80}, {'c' * 20}", "n1", [1], [], {}, "", "")
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
 NOTHING = Findings.of("now", [], [])
 VERDICTS: dict[str, tuple[list[Any], str, str]] = {
@@ -359,7 +362,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
         "bad",
         "Problems: the command failed with exit code 2",
     ),
-    "check failed": ([None, HOSTS, [FAIL, WARN]], "bad", "Problems: 1 check failed: it is broken (x)"),
+    "check failed": ([None, HOSTS, [FAIL, WARN]], "bad", "Problems: it is broken (x)"),
     "lost": ([None, [*HOSTS, LOST], []], "warn", "Worth a look: 1 of 5 hosts failed: refused on gone"),
     "lost with reasons": (
         [None, [*HOSTS, *REFUSED], []],
@@ -367,10 +370,11 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
         "Worth a look: 3 of 7 hosts failed: a and 1 other cause on g[0-2]",
     ),
     "missing": ([None, [*HOSTS, LOST], [MISSING]], "bad", "Problems: 1 of 5 hosts failed: refused on gone"),
-    "raw text": ([None, HOSTS, [RAW]], "bad", f"Problems: 1 check failed: refused{'y' * 83}… (x)"),
+    "raw text": ([None, HOSTS, [RAW]], "bad", f"Problems: refused{'y' * 83}… (x)"),
+    "clauses": ([None, HOSTS, [LONG]], "bad", f"Problems: a, {'b' * 80} (x)"),
     "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit code of the command is unknown"),
     "all lost": ([None, [LOST], []], "bad", "Problems: no host gave data"),
-    "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: 2 warnings: hm (x)"),
+    "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: hm (x), and 1 more warning"),
 }
 
 

@@ -21,14 +21,14 @@ def test_only_the_address_that_was_printed(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<p>page</p>")
     with PageServer(page) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
             assert server.server_address[0] == "127.0.0.1"
-            with urllib.request.urlopen(server.url, timeout=10) as answer:
+            with urllib.request.urlopen(server.url, timeout=60) as answer:
                 assert (answer.status, answer.read()) == (200, b"<p>page</p>")
             for path in ("/", "/x/", f"/{server.secret}/../../etc/passwd", "//", "/page.html"):
-                with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.server_port, 10)) as client:
+                with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.server_port, 60)) as client:
                     client.request("GET", path)
                     assert client.getresponse().status == 404
         finally:
@@ -44,8 +44,8 @@ def test_until_ctrl_c(tmp_path: Path) -> None:
     with subprocess.Popen(report, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.read() == (tmp_path / "page.html").read_bytes()
         process.send_signal(signal.SIGINT)
-        _, messages = process.communicate(timeout=30)
+        _, messages = process.communicate(timeout=60)
     assert (process.returncode, "ssh -L" in messages) == (0, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,20 @@ let blue = 0;
 for (let at = 0; at < data.length; at += 4) blue += data[at + 3] > 200 && data[at + 2] > data[at] + 60;
 return blue;
 """
+GRID_LINES = """
+const canvas = document.querySelector(arguments[0]);
+const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+let lines = 0, before = false;
+for (let y = 0; y < height; y++) {
+  let inked = 0;
+  for (let x = 80; x < width - 30; x += 5) inked += data[4 * (y * width + x) + 3] > 0;
+  const full = inked > 0.9 * (width - 110) / 5;
+  lines += full && !before;
+  before = full;
+}
+return lines;
+"""
+STYLE = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1])"
 FIO = {"jobs": [{"job": "seq", "error": 0, "write_bandwidth_bytes_per_second": 1 << 30, "write_clat_p99_ns": 188_000}]}
 
 
@@ -82,6 +95,7 @@ def test_a_single_host(window: Browser, tmp_path: Path) -> None:
     assert top < 900, "seen without scrolling"
     assert page.script("return document.querySelectorAll('#filter, .heat, .tools select').length") == 0
     assert text(page, ".chart .key").strip() == "every sample"
+    assert page.script(GRID_LINES, ".chart .uplot canvas") >= 3, "an axis with one or two values says little"
     assert page.script("return document.querySelector('#phase-metric').value") == "Disk write", "what changed most"
     assert "95 % of them" in text(page, "#phases")
     assert "Slowest host" not in text(page, "#phases")
@@ -161,8 +175,8 @@ def test_opening_a_host_does_not_move_the_page(window: Browser, tmp_path: Path) 
     """What was under the pointer stays there."""
     page = shown(window, tmp_path, report_records.run(tmp_path, 8, 60), tables(8, 60))
     place = "return document.querySelector('#chart-mem_available').getBoundingClientRect().toJSON()"
+    page.wait("document.querySelectorAll('.chart').length === document.querySelectorAll('.chart .uplot').length")
     page.script("document.querySelector('#chart-mem_available').scrollIntoView()")
-    time.sleep(0.3)
     before = page.script(place)
     page.press("j")
     page.wait("!document.querySelector('.panel').hidden")
@@ -175,7 +189,7 @@ def test_a_phone(window: Browser, tmp_path: Path, hosts: int) -> None:
     lost = {2: REFUSED.format("node02")} if hosts > 1 else {}
     rows = statistics("disk_write", (1e6, 1e9, 2e9), hosts)
     run = report_records.run(tmp_path, hosts, 60, lost=lost, phase_statistics=rows)
-    views = tables(hosts, 60, lost=lost)
+    views = tables(hosts, 60, lost=lost, slow=((3, 9.0, 0.1, 0.5),))
     page = shown(window, tmp_path, report_records.check(run, views), views, width=390)
     assert page.script("return [document.documentElement.scrollWidth, innerWidth]") == [390, 390]
     sizes = page.script(
@@ -183,3 +197,8 @@ def test_a_phone(window: Browser, tmp_path: Path, hosts: int) -> None:
         ".map((e) => parseFloat(getComputedStyle(e).fontSize))"
     )
     assert min(sizes) >= 11
+    if hosts > 1:
+        assert page.script(STYLE, "#hosts td:nth-child(3)", "overflow-wrap") == "break-word", "reasons break at blanks"
+        assert page.script(STYLE, "#headlines li .link", "vertical-align") == "top", "bullets are at the first line"
+        opacity = [int(page.script(STYLE, ":root", name).strip()[-2:], 16) for name in ("--band", "--band-inner")]
+        assert opacity[1] > 3 * opacity[0], "all hosts and most of them can be told apart"

@@ -459,6 +459,15 @@ def test_query_command(small: Record) -> None:
     assert objects == [{"interface_name": "=cmd()", "most": 1}, {"interface_name": "eth0", "most": 15}]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("1199550000.0", "1199550000"), ("-123456.7", "-123457"), ("0.123456789", "0.123457"), ("99999.5", "99999.5")],
+)
+def test_numbers_without_exponents(small: Record, value: str, shown: str) -> None:
+    """Bytes per second are digits that can be counted."""
+    assert invoke("query", str(small.path), f"SELECT {value}::DOUBLE AS a").split() == ["a", shown]
+
+
 def test_rows_wider_than_the_terminal(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is printed as lines of name and value, all of it; a narrow table, and one in a pipe, stays a table."""
     wide = "SELECT 'x' AS first, repeat('y', 90) AS second, NULL AS third UNION ALL SELECT 'z', '', 1.5"

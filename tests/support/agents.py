@@ -12,12 +12,22 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from rollbook import agent
 from rollbook.protocol.frames import Decoder, Frame
+from tests.support.waits import SECONDS
 
-__all__ = ["HandAgent"]
+__all__ = ["HandAgent", "shorten_connect"]
 
 PYTHON = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload()]
+
+
+def shorten_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let launched agents give up after two seconds when they cannot connect to their collector."""
+    text = agent.text().replace("CONNECT = 5.0", "CONNECT = 2.0")
+    assert text != agent.text()
+    monkeypatch.setattr(agent, "payload", lambda **_: f"{agent.packed(text.encode())}::")
 
 
 class HandAgent:
@@ -26,7 +36,8 @@ class HandAgent:
     def __init__(self, argv: Sequence[str] = (*PYTHON, "binary")) -> None:
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.frames: list[Frame] = []
-        self.decoder = Decoder()
+        self._next = 0
+        self._decoder = Decoder()
 
     @classmethod
     def under(cls, shell: str) -> Self:
@@ -54,24 +65,26 @@ class HandAgent:
         assert self.process.stdin is not None
         self.process.stdin.write("".join(line.replace(" ", "\t") + "\n" for line in lines).encode())
 
-    def until(self, wanted: Callable[[Frame], bool], seconds: float = 10.0) -> Frame:
-        """Read frames until one is wanted; they are all kept in `frames`."""
+    def until(self, wanted: Callable[[Frame], bool]) -> Frame:
+        """The first wanted frame after the one returned last; all frames read so far are in `frames`."""
         assert self.process.stdout is not None
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if not select.select([self.process.stdout], [], [], 0.1)[0]:
-                continue
-            data = os.read(self.process.stdout.fileno(), 1 << 16)
-            got = self.decoder.feed(data, end=not data)
-            self.frames += got
-            if found := next(filter(wanted, got), None):
-                return found
-            assert data, f"the agent ended; it sent {[frame.kind for frame in self.frames]}"
-        raise AssertionError(f"not within {seconds} s; got {[frame.kind for frame in self.frames]}")
+        end, ended = time.monotonic() + SECONDS, False
+        while True:
+            while self._next < len(self.frames):
+                self._next += 1
+                if wanted(self.frames[self._next - 1]):
+                    return self.frames[self._next - 1]
+            kinds = [frame.kind for frame in self.frames]
+            assert not ended, f"the agent ended; it sent {kinds}"
+            assert time.monotonic() < end, f"not within {SECONDS:g} s; got {kinds}"
+            if select.select([self.process.stdout], [], [], 0.1)[0]:
+                data = os.read(self.process.stdout.fileno(), 1 << 16)
+                self.frames += self._decoder.feed(data, end=not data)
+                ended = not data
 
-    def kind(self, letter: str, seconds: float = 10.0) -> Frame:
+    def kind(self, letter: str) -> Frame:
         """The next frame of that type."""
-        return self.until(lambda frame: frame.kind == letter, seconds)
+        return self.until(lambda frame: frame.kind == letter)
 
     def readings(self) -> dict[str, bytes]:
         """What was read so far: source id to header line and pages."""

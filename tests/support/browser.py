@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.waits import SECONDS
+
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 PLACE = """
 arguments[0].scrollIntoView({ block: "center" });
@@ -57,7 +59,7 @@ class Browser:
         """Run a script in the page and give back what it returns."""
         return self.call("POST", "/execute/sync", {"script": body, "args": list(args)})
 
-    def wait(self, condition: str, seconds: float = 10.0) -> Any:
+    def wait(self, condition: str, seconds: float = SECONDS) -> Any:
         """Wait until an expression is true, and give back its value."""
         until = time.monotonic() + seconds
         while not (value := self.script(f"return {condition}")):
@@ -149,7 +151,7 @@ def browser(width: int = 1440, height: int = 900) -> Iterator[Browser]:
         driver = subprocess.Popen([program, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         connection = None
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", _port(driver), timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", _port(driver), timeout=2 * SECONDS)
             options = {"args": [*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"]}
             wanted = {
                 "browserName": "chrome",

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import threading
 import uuid
-from collections import deque
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,23 +31,29 @@ from websockets.exceptions import ConnectionClosed
 from rollbook.aws import messages
 from rollbook.aws.messages import Message, Payload, encode
 from tests.support.ssm import NodeSide
+from tests.support.waits import SECONDS
 
 __all__ = ["FakeAws", "Faults", "Node", "fake_aws"]
 
 NON_INTERACTIVE, INTERACTIVE = "AWS-StartNonInteractiveCommand", "AWS-StartInteractiveCommand"
+CHALLENGE = b"the same key on both sides"
+REORDERED, LATE = 0.02, 0.7  # seconds; both sides repeat a message after 0.2
 
 
 @dataclasses.dataclass
 class Faults:
-    """What goes wrong. Shares are between 0 and 1; counts are of the first calls or messages.
+    """What goes wrong. Shares are of the messages in both directions; counts are of the first calls or messages.
 
-    `close_seconds` is how long the node waits for acknowledgements after the command has ended: the real agent two.
+    A reordered message arrives after those sent a moment later, a late one after it was repeated. `close_seconds` is
+    how long the node waits for acknowledgements after the command has ended: the real agent two.
     """
 
     loss: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0
+    lateness: float = 0.0
     throttled_starts: int = 0
+    throttled_ends: int = 0
     dropped_sockets: int = 0
     drop_after: int = 20
     empty_resume: bool = False
@@ -71,16 +77,22 @@ class Node:
     instance: str
     group: str = "worker"
     status: str = "Running"
+    is_connected: bool = True
     dns: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     prefix: tuple[str, ...] = ()
 
 
 class FakeAws:
-    """The services. `sessions` are those that are open at the service; `starts` counts granted StartSession calls."""
+    """The services. `sessions` are those that are open at the service; `starts` counts granted StartSession calls.
+
+    `injected` counts the faults that messages met. `printed` is what the commands of each node wrote.
+    """
 
     def __init__(self, nodes: list[Node], faults: Faults, cluster: str = "research") -> None:
         self.nodes, self.faults, self.cluster = nodes, faults, cluster
+        self.injected: Counter[str] = Counter()
+        self.printed = {node.instance: bytearray() for node in nodes}
         self.cluster_id = "abcdef123456"
         self.arn = f"arn:aws:sagemaker:us-west-2:111122223333:cluster/{self.cluster_id}"
         self.orchestrator: dict[str, Any] | None = {
@@ -194,6 +206,9 @@ class FakeAws:
         return found | ({"NextToken": str(start + len(page))} if start + len(page) < len(names) else {})
 
     def _TerminateSession(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
+        if self.faults.throttled_ends:
+            self.faults.throttled_ends -= 1
+            raise ApiError("ThrottlingException", "Rate exceeded")
         session = self.sessions.pop(request["SessionId"], None)
         if session is not None and "run" in session:
             session["run"].kill()
@@ -214,7 +229,7 @@ class FakeAws:
     def _node(self, target: str) -> Node:
         for node in self.nodes:
             if target in (node.instance, f"sagemaker-cluster:{self.cluster_id}_{node.group}-{node.instance}"):
-                if node.status != "Running":
+                if node.status != "Running" or not node.is_connected:
                     break
                 return node
         raise ApiError("TargetNotConnected", f"{target} is not connected.")
@@ -247,7 +262,9 @@ class _Run:
         self._separate = parameters.get("separateOutputStream") == ["true"]
         self._environment = {**os.environ, **session["node"].environment}
         self._prefix = session["node"].prefix
-        self._node = NodeSide(handshake=self._handshake() if self.document == NON_INTERACTIVE else None)
+        self._printed = service.printed[session["node"].instance]
+        has_handshake = self.document == NON_INTERACTIVE or self._faults.encrypted
+        self._node = NodeSide(handshake=self._handshake() if has_handshake else None)
         self._cipher: tuple[AESGCM, AESGCM] | None = None
         if self._faults.banner:
             self._node.say(self._faults.banner)
@@ -257,9 +274,10 @@ class _Run:
         self._open: set[int] = set()
         self._tail: dict[int, bytes] = {}
         self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        self._delayed: list[bytes] = []
         self._ended_at: float | None = None
         self._done = False
-        if self.document != NON_INTERACTIVE:  # the others wait for the handshake
+        if self._node.takes_input:  # others wait for the handshake
             self._begin()
 
     def _begin(self) -> None:
@@ -272,7 +290,8 @@ class _Run:
             self._loop.add_reader(fd, self._read, fd)
 
     def _handshake(self) -> dict[str, Any]:
-        kind = {"SessionType": "NonInteractiveCommands", "Properties": {}}
+        name = "NonInteractiveCommands" if self.document == NON_INTERACTIVE else "InteractiveCommands"
+        kind = {"SessionType": name, "Properties": {}}
         actions: list[dict[str, Any]] = [{"ActionType": "SessionType", "ActionParameters": kind}]
         if self._faults.encrypted:
             actions.append({"ActionType": "KMSEncryption", "ActionParameters": {"KMSKeyId": "alias/session"}})
@@ -311,6 +330,7 @@ class _Run:
             data = b""
         self._wake.set()
         if data:
+            self._printed += data
             kind = Payload.STDERR if self._separate and fd != self._pipes[0] else Payload.OUTPUT
             self._say(self._whole_characters(fd, data), kind)
         else:
@@ -360,60 +380,95 @@ class _Run:
 
     async def carry(self, socket: ServerConnection) -> None:
         """Move messages over one socket until the session or the socket ends."""
-        held: deque[bytes] = deque()
+        receiving = asyncio.create_task(self._receive(socket))
         count = 0
         try:
             while True:
                 now = self._loop.time()
-                for data in (
-                    self._node.outgoing(now) + self._node.tick(now) + [held.popleft() for _ in range(len(held))]
-                ):
+                self._after_input()  # a terminal takes little input at a time
+                delayed, self._delayed = self._delayed, []
+                for data in delayed:
+                    await socket.send(data)
+                for data in self._node.outgoing(now) + self._node.tick(now):
                     count += 1
-                    await self._relay(data, socket, held)
+                    for delay in self._deliveries():
+                        if delay:
+                            self._loop.call_later(delay, self._send_late, data)
+                        else:
+                            await socket.send(data)
                 if self._faults.dropped_sockets and count > self._faults.drop_after:
                     self._faults.dropped_sockets -= 1
+                    self._service.injected["dropped"] += 1
                     socket.transport.abort()
                     return
-                busy = held or self._node.outstanding or (self._process is not None and not self._open)
-                received = await self._next_message(socket, 0.02 if busy else 0.5)
-                if received and self._dice.random() >= self._faults.loss:
-                    self._node.receive(received)
-                self._after_input()
                 if self._finished(now):
                     await socket.send(encode(Message(kind=messages.CLOSED, payload=b'{"Output": ""}')))
                     return
+                if receiving.done():
+                    return
+                busy = self._node.outstanding or (self._process is not None and not self._open)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.02 if busy else 0.5):
+                        await self._wake.wait()
+                self._wake.clear()
         except ConnectionClosed:
             return
-
-    async def _next_message(self, socket: ServerConnection, seconds: float) -> bytes:
-        """The client's next message; empty if none comes in time, or if there is output to send."""
-        receiving, waking = asyncio.create_task(socket.recv()), asyncio.create_task(self._wake.wait())
-        try:
-            await asyncio.wait([receiving, waking], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            self._wake.clear()
-            received = receiving.result() if receiving.done() else b""
-            return received if isinstance(received, bytes) else b""
         finally:
             receiving.cancel()
-            waking.cancel()
-            await asyncio.gather(receiving, waking, return_exceptions=True)
 
-    async def _relay(self, data: bytes, socket: ServerConnection, held: deque[bytes]) -> None:
-        if self._dice.random() < self._faults.loss:
-            return
-        if self._dice.random() < self._faults.reordering:
-            held.append(data)
-            return
-        await socket.send(data)
-        if self._dice.random() < self._faults.duplication:
-            await socket.send(data)
+    async def _receive(self, socket: ServerConnection) -> None:
+        """Take the client's messages until the socket is closed."""
+        with suppress(ConnectionClosed):
+            async for data in socket:
+                for delay in self._deliveries():
+                    if delay:
+                        self._loop.call_later(delay, self._take, data)
+                    else:
+                        self._take(data)
+        self._wake.set()
+
+    def _deliveries(self) -> list[float]:
+        """When a message arrives, in seconds from now; a lost one never, a duplicated one twice."""
+        faults, injected, roll = self._faults, self._service.injected, self._dice.random
+        if roll() < faults.loss:
+            injected["lost"] += 1
+            return []
+        delay = 0.0
+        if roll() < faults.reordering:
+            injected["reordered"] += 1
+            delay = REORDERED
+        elif roll() < faults.lateness:
+            injected["late"] += 1
+            delay = LATE
+        if roll() < faults.duplication:
+            injected["duplicated"] += 1
+            return [delay, 0.0]
+        return [delay]
+
+    def _send_late(self, data: bytes) -> None:
+        self._delayed.append(data)
+        self._wake.set()
+
+    def _take(self, data: bytes | str) -> None:
+        """Take one message of the client."""
+        assert isinstance(data, bytes)
+        self._node.receive(data)
+        self._after_input()
+        self._wake.set()
 
     def _after_input(self) -> None:
         if self._node.response is not None and self._faults.encrypted and self._cipher is None:
             result = self._node.response["ProcessedClientActions"][-1]["ActionResult"]
             plain = self._service.keys[base64.b64decode(result["KMSCipherTextKey"])]
-            self._cipher = AESGCM(plain[:32]), AESGCM(plain[32:])
-        if self._node.response is not None and self._process is None:
+            self._cipher = ours, theirs = AESGCM(plain[:32]), AESGCM(plain[32:])
+            self._node.decrypt = lambda data: theirs.decrypt(data[:12], data[12:], None)
+            nonce = os.urandom(12)
+            challenge = base64.b64encode(nonce + ours.encrypt(nonce, CHALLENGE, None)).decode()
+            self._node.say(json.dumps({"Challenge": challenge}).encode(), Payload.CHALLENGE_REQUEST)
+        if self._node.challenged is not None and self._process is None:
+            answer = self._node.decrypt(base64.b64decode(self._node.challenged["Challenge"]))
+            assert answer == CHALLENGE
+        if self._node.takes_input and self._process is None:
             self._begin()
         if self._master >= 0 and len(self._node.input) > self._input_sent:
             with suppress(OSError):
@@ -464,13 +519,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # many sessions end at once
+
+
 @contextmanager
 def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAws]:
     """The services for the length of a block, with credentials and endpoint for botocore."""
     service = FakeAws(nodes, faults or Faults())
     handler = type("Handler", (_Handler,), {"service": service})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     service.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     ready = threading.Event()
     loop = asyncio.new_event_loop()
@@ -486,12 +545,12 @@ def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAw
                     session["run"].kill()
 
     threads = [
-        threading.Thread(target=server.serve_forever, daemon=True),
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True),
         threading.Thread(target=lambda: loop.run_until_complete(sockets()), daemon=True),
     ]
     for thread in threads:
         thread.start()
-    ready.wait(10)
+    assert ready.wait(SECONDS)
     known = {
         "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
         "AWS_SECRET_ACCESS_KEY": "example",
@@ -511,5 +570,5 @@ def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAw
         loop.call_soon_threadsafe(stop.set)
         server.shutdown()
         server.server_close()
-        threads[1].join(10)
+        threads[1].join(SECONDS)
         loop.close()

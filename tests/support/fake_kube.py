@@ -23,13 +23,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RECORD", "FakeKube", "fake_kube", "recorded"]
+import pytest
+
+__all__ = ["RECORD", "FakeKube", "fake_kube", "needs_kubectl", "recorded"]
 
 RECORD = Path(__file__).parents[1] / "data" / "kube-api-record.json"
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
 GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def _has_websockets() -> bool:
+    """Whether there is a kubectl that uses WebSockets for exec, as it does since 1.31."""
+    try:
+        done = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, check=False)
+        return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+")) >= 31
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+needs_kubectl = pytest.mark.skipif(not _has_websockets(), reason="needs kubectl 1.31 or later: scripts/kubectl")
 
 
 def recorded(path: str, accept: str = "") -> str:
@@ -114,6 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
         words = path.strip("/").split("/")
         if path in ("/api", "/apis"):
             self._answer(200, json.loads(recorded(path)), GROUPS)
+        elif path == "/version":
+            self._answer(200, json.loads(recorded(path)))
         elif path == "/api/v1/nodes":
             items = [n for n in self.cluster.nodes if selector.items() <= n["metadata"].get("labels", {}).items()]
             self._answer(200, {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items})
@@ -277,7 +293,7 @@ def fake_kube(directory: Path, **options: Any) -> Iterator[tuple[FakeKube, Path]
     cluster = FakeKube(json.loads(recorded("/api/v1/nodes?limit=500", "application/json"))["items"], **options)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"cluster": cluster}))
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -20,6 +20,7 @@ from rollbook.sources import catalogue
 from rollbook.testing.lab.processes import living
 from tests.support import fault_records
 from tests.support.faults import INTERVAL, KINDS, MPI_RUN, ROLLBOOK, Run, kind
+from tests.support.launchers import agents, send_signal
 from tests.support.waits import until
 
 __all__ = ["KINDS", "fault_records"]
@@ -123,7 +124,10 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     except OSError:
         continue
     for token in [word[15:] for word in environ if word.startswith(b"ROLLBOOK_TOKEN=") and b"binascii" in command]:
-        output = next(f"/proc/{{pid}}/fd/{{fd}}" for fd in "12" if "pipe:" in os.readlink(f"/proc/{{pid}}/fd/{{fd}}"))
+        try:
+            output = next(fd for fd in (f"/proc/{{pid}}/fd/{{n}}" for n in "12") if "pipe:" in os.readlink(fd))
+        except (OSError, StopIteration):
+            continue  # a child of the agent, which writes elsewhere and may have ended
         tag = "{rank}-" + os.urandom(8).hex()
         hello = b"agent=1\\nkind=python\\nrank={rank}\\nnode=-\\nhostname={name}\\n"
         os.write(os.open(output, os.O_WRONLY), text(tag, line_code(token, tag.encode()))(b"H", 0, 1, 1, hello))
@@ -339,16 +343,15 @@ def _agent_stopped(run: Run) -> None:
 def _child_killed(run: Run) -> None:
     with run.recording():
         parents = {one.pid: one.parent for one in living()}
-        agents = run.agents(run.host)
-        for pid in [pid for pid in agents if parents.get(pid) in agents]:
-            os.kill(pid, signal.SIGKILL)
+        found = agents(run.host)
+        send_signal([pid for pid in found if parents.get(pid) in found])
         run.wait_for_beats()
 
 
 @kind("agent out of memory", "agent")
 def _out_of_memory(run: Run) -> None:
     with run.recording():
-        for pid in run.agents(run.host):
+        for pid in agents(run.host):
             subprocess.run(["prlimit", "--pid", str(pid), "--as=1048576"], check=False, capture_output=True)
         time.sleep(run.random.uniform(0.5, 2))
 
@@ -370,8 +373,7 @@ def _launchers(run: Run) -> list[int]:
 @kind("launcher killed", "launcher")
 def _launcher_killed(run: Run) -> None:
     with run.recording(codes=(3,), transport=_mpi(run)):
-        for pid in _launchers(run):
-            os.kill(pid, signal.SIGKILL)
+        send_signal(_launchers(run))
         run.wait_for_return(*run.names)
 
 
@@ -379,8 +381,7 @@ def _launcher_killed(run: Run) -> None:
 def _launcher_stopped(run: Run) -> None:
     with run.recording(transport=_mpi(run)):
         for number in (signal.SIGSTOP, signal.SIGCONT):
-            for pid in _launchers(run):
-                os.kill(pid, number)
+            send_signal(_launchers(run), number)
             time.sleep(run.random.uniform(0.5, 2))
         run.wait_for_beats()
 
@@ -543,7 +544,8 @@ def _small_disk(run: Run) -> Iterator[Path]:
 @kind("disk full for a while", "disk")
 def _full_for_a_while(run: Run) -> None:
     with _small_disk(run) as filler:
-        script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; sleep 3; rm {filler}; exit 9"
+        noticed = f"for n in $(seq 100); do grep -qs space {run.results}/*/*/raw/failure && break; sleep 0.1; done"
+        script = f"sleep {run.random.uniform(0.5, 2)}; head -c 80m /dev/zero > {filler}; {noticed}; rm {filler}; exit 9"
         process = run.start(command=["sh", "-c", script])
         run.expect_code(process.wait(120), (9,))
         if "recording ended early" not in run.messages():

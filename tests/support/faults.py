@@ -31,17 +31,17 @@ from rollbook.checks.verify import verify
 from rollbook.journal.entries import Entry
 from rollbook.journal.reader import Reader
 from rollbook.records.record import Record, SeriesHost, SourceLoss
-from rollbook.testing import Lab, LabHost
+from rollbook.testing import Lab
 from rollbook.testing.lab.processes import living
-from tests.support.launchers import Heard, back, heard
+from tests.support.commands import ROLLBOOK
+from tests.support.launchers import Heard, agents, back, heard, send_signal
 from tests.support.waits import READ_PAUSE, until, until_sampled
 
 __all__ = ["GROUPS", "KINDS", "MPI_RUN", "ROLLBOOK", "Campaign", "Kind", "Result", "Run", "in_order", "kind"]
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 MPI_RUN = Path(sys.prefix) / "bin" / "mpirun"
 INTERVAL = 0.2
-PATIENCE = 180.0  # seconds
+PATIENCE, LEAVING = 180.0, 30.0  # seconds, for a state of the journal and for processes to end
 STEP = round(INTERVAL * 1e9)
 LATE = 1.5  # intervals between two rows from which on a beat is missing
 SPARE = 2  # beats at the edges of a recording that may be due or not
@@ -305,15 +305,9 @@ class Run:
         """Wait for a state of the journal. Several runs share the machine, with other programs as well."""
         until(there, PATIENCE, READ_PAUSE)
 
-    def agents(self, host: LabHost) -> list[int]:
-        """The agents that run on a host."""
-        return [pid for pid, command in host.processes() if "binascii" in command]
-
     def signal_agents(self, number: int) -> None:
         """Send a signal to the agent of the host."""
-        for pid in self.agents(self.host):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        send_signal(agents(self.host), number)
 
     # Checks
 
@@ -417,7 +411,7 @@ class Run:
     def check_leftovers(self) -> None:
         """Count processes, temporary files and unfinished files that are left after the run."""
         with contextlib.suppress(AssertionError):
-            until(lambda: not self.processes(), 15)
+            until(lambda: not self.processes(), LEAVING)
         self.result.leftovers += self.processes()
         found = [path for path in self.temporary.rglob("*") if self.foreign_files or path.name.startswith("rollbook")]
         found += [path for path in self.results.rglob("*") if is_scratch(path)]
@@ -433,10 +427,7 @@ class Run:
         for process in self._processes:
             process.kill()
             process.wait()
-        for one in living():
-            if one.has_environment(self.mark):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(one.pid, signal.SIGKILL)
+        send_signal([one.pid for one in living() if one.has_environment(self.mark)])
         for host in (self.host, self.other):
             if host.changed:
                 host.reset()

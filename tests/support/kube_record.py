@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KubeRecord", "kube_record", "write_kubeconfig"]
+__all__ = ["KubeRecord", "canary_container", "kube_record", "write_kubeconfig"]
 
 RECORD = Path(__file__).parents[1] / "data" / "kube-api-record.json"
 CLUSTER = "arn:aws:eks:us-west-2:123456789012:cluster/training"
@@ -30,6 +30,16 @@ class KubeRecord:
         self.hang: set[str] = set()
         self.requests: list[tuple[str, str]] = []
 
+    def add_to_pod(self, name: str, container: dict[str, Any], annotations: dict[str, str]) -> None:
+        """Change the first container and the annotations of a pod in all answers that have it."""
+        for answer in (one for answers in self.answers.values() for one in answers):
+            body = json.loads(answer["body"]) if '"Pod' in answer["body"] else {}
+            for pod in body.get("items", [body]):
+                if pod.get("metadata", {}).get("name") == name and "containers" in pod.get("spec", {}):
+                    pod["spec"]["containers"][0].update(container)
+                    pod["metadata"].setdefault("annotations", {}).update(annotations)
+                    answer["body"] = json.dumps(body)
+
     def answer(self, path: str, accept: str) -> tuple[int, str, bytes]:
         """Status, type and body."""
         found = self.answers.get(_normal(path))
@@ -42,6 +52,19 @@ class KubeRecord:
         for old, new in self.replace.items():
             body = body.replace(old, new)
         return best["status"], best["content_type"], body.encode()
+
+
+def canary_container(canaries: list[dict[str, str]]) -> tuple[dict[str, Any], dict[str, str]]:
+    """A container with every canary of a pod in its place, and the annotations of its pod."""
+    by_place: dict[str, list[str]] = {}
+    for each in canaries:
+        by_place.setdefault(each["place"], []).append(each["text"])
+    variables = [dict(zip(("name", "value"), text.split("=", 1), strict=True)) for text in by_place["pod-env"]]
+    container = {
+        "env": [*variables, {"name": "NCCL_DEBUG", "value": "INFO"}],
+        "args": [*by_place["pod-argument"], "--password", "canary-after-option"],
+    }
+    return container, {"kubectl.kubernetes.io/last-applied-configuration": by_place["pod-annotation"][0]}
 
 
 def _normal(path: str) -> str:

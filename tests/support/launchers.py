@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.support.waits import until
 
 PLAN = Plan.of(catalogue.load())
 INTERVAL = 0.5
+LONGEST_GAP = 20.0  # seconds until a launcher that was killed has started all agents again, on a busy machine
 EARLY = 0.05
 AGENT = "binascii"  # in the command line of every agent
 PROGRAM = Path(__file__).parents[1] / "data" / "mpi" / "allreduce.c"
@@ -80,7 +82,7 @@ def record(
 ) -> dict[str, Heard]:
     """Record a series for this many seconds after all hosts are ready; halfway, something happens.
 
-    The other half lasts until these hosts are back with a few beats, where some are named, but half a minute at most.
+    The other half lasts until these hosts are back with a few beats, where some are named, but two minutes at most.
     """
 
     async def main(raw: Path) -> None:
@@ -95,7 +97,7 @@ def record(
                 happened = time.time_ns()
                 during()
             await asyncio.sleep(0 if again else seconds / 2)
-            for _ in range(60 if again else 0):
+            for _ in range(240 if again else 0):
                 if back(heard(raw, names), again, happened):
                     break
                 await asyncio.sleep(0.5)
@@ -153,28 +155,42 @@ def agents(host: LabHost) -> list[int]:
 def kill_agents(host: LabHost) -> None:
     """Kill them, and not what may stay behind to outlive them."""
     found = agents(host)
-    behind = {one.parent for one in living() if one.pid in found}
-    for pid in set(found) - behind:
-        os.kill(pid, signal.SIGKILL)
+    parents = {one.pid: one.parent for one in living() if one.pid in found}
+    # The children of an agent, which may exist or not, have sessions of their own.
+    started = {pid: parent for pid, parent in parents.items() if parent not in parents or session_of(pid) != pid}
+    send_signal(started.keys() - set(started.values()))
+
+
+def session_of(pid: int) -> int:
+    """The session of a process, 0 if it has ended."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def kill(host: LabHost, *programs: str) -> None:
     """Kill what runs on a lab host by one of these names."""
-    found = [pid for pid, command in host.processes() if command.split()[0].rpartition("/")[2] in programs]
+    found = [pid for pid, command in host.processes() if command.partition(" ")[0].rpartition("/")[2] in programs]
     assert found
-    for pid in found:
-        os.kill(pid, signal.SIGKILL)
+    send_signal(found)
 
 
 def kill_children(name: str) -> None:
     """Kill our own children of that name, and no other."""
     mine = [one.pid for one in living() if one.parent == os.getpid() and one.name == name[:15]]
     assert mine
-    for pid in mine:
-        os.kill(pid, signal.SIGKILL)
+    send_signal(mine)
+
+
+def send_signal(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
+    """Signal processes; one that has ended meanwhile is none of them any more."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def nothing_left(hosts: Sequence[LabHost]) -> None:
     """No agent and no launcher's daemon is left on a host."""
     words = (AGENT, "orted", "prted", "hydra_pmi_proxy")
-    until(lambda: not [c for host in hosts for _, c in host.processes() if any(word in c for word in words)], 30)
+    until(lambda: not [c for host in hosts for _, c in host.processes() if any(word in c for word in words)])

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from rollbook.testing.ports import free_ports
 
 __all__ = ["BUCKET", "OWNER", "READER", "S3", "s3_server"]
 
@@ -65,7 +66,7 @@ def s3_server(scratch: Path) -> Iterator[S3]:
     (scratch / "s3.json").write_text(json.dumps({"identities": identities}))
     (scratch / "data").mkdir()
     names = ("s3", "master", "volume", "filer")
-    free = _free_ports(2 * len(names))
+    free = free_ports(2 * len(names))
     ports, grpc = dict(zip(names, free, strict=False)), dict(zip(names, free[len(names) :], strict=True))
     argv = [weed, "server", f"-dir={scratch / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]
     argv += [f"-{name}.port={port}" for name, port in ports.items()]
@@ -84,14 +85,6 @@ def s3_server(scratch: Path) -> Iterator[S3]:
 
 def _identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str, Any]:
     return {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def _make_bucket(server: S3, process: subprocess.Popen[bytes]) -> None:

@@ -1,13 +1,13 @@
 """The node's side of a Session Manager channel, without input or output, as the public agent behaves.
 
-It numbers, repeats and acknowledges messages by the same rules as the real agent; `close_after` seconds after the
-command ended it closes the channel even if acknowledgements are outstanding, as the real one does after two seconds.
+It numbers, repeats and acknowledges messages by the same rules as the real agent. During a handshake it drops input.
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from rollbook.aws import messages
@@ -20,19 +20,26 @@ TIMEOUT = 0.2
 
 
 class NodeSide:
-    """Feeds a client: `say` queues output, `receive` takes what the client sent, `tick` repeats what was lost."""
+    """Feeds a client: `say` queues output, `receive` takes what the client sent, `tick` repeats what was lost.
 
-    def __init__(self, *, handshake: dict[str, Any] | None = None) -> None:
+    With `forgetful` it does not acknowledge a message again whose acknowledgement was lost, as some agents do not.
+    `decrypt` is set once the session is encrypted; until `takes_input` the command must not be started.
+    """
+
+    def __init__(self, *, handshake: dict[str, Any] | None = None, forgetful: bool = False) -> None:
         self.input = bytearray()
+        self.takes_input, self._forgetful = handshake is None, forgetful
+        self.decrypt: Callable[[bytes], bytes] = bytes
         self.response: dict[str, Any] | None = None
         self.challenged: dict[str, Any] | None = None
         self.terminated = False
         self._expected = 0
         self._early: dict[int, Message] = {}
         self._next = 0
-        self._sent: deque[tuple[float, Message]] = deque()
+        self._sent: dict[int, tuple[float, Message]] = {}
         self._replies: list[bytes] = []
         self._queued: deque[tuple[int, bytes]] = deque()
+        self._encrypted = "KMSEncryption" in json.dumps(handshake)
         if handshake is not None:
             self._queued.append((Payload.HANDSHAKE_REQUEST, json.dumps(handshake).encode()))
 
@@ -57,28 +64,29 @@ class NodeSide:
             kind, payload = self._queued.popleft()
             flags = messages.SYN if self._next == 0 else 0
             message = Message(kind=messages.OUTPUT, number=self._next, payload=payload, payload_type=kind, flags=flags)
+            self._sent[self._next] = (now, message)
             self._next += 1
-            self._sent.append((now, message))
             out.append(encode(message))
         return out
 
     def tick(self, now: float) -> list[bytes]:
         """Repeat the oldest message if its acknowledgement is late."""
-        if not self._sent or now - self._sent[0][0] < TIMEOUT:
+        number, (sent, message) = next(iter(self._sent.items()), (0, (now, None)))
+        if message is None or now - sent < TIMEOUT:
             return []
-        message = self._sent[0][1]
-        self._sent[0] = (now, message)
+        self._sent[number] = (now, message)
         return [encode(message)]
 
     def receive(self, data: bytes) -> None:
         """Take one message of the client."""
         message = decode(data)
         if message.kind == messages.ACKNOWLEDGE:
-            number = acknowledgement(message).number
-            self._sent = deque(item for item in self._sent if item[1].number != number)
+            self._sent.pop(acknowledgement(message).number, None)
             return
-        self._replies.append(encode(acknowledge(message)))
-        if message.number < self._expected:
+        is_old = message.number < self._expected
+        if not (is_old and self._forgetful):
+            self._replies.append(encode(acknowledge(message)))
+        if is_old:
             return
         self._early[message.number] = message
         while (ready := self._early.pop(self._expected, None)) is not None:
@@ -87,12 +95,18 @@ class NodeSide:
 
     def _take(self, message: Message) -> None:
         if message.payload_type == Payload.OUTPUT:
-            self.input += message.payload
+            self.input += self.decrypt(message.payload) if self.takes_input else b""
         elif message.payload_type == Payload.HANDSHAKE_RESPONSE:
             self.response = json.loads(message.payload)
-            complete = {"HandshakeTimeToComplete": 1000000, "CustomerMessage": ""}
-            self._queued.appendleft((Payload.HANDSHAKE_COMPLETE, json.dumps(complete).encode()))
+            if not self._encrypted:
+                self._complete()
         elif message.payload_type == Payload.CHALLENGE_RESPONSE:
             self.challenged = json.loads(message.payload)
+            self._complete()
         elif message.payload_type == Payload.FLAG:
             self.terminated |= message.payload == (2).to_bytes(4, "big")
+
+    def _complete(self) -> None:
+        complete = {"HandshakeTimeToComplete": 1000000, "CustomerMessage": ""}
+        self._queued.appendleft((Payload.HANDSHAKE_COMPLETE, json.dumps(complete).encode()))
+        self.takes_input = True

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rollbook.journal.reader import Reader
+from rollbook.testing.lab.processes import living, process
 
-__all__ = ["READ_PAUSE", "SECONDS", "until", "until_sampled", "until_true"]
+__all__ = ["READ_PAUSE", "SECONDS", "is_alive", "is_running", "until", "until_sampled", "until_true"]
 
 SECONDS = 60.0  # a busy machine may need long; a test that passes never waits for all of it
 READ_PAUSE = 0.2  # between two looks at a journal, which take processor time from what is being tested
@@ -23,12 +24,12 @@ def until(there: Callable[[], object], seconds: float = SECONDS, pause: float = 
         time.sleep(pause)
 
 
-async def until_true(there: Callable[[], object], seconds: float = SECONDS) -> None:
+async def until_true(there: Callable[[], object]) -> None:
     """The same without blocking the loop."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + SECONDS
     while not there():
-        assert time.monotonic() < end, f"not true within {seconds:g} s"
-        await asyncio.sleep(0.2)
+        assert time.monotonic() < end, f"not true within {SECONDS:g} s"
+        await asyncio.sleep(READ_PAUSE)
 
 
 def until_sampled(results: Path, hosts: int, samples: int, seconds: float = SECONDS) -> None:
@@ -43,3 +44,14 @@ def until_sampled(results: Path, hosts: int, samples: int, seconds: float = SECO
         return len(found) == hosts and min(found.values()) >= samples
 
     until(sampled, seconds, READ_PAUSE)
+
+
+def is_alive(pid: int | str) -> bool:
+    """Whether a process exists and is not a zombie."""
+    found = process(int(pid))
+    return found is not None and found.state not in "ZX"
+
+
+def is_running(text: str) -> bool:
+    """Whether a living process has this in its command line."""
+    return any(text in one.cmdline for one in living())

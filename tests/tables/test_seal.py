@@ -129,7 +129,7 @@ def test_many_hosts_in_processes_and_windows(
     tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """The same values whether one process does it in one go or several in small pieces."""
-    synthesise(tmp_path / "raw", Plan.of(catalogue.load()), bodies, hosts=5, beats=150)
+    synthesise(tmp_path / "raw", Plan.of(catalogue.load()), bodies, hosts=5, beats=80)  # more than one key frame
     check(tmp_path, processes=2)
     seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
     monkeypatch.setattr(sealing, "WINDOW", 20_000)

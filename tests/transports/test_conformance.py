@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from rollbook.testing.fake import FakeChannel
 from rollbook.transports.base import Ending
 from rollbook.transports.local import Local
 from rollbook.transports.ssh import Ssh
+from tests.support.waits import until
 
 NODE = Host("node01")
 SCRIPT = {
@@ -71,10 +71,7 @@ def test_local(check: Check, python: str | None) -> None:
 def test_ssh(check: Check, lab: Lab) -> None:
     """Through real sshd; nothing runs on the host afterwards."""
     run_check(check, Ssh(ssh_config=str(lab.ssh_config)), NODE)
-    until = time.monotonic() + 5
-    while (left := lab["node01"].processes()) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not left
+    until(lambda: not lab["node01"].processes())
 
 
 def test_what_cannot_be_reached(lab: Lab) -> None:

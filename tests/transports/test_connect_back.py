@@ -25,6 +25,8 @@ from rollbook.transports.listener import Connection, Listener
 from rollbook.transports.mpi import HYDRA_LABEL, OPEN_MPI_LABEL
 from rollbook.transports.shared_output import SharedOutput
 from rollbook.transports.slurm import Slurm
+from tests.support.agents import shorten_connect
+from tests.support.waits import SECONDS
 
 TOKEN = "the token"
 BOOT = slurp("/proc/sys/kernel/random/boot_id")
@@ -77,7 +79,7 @@ async def attack(
     server = await asyncio.start_server(Relay(listener.port, order, alter), "127.0.0.1", 0)
     process = await start_agent(server.sockets[0].getsockname()[1], "127.0.0.1")
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             launch = Launch("sh", [Host("a")], b"")
             connection = await arrived
             channel = AgentChannel(launch, Host("a"), connection.claim, connection)
@@ -153,8 +155,9 @@ def outgoing_address() -> str:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "outgoing"])
 @pytest.mark.parametrize("near", [True, False])
-def test_addresses_of_the_own_host(address: str, near: bool) -> None:
+def test_addresses_of_the_own_host(address: str, near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent connects to them only if the collector is on the same machine; else any user could listen there."""
+    shorten_connect(monkeypatch)
     connections: list[str] = []
     address = outgoing_address() if address == "outgoing" else address
 
@@ -165,7 +168,7 @@ def test_addresses_of_the_own_host(address: str, near: bool) -> None:
 
         server = await asyncio.start_server(connected, address, 0)
         process = await start_agent(server.sockets[0].getsockname()[1], address, BOOT if near else "another")
-        await asyncio.wait_for(process.communicate(), 30)
+        await asyncio.wait_for(process.communicate(), SECONDS)
         server.close()
 
     asyncio.run(main())
@@ -273,7 +276,7 @@ def test_names_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
 
         book = AddressBook([Host(name) for name in ("hangs", "unknown", "a")], add)
         book.resolve()
-        await asyncio.wait_for(resolved.wait(), 10)
+        await asyncio.wait_for(resolved.wait(), SECONDS)
         assert book.owners("10.0.0.1") == ["a"]
 
     asyncio.run(main())

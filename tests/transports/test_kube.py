@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,24 +13,15 @@ import rollbook
 from rollbook.api.options import TransportOptions
 from rollbook.errors import NoHostReached, UsageError
 from rollbook.transports.kube import Kube
-from tests.support.fake_kube import FakeKube, fake_kube
+from tests.support.commands import ROLLBOOK
+from tests.support.fake_kube import FakeKube, fake_kube, needs_kubectl
 from tests.support.waits import until
 
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 NODES = [f"hyperpod-i-0a1b2c3d4e5f6071{number}" for number in range(6)]  # 3 and 5 are not ready
 READY = [NODES[number] for number in (0, 1, 2, 4)]
 
 
-def has_websockets() -> bool:
-    """Whether kubectl is there and uses WebSockets for exec, as it does since 1.31."""
-    try:
-        done = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, check=False)
-        return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+")) >= 31
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-pytestmark = pytest.mark.skipif(not has_websockets(), reason="needs kubectl 1.31 or later")
+pytestmark = needs_kubectl
 
 
 def options(config: Path) -> TransportOptions:
@@ -138,7 +127,7 @@ def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: s
         given = options(config)
         given["timeout"] = 3.0 if status == "timed-out" else 60.0
         done = rollbook.execute("true", NODES[:2], **given)
-        until(lambda: not cluster.pods, 10)
+        until(lambda: not cluster.pods)
     for host in done.hosts:
         assert host.status == status
         assert re.match(reason, host.reason), host.reason
@@ -164,7 +153,7 @@ def test_interrupted(tmp_path: Path) -> None:
             process.communicate(timeout=60)
         assert process.returncode == 130
         assert not cluster.pods
-        until(lambda: not cluster.executing, 10)
+        until(lambda: not cluster.executing)
 
 
 def test_killed_collector(tmp_path: Path) -> None:
@@ -172,7 +161,7 @@ def test_killed_collector(tmp_path: Path) -> None:
     with fake_kube(tmp_path) as (cluster, config):
         with running(cluster, config) as process:
             process.kill()
-        until(lambda: not cluster.executing, 10)
+        until(lambda: not cluster.executing)
         assert len(cluster.pods) == len(READY)
         for name, collector in (("of-another-machine", "other-boot-id/1/1"), ("of-another-program", "")):
             labels, notes = {"app.kubernetes.io/managed-by": "rollbook"}, {"rollbook/collector": collector}

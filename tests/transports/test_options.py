@@ -16,6 +16,7 @@ from rollbook.cli.options import HEADINGS
 from rollbook.errors import UsageError
 from rollbook.transports.registry import BUILT_IN, load, options_of
 from rollbook.transports.routing import Options, route
+from tests.support.commands import Rollbook
 
 COMMANDS = ["hosts", "snapshot", "exec", "run", "record", "watch", "check"]
 
@@ -115,17 +116,11 @@ def test_auto_inside_an_allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert Options.of(slurm_args="--partition x").given == {"slurm_args": "--partition x"}
 
 
-def test_a_typed_option_without_effect() -> None:
+def test_a_typed_option_without_effect(rollbook: Rollbook) -> None:
     """The command line refuses it as Python does."""
-    argv = ["snapshot", "-w", "localhost", "--via", "local", "--slurm-args", "-p x"]
-    done = subprocess.run(
-        [sys.executable, "-c", "from rollbook.cli import main; main()", *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr == "rollbook: --slurm-args has no effect: it is an option of slurm, and --via is local\n"
+    done = rollbook("snapshot", "-w", "localhost", "--via", "local", "--slurm-args", "-p x")
+    assert done.code == 2
+    assert done.err == "rollbook: --slurm-args has no effect: it is an option of slurm, and --via is local\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])

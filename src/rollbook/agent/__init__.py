@@ -25,7 +25,8 @@ __all__ = [
 ]
 
 MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
-EXTENSION = ("redactor", "outgoing", "matching", "dated", "evidence")  # sent only for issue reports
+# Sent only for issue reports.
+EXTENSION = ("secret_names", "spans", "redactor", "outgoing", "matching", "dated", "patience", "evidence")
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
 COMMENTS = r"^ *# .*|  # .*$"
 REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'
@@ -57,9 +58,12 @@ def text() -> str:
 
 
 @functools.cache
-def extension() -> str:
-    """The part of the agent that reads the items of an issue report, as the argument of the order `extend`."""
-    return packed(_joined(EXTENSION).encode())
+def extension(*, archive: bool = False) -> str:
+    """The part of the agent that reads the items of an issue report, as the argument of the order `extend`.
+
+    With `archive`, it can also make an archive of them and upload it.
+    """
+    return packed(_joined((*EXTENSION, "archive") if archive else EXTENSION).encode())
 
 
 def _joined(names: tuple[str, ...]) -> str:

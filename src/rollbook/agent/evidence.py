@@ -16,9 +16,10 @@ Tabs separate fields; a backslash, tab or newline inside a field is escaped. Eve
                                                 a program or -, bytes that were sent
     ITEM - done STATUS MICROSECONDS NOTE        the item is finished
 
-and `D items` follows the last. A child per item reads, redacts and deflates, in a session of its own: a program that
-hangs is killed with its whole session, a child that is stuck in the kernel is abandoned, and what was read until then
-is sent. Nothing is written on the host.
+and `D items` follows the last. Further orders put all this into an archive instead; see `archive.py`. A child per item
+reads, redacts and deflates, in a session of its own: a program that hangs is killed with its whole session, a child
+that is stuck in the kernel is abandoned, and what was read until then is sent. Nothing is written on the host, except
+for an archive.
 """
 
 import fnmatch
@@ -29,10 +30,12 @@ import stat
 import struct
 import time
 
+from rollbook.agent.archive import Archive
 from rollbook.agent.children import Child, exec_program, is_stuck
 from rollbook.agent.dated import BLOCK, TimeWindow, line_start, position
 from rollbook.agent.matching import below
 from rollbook.agent.outgoing import BEFORE, Sink, Tail, escaped, quoted, unescaped
+from rollbook.agent.patience import MOST, Patience, is_busy, is_starved
 from rollbook.agent.reading import PATH, find_program, user_directories
 from rollbook.agent.wire import slurp
 
@@ -93,6 +96,7 @@ class Collection:
         self.running = self.left = 0
         self.until = 0.0
         self.since, self.before, self.salt = "", "", ""
+        self.archive: "Archive | None" = None
 
     def obey(self, word: str, fields: "list[str]") -> None:
         fields = [unescaped(field) for field in fields]
@@ -103,9 +107,17 @@ class Collection:
         elif word == "collect":
             self.until, self.left = time.monotonic() + int(fields[0]) / 1000, int(fields[1])
             self.since, self.before, self.salt = fields[2:5]
+            self.salt = self.salt or os.urandom(16).hex()
             lower_priority()
+            os.environ.pop("TZ", None)  # logs have the time zone of the host, not of the login
+            time.tzset()
             self.agent.phases.append("items")
             self.fill()
+        elif word == "archive":
+            self.archive = Archive(self.agent, *fields)
+        elif word in ("put", "upload", "send"):
+            if self.archive:
+                self.archive.obey(word, fields)
         else:
             self.items[-1].asks.append([word] + fields)
 
@@ -124,10 +136,18 @@ class Collection:
             self.left -= item.limit
             self.running += 1
             ItemChild(self, item)
+        if self.archive and not self.running:
+            self.archive.finish()
+
+    def send(self, payload: bytes) -> None:
+        if self.archive:
+            self.archive.take(payload)
+        else:
+            self.agent.out.frame(b"I", payload)
 
     def done(self, item: Item, status: str, seconds: float, note: str = "") -> None:
         head = "%s\t-\tdone\t%s\t%d\t" % (item.number, status, seconds * 1e6)
-        self.agent.out.frame(b"I", head.encode() + escaped(note))
+        self.send(head.encode() + escaped(note))
 
 
 class ItemChild(Child):
@@ -136,6 +156,7 @@ class ItemChild(Child):
     def __init__(self, collection: Collection, item: Item) -> None:
         self.collection, self.item, self.sent, self.reported = collection, item, 0, False
         self.began = time.monotonic()
+        self.last = min(self.began + MOST * item.seconds, collection.until) + GRACE
         Child.__init__(self, collection.agent, self.patience(), collection.agent.children)
 
     def patience(self) -> float:
@@ -154,11 +175,13 @@ class ItemChild(Child):
                 return
             payload = bytes(self.out[4 : 4 + size])
             del self.out[: 4 + size]
+            self.deadline = time.monotonic() + self.patience()
+            if not payload:
+                continue  # a sign of life
             fields = payload[:80].split(b"\t", 4)
             self.sent += int(fields[3].split(b"\n")[0]) if fields[2] == b"data" else 0
             self.reported = fields[2] == b"done"
-            self.agent.out.frame(b"I", payload)
-            self.deadline = time.monotonic() + self.patience()
+            self.collection.send(payload)
 
     def kill(self, reaped: bool = False) -> None:
         """Kill the whole session: programs may have made process groups of their own."""
@@ -166,11 +189,20 @@ class ItemChild(Child):
             kill_session(self.pid)
         Child.kill(self, reaped)
 
+    def end(self, timed_out: bool = False) -> None:
+        """As for every child; one that waits for a processor gets more time."""
+        moment = time.monotonic()
+        if timed_out and self.pid and moment < self.last and is_busy() and is_starved(self.pid, self.item.seconds):
+            self.deadline = moment + 1.0
+        else:
+            Child.end(self, timed_out)
+
     def finished(self, timed_out: bool) -> None:
         seconds = time.monotonic() - self.began
         if not self.reported:
             stuck = timed_out and is_stuck(self.pid)
-            note = "stuck in the kernel, abandoned" if stuck else "" if timed_out else "the reading process died"
+            killed = "killed" if timed_out else "the reading process died"
+            note = "stuck in the kernel, abandoned" if stuck else killed
             self.collection.done(self.item, "timed-out" if timed_out else "failed", seconds, note)
         self.collection.running -= 1
         self.collection.left += max(0, self.item.limit - self.sent)
@@ -201,9 +233,9 @@ class ItemReader:
     def __init__(self, item: Item, collection: Collection, out: int) -> None:
         self.item, self.out, self.salt, self.never = item, out, collection.salt, collection.never
         self.since, self.before = float(collection.since or 0), float(collection.before or 0)
-        self.until = collection.until
         self.began = time.monotonic()
-        self.deadline = 0.0
+        self.patience = Patience(item.seconds, collection.until)
+        self.pid = 0  # of the program that runs
         self.files, self.left = 0, item.limit
         self.found: "list[str]" = []  # statuses
         self.notes: "list[str]" = []
@@ -214,16 +246,21 @@ class ItemReader:
         data = struct.pack(">I", len(payload)) + payload
         while data:
             data = data[os.write(self.out, data) :]
-        self.deadline += time.monotonic() - started
-
-    def start_clock(self) -> None:
-        self.deadline = min(time.monotonic() + self.item.seconds, self.until)
+        self.patience.deadline += time.monotonic() - started
 
     def late(self) -> bool:
-        return time.monotonic() >= self.deadline
+        """Whether the time is over. While it is extended, the agent gets a sign of life."""
+        before = self.patience.deadline
+        is_over = self.patience.is_over(self.pid)
+        if self.patience.deadline != before:
+            self.send(b"")
+        return is_over
+
+    def late_note(self, what: str) -> str:
+        """The reason of an item whose time is over."""
+        return what + ("; the processors of this node are busy" if self.patience.is_extended else "")
 
     def run(self) -> None:
-        self.start_clock()
         try:
             if self.wanted():
                 self.read_all()
@@ -287,11 +324,11 @@ class ItemReader:
         for size, kind, what in plans:
             allowed, before = shares[size] + spare, self.left
             if kind == "command":
-                self.start_clock()
+                self.patience.restart()
                 if self.run_program(what, allowed) and self.item.first:  # type: ignore[arg-type]
                     break
             elif self.late():
-                self.note("timed-out", "not all files were read")
+                self.note("timed-out", self.late_note("not all files were read"))
                 continue
             elif kind == "pattern":
                 self.read_pattern(str(what), allowed)
@@ -401,7 +438,7 @@ class ItemReader:
         self.left -= at - first
         sink.end(first - start, end - at if at < last or last < end else 0)
         if self.late() and at < last:
-            self.note("timed-out", "%s: not read to its end" % path)
+            self.note("timed-out", self.late_note("%s: not read to its end" % path))
         elif first > start or last < end:
             self.found.append("truncated")
 
@@ -423,7 +460,7 @@ class ItemReader:
         self.left -= min(read, allowed)
         sink.end(before, -1 if more else 0)
         if more and self.late():
-            self.note("timed-out", "%s: not read to its end" % source)
+            self.note("timed-out", self.late_note("%s: not read to its end" % source))
         elif before or more:
             self.found.append("truncated")
 
@@ -447,7 +484,7 @@ class ItemReader:
             used += len(part)
         self.left -= used
         if late:
-            self.note("timed-out", "%s: not all files were read" % pattern)
+            self.note("timed-out", self.late_note("%s: not all files were read" % pattern))
         elif used >= allowed:
             self.found.append("truncated")
         if sink:
@@ -482,6 +519,7 @@ class ItemReader:
             finally:
                 os._exit(127)
         os.close(write)
+        self.pid = pid
         sink, tail, size, code = Sink(self, source), Tail(allowed), 0, None  # type: Sink, Tail, int, int | None
         for block in self.output(read, pid):
             size += len(block)
@@ -498,7 +536,7 @@ class ItemReader:
         while code is None and time.monotonic() < until:
             time.sleep(0.001)
             code = self.ended(pid)
-        timed_out = late and code is None
+        timed_out, self.pid = late and code is None, 0
         if code is None or is_shell:  # a shell may have started others
             kill_session(os.getpid(), os.getpid())
         before = tail.pour(sink)
@@ -506,7 +544,9 @@ class ItemReader:
         if timed_out:
             time.sleep(0.05)
             stuck = self.ended(pid) is None and is_stuck(pid)
-            self.note("timed-out", source[:80] + (": stuck in the kernel, abandoned" if stuck else ": killed"))
+            self.note(
+                "timed-out", source[:80] + (": stuck in the kernel, abandoned" if stuck else self.late_note(": killed"))
+            )
         elif before or cut:
             self.found.append("truncated")
         sink.end(before, -1 if cut or timed_out else 0, code)
@@ -520,7 +560,7 @@ class ItemReader:
         poll.register(self.out, 0)  # reports that the agent is gone
         ended = 0.0
         while not self.late() and not (ended and time.monotonic() - ended > 0.3):
-            for fd, _ in poll.poll(max(0.0, min(self.deadline - time.monotonic(), 0.2)) * 1000):
+            for fd, _ in poll.poll(min(self.patience.left(), 0.2) * 1000):
                 if fd == self.out:
                     kill_session(os.getpid(), os.getpid())
                     os._exit(1)

@@ -35,7 +35,7 @@ class Sink:
     def __init__(self, reader: "ItemReader", source: str) -> None:
         self.reader, self.number = reader, reader.files
         reader.files += 1
-        self.chunk, self.skipped_lines, self.drop, self.sent = b"", 0, False, 0
+        self.chunk, self.skipped_lines, self.drop, self.sent = b"", 0, 0, 0
         kind = reader.item.redact
         self.redactor = None if kind == "none" else Redactor(reader.salt.encode(), kind)
         self.message(b"open\t" + escaped(source))
@@ -48,14 +48,14 @@ class Sink:
         if self.redactor and lines:
             self.redactor.feed(lines)
             self.skipped_lines = lines.count(b"\n")
-            self.drop = bool(self.redactor.rest)  # its last line, which the redactor gives out later
+            self.drop = self.redactor.rest.count(b"\n")  # lines that the redactor gives out later
 
     def write(self, data: bytes) -> None:
         self.add(self.redactor.feed(data) if self.redactor else data)
 
     def add(self, data: bytes) -> None:
-        if self.drop and data:
-            data, self.drop = data[data.find(b"\n") + 1 :], False
+        while self.drop and data:
+            data, self.drop = data[data.find(b"\n") + 1 :], self.drop - 1
         self.chunk += data
         while len(self.chunk) >= CHUNK:
             self.flush()

@@ -7,7 +7,9 @@ expressions: importing `re` is too expensive on every host.
 
 MASK = "***"
 # A name is secret if one of its parts ends in one of these, or if its last part is one of the words.
-ENDINGS = tuple("password passwd passphrase passcode secret token apikey accesskey secretkey accountkey".split())
+ENDINGS = tuple(
+    "password passwords passwd passphrase passcode secret token apikey accesskey secretkey accountkey".split()
+)
 WORDS = set("pass pwd pw auth authorization cookie cred creds credential key psk private sig signature".split())
 NOT_SECRET = set("file path dir directory name".split())  # as the last part: where a secret is, not the secret
 # Any variable with one of these in its name is masked.

@@ -2,19 +2,26 @@
 
 A mark is `***` and eight digits of a keyed hash: equal secrets have equal marks on all hosts of a run, and only its
 salt allows guesses. What a secret setting is called is defined in `redaction.py`; here are the forms of text that it
-occurs in. Most text has no secret, so a block is searched for hints first: once in a short form (lower case, without
-digits and most punctuation) and, for the hints that occur there, in the block itself. Only lines with a hint are
-parsed.
+occurs in. Most text has no secret, so kinds of lines are searched for hints first: a kind is a line in lower case
+without hexadecimal digits and most punctuation, and logs have few kinds. Only lines with a hint are parsed.
+
+Private keys and other secrets over several lines (`spans.py`) have a state, which is kept from line to line.
 """
 
 import re
 
-from rollbook.agent.redaction import MASK, NETWORKS, is_secret
+from rollbook.agent.redaction import MASK, NETWORKS
+from rollbook.agent.secret_names import is_secret_name, is_vague
 from rollbook.agent.secure import Key
+from rollbook.agent.spans import BLOCK_SCALAR, MANIFEST, Span, follow_manifest, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from re import Match, Pattern
+
+    from rollbook.agent.spans import Manifest
+
+    State = tuple[int, Span | None, int, Manifest | None]
 
 LONGEST_LINE = 1 << 20  # bytes; a longer line is redacted in pieces
 NEAR = 4096  # bytes around a cut that decide whether it is safe
@@ -22,21 +29,6 @@ LONGEST_KEY = 400  # lines of a private key without an end
 MOST_REDACTIONS = 10000  # entries of a log
 REDACTED = re.compile(rb"\*\*\*[0-9a-f]{8}")
 
-# Names of settings. Camel case is split first: StoragePass.
-CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# Last parts of names that describe a secret, next to those in `redaction.py`.
-DESCRIBES = set(
-    "type count length len size ttl expiry expires expiration url uri endpoint version policy format method enabled "
-    "required limit timeout algorithm issuer audience kind namespace ref index usage rotation store provider backend "
-    "class source".split()
-)
-# First parts of names that end in `key`, but are not secret.
-PLAIN_KEYS = set(
-    "public pub primary foreign sort partition cache routing idempotency host hot group row column map hash lookup "
-    "object config registry dict tag label index search sorting metric json yaml s3 event power reboot suspend "
-    "hibernate".split()
-)
-VAGUE = set("key auth private cred creds credential pass pw sig signature cookie".split())  # alone, also other things
 NOT_VALUES = set(
     b"true false yes no none null nil on off ok required optional default unset empty disabled bearer basic digest "
     b"negotiate token apikey aws4-hmac-sha256".split()
@@ -44,7 +36,7 @@ NOT_VALUES = set(
 LOCATION = re.compile(rb"/(?:etc|var|run|usr|opt|home|root|tmp|mnt|srv|proc|sys|dev|data|lib|bin)(?:/[\w.@:\-]+)+/?")
 NAME_SERVICES = re.compile(rb"(?:(?:files|systemd|sss|compat|ldap|nis|db|winbind|\[[^\]]*\])[ \t]*)+")  # nsswitch.conf
 REFERENCE = re.compile(
-    rb"\$\{\w+\}|\$\(.*\)|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]|\{\}|x+"
+    rb"\$\{\w+\}|\$\(.*\)|\$\([\w./\-]*|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]?|\{\}?|x+"
 )
 RANDOM = re.compile(rb"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[A-Za-z0-9+/_=.%\-]{16,}")
 # `name=`, `name:`, `"name": `, `<name>`, and `name: NAME` followed by `value:`.
@@ -52,7 +44,8 @@ SETTING = re.compile(
     rb"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
     rb"([\"'\\]*(?:[ \t]*(?:=>|:=|[:=>])|,?\s*[\"'\\]*value[\"'\\]*[ \t]*[:=])[ \t]*)"
 )
-QUOTED = re.compile(rb"(\\?[\"'])((?:(?!\1)[^\r\n])*)")
+# The last group is the value. In a text inside another one, the quotes themselves are escaped.
+QUOTED = re.compile(rb"(\\+[\"'])((?:(?!\1)[^\r\n])*)|\"((?:\\[^\r\n]|[^\r\n\"\\])*)|'((?:\\[^\r\n]|[^\r\n'\\])*)")
 # Separators and brackets are part of a value unless the value ends there.
 UNQUOTED = re.compile(
     rb"(?:[^\s;&\"'`,<)}\]\\]|\\(?![\"'nrt])|,(?=[^\s\"'}\]])(?![\w.\-]+[=:])|[)}\]](?=[^\s,;\"'`)}\]])|[\"'](?=\w))+"
@@ -77,6 +70,7 @@ FORMS = [
     ("aws", b"fwog", EDGE + rb"(?P<s>FwoG[A-Za-z0-9+/=%]{40,})"),
     ("aws", b"fqog", EDGE + rb"(?P<s>FQoG[A-Za-z0-9+/=%]{40,})"),
     ("kubernetes", b"k8s-aws", EDGE + rb"(?P<s>k8s-aws-v1\.[\w\-]{8,})"),
+    ("private-key", b"ls0tls1crudjtib", rb"(?P<s>LS0tLS1CRUdJTiB[EFPQST][A-Za-z0-9+/=]{20,})"),  # in base64
     ("jwt", b"eyj", EDGE + rb"(?P<s>eyJ[A-Za-z0-9_\-+/=.]{9,})"),
     ("github", b"gh", EDGE + rb"(?P<s>gh[opsur]_[A-Za-z0-9]{8,})"),
     ("github", b"_pat_", EDGE + rb"(?P<s>github_pat_[A-Za-z0-9_]{8,})"),
@@ -140,70 +134,79 @@ FORMS = [
 ]
 FORM_PATTERNS = [(rule, gate, re.compile(pattern)) for rule, gate, pattern in FORMS]
 
-# Hints in the short form of a line. Nothing that the short form leaves out may be required. Each begins with a literal:
-# only then the search is fast. The second pattern, if any, must match the line as well.
-LEFT_OUT = b"0123456789()[]{}.,;/\\|<+*#!~^`?&"
+# Hints in the kind of a line, which lacks what `LEFT_OUT` has: `srt` is `secret`. Each begins with a literal: only then
+# the search is fast. The second pattern must match the kind as well.
+LEFT_OUT = b"0123456789abcdefABCDEF()[]{}.,;/\\|+*#!~^`?&"
 LOWER = bytes(range(256)).lower()
-AFTER = rb"(?:[a-z_\-]{0,60}[\"']*(?:[ \t]*[:=>]|[ \t]*[\"']*value)|[a-z]{0,8}[\"']*[ \t\r]*$)"
+AFTER = rb"(?:[a-z_\-]{0,60}[\"']*(?:[ \t]*[:=>]|[ \t]*[\"']*vlu)|[a-z]{0,8}[\"']*[ \t\r]*$)"
 HINTS = [
-    (re.compile(hint, re.MULTILINE), re.compile(confirm))
+    (re.compile(hint.replace(b"~", AFTER), re.MULTILINE), re.compile(confirm))
     for hint, confirm in (
-        (
-            rb"p(?:ass%s|wd?%s|assword +[\"']|at[_\-]|i-(?:(?<=nvapi-)|(?<=pypi-))|m_(?<=npm_)|p-(?<=xapp-))"
-            % (AFTER, AFTER),
-            b"",
-        ),
-        (rb"password[ \t]", rb"login"),
-        (
-            rb"k(?:ey%s|(?<=tok)en%s|(?<=ook)ie%s|(?<=psk)%s|-(?<=sk-)|s-aws|sslack|ia(?<=akia))"
-            % (AFTER, AFTER, AFTER, AFTER),
-            b"",
-        ),
-        (rb"cred" + AFTER, b""),
-        (rb"secret" + AFTER, b""),
-        (rb"basic[ \t]", b""),
-        (rb"auth" + AFTER, b""),
-        (rb"g(?:h[opsur]_|l[a-z]{2,5}-|in[ \t](?<=wandb login[ \t])|(?<=sig)[a-z]{0,6}[\"']*[ \t]*[=:]|sk_)", b""),
-        (rb"--[a-z_\-]*?(?:pass|pwd|secret|token|key|auth|cred)[a-z_\-]*[ \t]", b""),
-        (rb" -[puaw]", rb"mysql|mariadb|sshpass|curl|ipmitool|redis-cli|ldap|login|smb"),
-        (rb"xox[a-z]-", b""),
-        (rb"bearer[ \t]", b""),
-        (rb"identified[ \t]", b""),
-        (rb"j(?<=eyj)", b""),
-        (rb"za(?<=aiza)", b""),
-        (rb"asia", b""),
-        (rb"q(?:oj(?<=iqoj)|og(?<=fqog))", b""),
-        (rb"wog(?<=fwog)", b""),
-        (rb"munge:", b""),
-        (rb"gocspx", b""),
+        (rb"p(?:ss~|w~|sswor +[\"']|i-(?:(?<=nvpi-)|(?<=pypi-))|m_(?<=npm_)|p-(?<=xpp-))", b""),
+        (rb"pivrsion[\"']*: *[\"']*v[\"']*[ \t\r]*$", b""),
+        (rb"psswor[ \t]", rb"login"),
+        (rb"k(?:y~|(?<=tok)n~|(?<=ook)i~|(?<=psk)~|-(?<=sk-)|s-ws|sslk|in[\"']*: *[\"']*srt)", b""),
+        (rb"srt~", b""),
+        (rb"uth~", b""),
+        (rb"g(?:h[opsur]_|l[a-z]{1,5}-|in[ \t](?<=wn login[ \t])|(?<=sig)[a-z]{0,6}[\"']*[ \t]*[=:]|sk_)", b""),
+        (rb"--[a-z_\-]*?(?:pss|pw|srt|tokn|ky|uth)[a-z_\-]*[ \t]", b""),
+        (rb" -[puw]", rb"mysql|mri|sshpss|url|ipmitool|lp|login|sm"),
+        (rb"ris-li", b""),
+        (rb"xox[a-z]?-", b""),
+        (rb"si[ \t]", b""),
+        (rb"rr[ \t]", b""),
+        (rb"intii[ \t]", b""),
+        (rb"j(?:(?<=yj)|ti(?<=rujti))", b""),
+        (rb"q(?:oj(?<=iqoj)|og)", b""),
+        (rb"wog", b""),
+        (rb"mung:", b""),
+        (rb"gospx", b""),
         (rb"\$[a-z]{0,4}\$", b""),
-        (rb"_(?:(?<=hf_)|(?:org|v|live)_)", b""),
-        (rb"%", rb"user(?:name)?=[^%\s]{1,60}%"),
+        (rb"_(?:org|v|liv)_", b""),
+        (rb"%", rb"usr(?:nm)?=[^%\s]{1,60}%"),
         (rb"@", rb":[^\s@]*@"),
-        (rb"private key", b""),
+        (rb"privt ky", b""),
+        (rb"<<", b""),
+        (rb"_pt_", b""),
     )
 ]
-MOST_SEEN = 4 << 20  # bytes of short forms without a hint that are remembered
+# Hints of which a kind has too little; searched in the text itself.
+TEXT_HINTS = [
+    re.compile(hint)
+    for hint in (rb"A(?:KIA|SIA|Iza)", rb"red(?<=[Cc]red)", rb"RED(?<=CRED)", rb"_(?<=hf_)", rb"ya29\.")
+]
+MOST_SEEN = 4 << 20  # bytes of kinds without a hint that are remembered
 KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_EDGE = re.compile(rb"(-----(?:BEGIN|END) [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)")
 KEY_TEXT = re.compile(
-    rb"(?<![*A-Za-z0-9+/])(?:[A-Za-z0-9+/]|\\/){16,}={0,2}|(?<![^\s\"'n])[A-Za-z0-9+/]+={0,2}(?=\s*\Z|\\n|[\"'])"
+    rb"(?<![*A-Za-z0-9+/])(?:[A-Za-z0-9+/]|\\/){16,}={0,2}|(?<![^\s\"'n])[A-Za-z0-9+/]+={0,2}(?=\s*\Z|\\+[nr]|[\"'])"
 )
+
+# The state between two lines: lines of a private key that may follow, another secret over several lines, how many lines
+# it may have, an object of Kubernetes that may be a Secret.
+NOTHING = (0, None, 0, None)
+SCALAR = re.compile(rb"[\"']?(.*?)[\"']?,?[ \t\r]*\Z")
+SECRET_OBJECT = re.compile(rb"\"kind\\*\"\s*:\s*\\*\"Secret(?:List)?\\*\"")
+OBJECT_DATA = re.compile(rb"\"(?:data|stringData)\\*\"\s*:\s*\{")
+PAIR = re.compile(rb"\s*(\\*\")(?:(?!\1)[^\r\n])*\1\s*:\s*(\\*\")((?:\\.|(?!\2)[^\r\n])*?)\2\s*,?")
 
 
 class Redactor:
     """Redacts one stream. Text goes in with `feed`, redacted whole lines come out; `close` gives the rest.
 
-    `log` has an entry for every different secret of a rule: rule, number of its first line, count, mark. With the
-    kind `arguments` lines are command lines, and each is parsed.
+    The result does not depend on how the text is divided into blocks. `log` has an entry for every different secret of
+    a rule: rule, number of its first line, count, mark. With the kind `arguments` lines are command lines, and each is
+    parsed.
     """
 
     def __init__(self, salt: bytes, kind: str = "text") -> None:
         self.key, self.every_line = Key(salt), kind == "arguments"
         self.rest = b""
         self.lines = 0  # lines that were given out
-        self.in_key = self.in_key_before = 0  # lines of a private key that may follow, and before the last line
+        self.state: "State" = NOTHING
+        self.states: "dict[int, State]" = {}  # before the lines of a text, unless it is NOTHING
+        self.is_cut = False  # the next text continues a line
         self.seen: "set[bytes]" = set()
         self.seen_bytes = 0
         self.line = 1  # number of the first line of the unit
@@ -218,7 +221,7 @@ class Redactor:
         )
 
     def feed(self, block: bytes) -> bytes:
-        """The redacted lines that can be given out; the last line is kept, because its value may be on the next."""
+        """The redacted lines that can be given out; those that later lines may show to be secret are kept."""
         data = self.rest + block
         end = data.rfind(b"\n") + 1
         if not end and len(data) < LONGEST_LINE:
@@ -226,12 +229,26 @@ class Redactor:
             return b""
         end = end or self.cut(data)
         redacted = self.redact(data[:end])
-        last = redacted.rfind(b"\n", 0, -1) + 1 if redacted.endswith(b"\n") else len(redacted)
-        if last < len(redacted):  # this line is read again
-            self.in_key = self.in_key_before
+        self.is_cut = not redacted.endswith(b"\n")
+        last = len(redacted) if self.is_cut else self.keep(redacted)
         self.rest = redacted[last:] + data[end:]
         self.lines += redacted.count(b"\n", 0, last)
         return redacted[:last]
+
+    def keep(self, text: bytes) -> int:
+        """Where the lines start that are read again with the next block: the last one, whose value may follow.
+
+        With it all lines that may belong to a private key whose end may follow. The state goes back to that line.
+        """
+        end, start, count = len(text), text.rfind(b"\n", 0, -1) + 1, 1
+        number = text.count(b"\n") - 1 if self.states else 0
+        while start and count < LONGEST_KEY and KEY_TEXT.fullmatch(text[start:end].strip()):
+            before = text.rfind(b"\n", 0, start - 1) + 1
+            if number - count in self.states or not KEY_TEXT.fullmatch(text[before:start].strip()):
+                break
+            end, start, count = start, before, count + 1
+        self.state = self.states.get(number - count + 1, NOTHING) if self.states else NOTHING
+        return start
 
     def cut(self, data: bytes) -> int:
         """Where to cut a very long line: at a separator that is not part of a secret or in front of one."""
@@ -253,12 +270,12 @@ class Redactor:
 
     def redact(self, text: bytes) -> bytes:
         """Redact whole lines."""
-        self.in_key_before = self.in_key
+        self.states = {}
         chosen = self.chosen(text)
-        if not chosen and not self.in_key:
+        if not chosen and self.state == NOTHING:
             return text
         lines = text.split(b"\n")
-        self.redact_keys(lines, chosen)
+        self.redact_spans(lines, chosen)
         end = 0
         for start in chosen:
             if start < end:
@@ -282,27 +299,24 @@ class Redactor:
         """The indices of the lines with a hint."""
         if self.every_line:
             return list(range(text.count(b"\n") + 1))
-        short = text.translate(LOWER, LEFT_OUT).split(b"\n")
-        hinted = self.hinted(set(short))
-        found = [index for index, line in enumerate(short) if line in hinted] if hinted else []
-        if b"ya29." in text:
-            found = sorted({*found, *(index for index, line in enumerate(text.split(b"\n")) if b"ya29." in line)})
-        return found
+        kinds = text.translate(LOWER, LEFT_OUT).split(b"\n")
+        hinted = self.hinted(set(kinds))
+        found = [index for index, kind in enumerate(kinds) if kind in hinted] if hinted else []
+        more = {text.count(b"\n", 0, match.start()) for hint in TEXT_HINTS for match in hint.finditer(text)}
+        return sorted(more.union(found)) if more else found
 
-    def hinted(self, lines: "set[bytes]") -> "set[bytes]":
-        """The short forms with a hint. Logs repeat themselves, so those without one are remembered."""
-        lines -= self.seen
-        if not lines:
-            return lines
-        joined = b"\n".join(lines)
+    def hinted(self, kinds: "set[bytes]") -> "set[bytes]":
+        """The kinds with a hint. Logs repeat themselves, so those without one are remembered."""
+        kinds -= self.seen
+        joined = b"\n".join(kinds)
         found = set()
-        for hint, confirm in HINTS:
+        for hint, confirm in HINTS if kinds else ():
             for match in hint.finditer(joined):
                 start, end = joined.rfind(b"\n", 0, match.start()) + 1, joined.find(b"\n", match.end())
-                line = joined[start : len(joined) if end < 0 else end]
-                if confirm.search(line):
-                    found.add(line)
-        self.seen |= lines - found
+                kind = joined[start : len(joined) if end < 0 else end]
+                if confirm.search(kind):
+                    found.add(kind)
+        self.seen |= kinds - found
         self.seen_bytes += len(joined)
         if self.seen_bytes > MOST_SEEN:
             self.seen, self.seen_bytes = set(), 0
@@ -315,6 +329,8 @@ class Redactor:
         entry = self.found.get((rule, mark))
         if entry:
             entry[1] += 1
+            if entry[0] > self.line:
+                entry[0] = min(entry[0], self.line + text.count(b"\n", 0, start))
         elif len(self.found) < MOST_REDACTIONS:
             self.found[rule, mark] = [self.line + text.count(b"\n", 0, start), 1]
         else:
@@ -327,6 +343,8 @@ class Redactor:
         for rule, gate, pattern in FORM_PATTERNS:
             if gate in lower:
                 text = self.replace(rule, pattern, text)
+        if b"Secret" in text and SECRET_OBJECT.search(text):
+            text = self.redact_object(text)
         text = self.redact_settings(text)
         return self.redact_options(text) if b" -" in text or text[:1] == b"-" else text
 
@@ -380,7 +398,7 @@ class Redactor:
         """Whether a value of a secret setting is a secret, and not a mark, a reference or a location."""
         if REDACTED.search(value) or value.lower() in NOT_VALUES:
             return False
-        if REFERENCE.fullmatch(value) or LOCATION.fullmatch(value) or NAME_SERVICES.fullmatch(value):
+        if any(form.fullmatch(value) for form in (REFERENCE, LOCATION, NAME_SERVICES, BLOCK_SCALAR)):
             return False
         if not is_vague(name):
             return True
@@ -388,30 +406,73 @@ class Redactor:
             return not value.isdigit()
         return bool(RANDOM.fullmatch(value))
 
-    def redact_keys(self, lines: "list[bytes]", chosen: "list[int]") -> None:
-        """Replace the lines of private keys. The number of lines stays, so that line numbers are right."""
-        if not self.in_key and not any(b"PRIVATE KEY" in lines[index] for index in chosen):
-            return
-        for index, line in enumerate(lines):
-            if index == len(lines) - 2:
-                self.in_key_before = self.in_key
-            if self.in_key or b"PRIVATE KEY" in line:
-                if not self.in_key and KEY_END.search(line) and not KEY_BEGIN.search(line):
-                    self.redact_before(lines, index)
-                lines[index] = self.redact_key(line, index)
+    def redact_object(self, text: bytes) -> bytes:
+        """Replace the data of a Kubernetes Secret that is one line of JSON."""
+        parts, done = [], 0
+        for start in [found.end() for found in OBJECT_DATA.finditer(text)]:
+            pair = PAIR.match(text, start)
+            while pair:
+                if pair.group(3) and not REDACTED.fullmatch(pair.group(3)):
+                    mark = self.mark("kubernetes", pair.group(3), text, pair.start(3))
+                    parts += [text[done : pair.start(3)], mark]
+                    done = pair.end(3)
+                pair = PAIR.match(text, pair.end())
+        return b"".join(parts) + text[done:]
 
-    def redact_key(self, line: bytes, number: int) -> bytes:
-        """Replace what belongs to a private key in a line; a key may be in one line."""
+    def redact_spans(self, lines: "list[bytes]", chosen: "list[int]") -> None:
+        """Replace secrets over several lines. The number of lines stays, so that line numbers are right."""
+        opening = [index for index in chosen if opens(lines[index])]
+        index, count = 0, len(lines) - (not lines[-1])
+        while index < count:
+            if self.state == NOTHING:
+                index = next((each for each in opening if each >= index), count)
+                if index == count:
+                    return
+            else:
+                self.states[index] = self.state
+            self.redact_line(lines, index)
+            index += 1
+
+    def redact_line(self, lines: "list[bytes]", index: int) -> None:
+        """Redact a line of a secret over several lines, or the line that opens one."""
+        in_key, span, left, manifest = self.state
+        line = lines[index]
+        if span:
+            part = (0, len(line), False) if self.is_cut and index == 0 else span.part(line)
+            if part:
+                lines[index] = self.mark_part(line, part[0], part[1], index)
+                self.state = (0, None, 0, manifest) if part[2] or left <= 1 else (0, span, left - 1, manifest)
+                return
+        if in_key or b"PRIVATE KEY" in line:
+            if not in_key and KEY_END.search(line) and not KEY_BEGIN.search(line):
+                self.redact_before(lines, index)
+            lines[index], in_key = self.redact_key(line, index, in_key)
+            self.state = (in_key, None, 0, manifest)
+            return
+        manifest, span = follow_manifest(manifest, line)
+        span = span or opened(line)
+        self.state = (0, span, span.longest if span else 0, manifest)
+
+    def mark_part(self, line: bytes, start: int, end: int, number: int) -> bytes:
+        """A line in which a part is replaced, apart from quotes around it and a comma after it."""
+        found = SCALAR.match(line, start, end)
+        value = found.group(1) if found else b""
+        if not found or not value or REDACTED.fullmatch(value) or BLOCK_SCALAR.fullmatch(value):
+            return line
+        self.line = self.lines + number + 1
+        return line[: found.start(1)] + self.mark("setting", value) + line[found.end(1) :]
+
+    def redact_key(self, line: bytes, number: int, in_key: int) -> "tuple[bytes, int]":
+        """Replace what belongs to a private key, which may be in one line; returns also how many lines may follow."""
         parts, position = [], 0
         while True:
-            edge = (KEY_END if self.in_key else KEY_BEGIN).search(line, position)
+            edge = (KEY_END if in_key else KEY_BEGIN).search(line, position)
             body = line[position : edge.start() if edge else len(line)]
-            parts.append(self.mark_key(body, number) if self.in_key else body)
+            parts.append(self.mark_key(body, number) if in_key else body)
             if not edge:
-                self.in_key = max(0, self.in_key - 1)
-                return b"".join(parts)
+                return b"".join(parts), max(0, in_key - 1)
             parts.append(edge.group())
-            position, self.in_key = edge.end(), 0 if self.in_key else LONGEST_KEY
+            position, in_key = edge.end(), 0 if in_key else LONGEST_KEY
 
     def redact_before(self, lines: "list[bytes]", index: int) -> None:
         """Replace the part of a private key in front of its end, whose begin was not read."""
@@ -425,18 +486,9 @@ class Redactor:
         return KEY_TEXT.sub(lambda found: self.mark("private-key", found.group()), text)
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a setting of that name holds a secret; the definition in `redaction.py`, with camel case."""
-    split = CAMEL.sub(".", name).replace("_", ".").replace("-", ".").lower()
-    parts = [part for part in split.split(".") if part]
-    if len(parts) > 1 and (parts[-1] in DESCRIBES or (parts[-1] == "key" and parts[-2] in PLAIN_KEYS)):
-        return False
-    return is_secret(split) or is_secret(name)
-
-
-def is_vague(name: str) -> bool:
-    """Whether the name alone is also used for other things: `key=`, `pass: 12`."""
-    return name.lower() in VAGUE
+def opens(line: bytes) -> bool:
+    """Whether a secret over several lines may begin in a line."""
+    return b"PRIVATE KEY" in line or MANIFEST.match(line) is not None or opened(line) is not None
 
 
 def value_bounds(text: bytes, found: "Match[bytes]", vague: bool) -> "tuple[int, int, bytes]":
@@ -444,7 +496,7 @@ def value_bounds(text: bytes, found: "Match[bytes]", vague: bool) -> "tuple[int,
     start = found.end()
     quoted = QUOTED.match(text, start)
     if quoted:
-        return quoted.start(2), quoted.end(2), b""
+        return quoted.start(quoted.lastindex or 0), quoted.end(quoted.lastindex or 0), b""
     separator = found.group(2)
     if separator.rstrip().endswith(b">") and b"=" not in separator:  # XML
         end = text.find(b"<", start)

@@ -22,6 +22,7 @@ SHORTAGES = {
     errno.ENOMEM: b"out of memory",
 }
 QUEUE_LIMIT = 4 << 20  # bytes that may wait to be sent before samples are skipped
+GATHER, GATHER_BYTES = 0.02, 4096  # facts wait for others this many seconds, up to this many bytes
 
 
 def now() -> "Clocks":
@@ -87,9 +88,10 @@ def text(tag: str, code: "Callable[[bytes, bytes], bytes] | None" = None) -> "Ca
 
 
 class Out:
-    """The output queue: the frames of one turn of the loop are written together.
+    """The output queue: the frames of one turn of the loop are written together, and facts of several turns.
 
-    Every write wakes a chain of processes up to the collector. Writing never blocks; what does not fit stays queued.
+    Every write wakes a chain of processes up to the collector, and may travel as a message of its own. Writing never
+    blocks; what does not fit stays queued.
     `pace` is the number of seconds between two lines (0: no limit): a launcher may cut the lines of agents that write
     faster than it reads. Frames that may arrive out of order are then kept and sent a second time at the end.
     """
@@ -110,6 +112,11 @@ class Out:
             self.kept += data
         self.seq += 1
         self.last = time.monotonic()
+        if not self.pace:
+            if kind not in b"RZ" or len(self.waiting) > GATHER_BYTES:
+                self.due = 0.0
+            elif self.due < self.last:
+                self.due = self.last + GATHER
 
     def flush(self) -> None:
         while self.waiting and time.monotonic() >= self.due:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+import msgspec
+
 from rollbook.agent.redaction import MASK
 from rollbook.api.options import (
     TransportOptions,
@@ -20,11 +22,10 @@ from rollbook.api.options import (
 )
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Progress, Reach, collect
+from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
 from rollbook.bundle.finish import finish
-from rollbook.bundle.hyperpod import HyperPod
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
-from rollbook.bundle.kubernetes import Kubectl
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window
@@ -135,9 +136,7 @@ def resume_request(directory: BundleDirectory, commands: Sequence[str] = ()) -> 
     if masked:
         instead = "give all --command options again" if masked[0].startswith("command-") else "start a new bundle"
         raise UsageError(f"{masked[0]} contained a secret, which is not stored in a bundle: {instead}")
-    return Request(
-        nodes=directory.request.nodes, items=items, window=directory.request.window, limits=directory.request.limits
-    )
+    return msgspec.structs.replace(directory.request, items=items)
 
 
 async def run_bundle(
@@ -147,6 +146,7 @@ async def run_bundle(
     reach: Reach,
     *,
     cluster: ClusterOptions | None = None,
+    delivery: Delivery | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
     names: Path | None = None,
@@ -155,7 +155,14 @@ async def run_bundle(
 ) -> Bundle:
     """Collect into a directory, and complete it; `names` is the map of obfuscated names."""
     summary = await collect(
-        directory, request.items, hosts, reach, cluster=cluster or ClusterOptions(), progress=progress, stop=stop
+        directory,
+        request.items,
+        hosts,
+        reach,
+        cluster=cluster or ClusterOptions(),
+        delivery=delivery,
+        progress=progress,
+        stop=stop,
     )
     path, findings, problem = finish(directory, names=names, key=sign, archive=archive)
     return Bundle(path, summary, findings, problem)
@@ -191,9 +198,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         request,
         requested,
         Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
-        cluster=ClusterOptions(
-            options.get("once", True), Kubectl(context=options.get("kubectl_context", "")), HyperPod.of(reach.given)
-        ),
+        cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=options.get("kubectl_context", "")),
         names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from rollbook.api.bundle import TIMEOUT, Bundle, make_request, run_bundle
 from rollbook.bundle.collect import Reach
 from rollbook.bundle.directory import BundleDirectory
-from rollbook.bundle.hyperpod import HyperPod
 from rollbook.bundle.once import ClusterOptions
 from rollbook.hosts import Host
 from rollbook.records.document import read
@@ -63,5 +62,5 @@ def take_report(record: Record, hosts: Sequence[Host], options: Options, fanout:
     path: Path = record.path / DIRECTORY
     directory = BundleDirectory.create_at(path, request, hosts, dt.datetime.now(dt.UTC))
     reach = Reach(route(options), fallback_route(options), max(options.timeout, TIMEOUT), fanout)
-    cluster = ClusterOptions(hyperpod=HyperPod.of(options.given))
+    cluster = ClusterOptions.of(options)
     return asyncio.run(run_bundle(directory, request, hosts, reach, cluster=cluster))

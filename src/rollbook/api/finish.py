@@ -34,6 +34,7 @@ from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import locate_record, not_a_record
 from rollbook.records.metadata import metadata
 from rollbook.records.outcome import Outcome
+from rollbook.records.pushed import read_pushed
 from rollbook.records.reading import require_directory
 from rollbook.records.record import Record
 from rollbook.sql.grids import Tables, open_tables
@@ -124,6 +125,9 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     )
     document["host_names"] = [host.name for host in hosts.start]
     document["label"] = label_of(_storable(begin.get("label", {})))
+    if url := begin.get("push"):
+        pushed = document["push"] = read_pushed(path / "raw", storable_text(str(url)))
+        document["notes"] += filter(None, [pushed.note])
     memory = args.get("client_host_memory_in_gb")
     each = int(float(memory) * 1024**3) if memory else None
     cluster = ClusterInformation.of(hosts.start, each) if hosts.start else _declared(args)

@@ -38,8 +38,9 @@ class RecordingOptions(TransportOptions, total=False):
     most samples stored per host (default: 3600; 0: all), `drop_raw` removes the journal once the tables are verified,
     `report` writes `report.html` (default: true), `sign` is an ssh key for the manifest, `share` lets others read the
     record as far as the umask allows, `bundle_on_failure` takes an issue report of the affected hosts if the run
-    failed, `fanout` is the number of hosts contacted in parallel (default: 64). `name`, `tags` and `note` label the
-    record, for lists and comparisons.
+    failed, `push` is the address of a Prometheus or VictoriaMetrics server that gets the metrics during the run,
+    `fanout` is the number of hosts contacted in parallel (default: 64). `name`, `tags` and `note` label the record, for
+    lists and comparisons.
     """
 
     results_dir: Path | str
@@ -51,6 +52,7 @@ class RecordingOptions(TransportOptions, total=False):
     sign: Path | str | None
     share: bool
     bundle_on_failure: bool
+    push: str
     fanout: int
     name: str
     tags: str | Sequence[str]

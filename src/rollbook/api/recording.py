@@ -14,7 +14,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
@@ -37,6 +37,9 @@ from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.transports.routing import Options, fallback_route, route
 
+if TYPE_CHECKING:
+    from rollbook.api.pushing import Pushing
+
 __all__ = ["Recording", "Settings", "in_group", "record", "settings_of"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
@@ -53,6 +56,7 @@ class Settings:
     between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
     key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
     options, stored as they are. `bundle_on_failure` adds an issue report of the affected hosts if the run failed.
+    `push` is the address of a server that gets the metrics during the recording.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
@@ -67,6 +71,7 @@ class Settings:
     sign: Path | None = None
     share: bool = False
     bundle_on_failure: bool = False
+    push: str = ""
     label: Label = dataclasses.field(default_factory=Label)
     parts: tuple[str, ...] = ()
     placement: Placement | None = None
@@ -102,7 +107,8 @@ class Recording:
     directory. `recording_error` is why recording ended early, `finish_error` why the record could not be finished,
     `signing_error` why it could not be signed; each is empty if all went well. `exit_code` is that of the command
     that `rollbook.run` ran. `bundle` is the issue report that was taken because the run failed, `bundle_error` why it
-    could not be taken; `on_bundle` is called with the hosts before it is taken.
+    could not be taken; `on_bundle` is called with the hosts before it is taken. `on_push_problem` is called with the
+    reason when pushing fails for the first time.
     """
 
     def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
@@ -114,6 +120,8 @@ class Recording:
         self.bundle: Path | None = None
         self.bundle_error = ""
         self.on_bundle: Callable[[Sequence[str]], None] = lambda _: None
+        self.on_push_problem: Callable[[str], None] = lambda _: None
+        self._pushing: Pushing | None = None
         self._directory: RecordDirectory | None = None
         self._recorder: Recorder | None = None
         self._open, self._entered, self._recording_error = False, False, ""
@@ -172,8 +180,11 @@ class Recording:
             "args": _masked(settings.args),
             "max_samples": settings.max_samples,
             "label": msgspec.to_builtins(settings.label),
+            **({"push": mask_command_line([settings.push])[0]} if settings.push else {}),
         }
         try:
+            if settings.push:
+                await self._start_pushing(directory)
             self._recorder = await self._stack.enter_async_context(
                 Recorder(
                     directory.path / "raw",
@@ -197,6 +208,15 @@ class Recording:
             raise
         self._open = True
 
+    async def _start_pushing(self, directory: RecordDirectory) -> None:
+        """Start to push what will be in the journal; it ends after the journal, with the stack."""
+        from rollbook.api.pushing import Pushing  # noqa: PLC0415 - most recordings do not push
+
+        settings = self.settings
+        labels = {"job": settings.label.name or settings.type, "record": f"{settings.type}/{directory.stamp}"}
+        pushing = Pushing(directory.path / "raw", settings.push, labels, self.on_push_problem)
+        self._pushing = await self._stack.enter_async_context(pushing)
+
     async def __aexit__(self, *exc: object) -> None:
         await self.end()
         await asyncio.to_thread(self.finish)
@@ -214,6 +234,8 @@ class Recording:
                 await self._recorder.end(facts=facts, seconds=seconds)
         except RecordError as error:
             self._recording_error = str(error)
+        if self._pushing is not None and seconds is not None:
+            self._pushing.seconds = min(seconds, self._pushing.seconds)
         with contextlib.suppress(RecordError):
             await self._stack.aclose()
 
@@ -418,3 +440,13 @@ def _preflight(settings: Settings) -> None:
         raise UsageError(f"{results} has only {free >> 20} MiB free; a recording needs {ROOM >> 20} MiB")
     if settings.sign is not None:
         signing.try_key(settings.sign)
+    if settings.push:
+        _check_push(settings)
+
+
+def _check_push(settings: Settings) -> None:
+    from rollbook.exports.receiver import TOKEN, Receiver  # noqa: PLC0415 - most recordings do not push
+
+    Receiver(settings.push, os.environ.get(TOKEN, ""))
+    if settings.interval == 0:
+        raise UsageError("there is nothing to push: no samples are taken")

@@ -43,8 +43,11 @@ class RunProgress(Progress, Protocol):
     def started(self) -> None:
         """Every host returned its start facts or failed. A `RollbookError` raised here cancels run and recording."""
 
-    def writing(self) -> None:
-        """Recording is over; the record is being written."""
+    def push_failed(self, reason: str) -> None:
+        """Pushing failed for the first time; the run continues, and so do the attempts."""
+
+    def writing(self, *, interrupted: bool) -> None:
+        """Recording is over, perhaps because a signal asked for it; the record is being written."""
 
     def bundling(self, hosts: Sequence[str]) -> None:
         """The run failed; an issue report of these hosts is being collected."""
@@ -134,7 +137,7 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
     """
     if progress is not None:
         recording.on_bundle = progress.bundling
-        progress.writing()
+        progress.writing(interrupted=signals.stopped)
     if threading.current_thread() is not threading.main_thread():
         recording.finish_or_explain()
         return
@@ -201,6 +204,8 @@ async def _alone(recording: Recording, seconds: float | None, progress: RunProgr
 
 async def _entered(recording: Recording, stop: asyncio.Event, progress: RunProgress | None) -> bool:
     """Start recording; False if the user asked to stop before all hosts had returned their start facts."""
+    if progress is not None:
+        recording.on_push_problem = progress.push_failed
     with progress or contextlib.nullcontext():
         entering, stopped = asyncio.ensure_future(recording.__aenter__()), asyncio.ensure_future(stop.wait())
         await asyncio.wait([entering, stopped], return_when=asyncio.FIRST_COMPLETED)

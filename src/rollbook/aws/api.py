@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
@@ -31,6 +32,7 @@ CONNECTION = frozenset(
 )
 DENIED = frozenset(("AccessDenied", "AccessDeniedException", "UnauthorizedOperation"))
 THROTTLED = frozenset(("Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded"))
+ELSEWHERE = frozenset(("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"))
 MISSING = frozenset(("ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey", "NotFoundException"))
 
 
@@ -52,7 +54,7 @@ class Account:
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """Call one operation; raises `AwsError` or a `TransportError` that says what to do."""
-        return await asyncio.to_thread(self._call, service, operation, parameters)
+        return await asyncio.get_running_loop().run_in_executor(_threads, self._call, service, operation, parameters)
 
     def client(self, service: str) -> Any:
         """The client of one service, made once per account."""
@@ -80,7 +82,13 @@ class Account:
             session = boto3.Session(profile_name=self.profile, region_name=self.region)
             # Retries of starts are paced here; the SDK's own would hide the throttling.
             retries = {"mode": "standard", "total_max_attempts": 1 if service == "ssm" else 4}
-            config = Config(connect_timeout=10, read_timeout=60, retries=retries, max_pool_connections=64)
+            config = Config(
+                connect_timeout=10,
+                read_timeout=60,
+                retries=retries,
+                max_pool_connections=64,
+                signature_version="s3v4" if service == "s3" else None,  # presigned requests default to an older one
+            )
             return session.client(service, endpoint_url=self.endpoint_url, config=config)
         except Exception as error:
             raise explain(error, f"use {service}") from error
@@ -88,6 +96,8 @@ class Account:
 
 _clients: dict[tuple[Account, str], Any] = {}
 _lock = threading.Lock()
+# Python's own pool has few threads on a machine with few cores, but these only wait for AWS.
+_threads = ThreadPoolExecutor(32, "aws")
 
 
 # The first row that matches the error's class or AWS's code: what to raise, and its message.
@@ -99,6 +109,7 @@ MEANINGS: tuple[tuple[frozenset[str], type[AwsError | TransportError | NoHostRea
     (frozenset({"ReadTimeoutError"}), TimedOut, "AWS did not answer {operation} in time"),
     (THROTTLED, Busy, "AWS throttles {operation}: {text}"),
     (DENIED, AwsDenied, "not allowed to call {operation}: {text}"),
+    (ELSEWHERE, AwsError, "{operation}: the bucket is in {region}; set {flag}region"),
     (MISSING, AwsError, "{operation}: {text}; check the name and {flag}region"),
     (frozenset({"TargetNotConnected"}), Unreachable, "Session Manager has no connection to the node: {text}"),
     (frozenset({"InvalidDocument"}), Refused, "the document cannot be used: {text}"),
@@ -113,7 +124,9 @@ def explain(error: Exception, operation: str, flag: str = "--") -> AwsError | Tr
     text = str(details.get("Message") or error)
     if code == "ValidationException" and "not found" in text.lower():
         code = "ResourceNotFound"
+    about = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
+    region = details.get("Region") or about.get("HTTPHeaders", {}).get("x-amz-bucket-region") or "another region"
     for codes, kind, meaning in MEANINGS:
         if code in codes:
-            return kind(meaning.format(code=code, text=text, operation=operation, flag=flag))
+            return kind(meaning.format(code=code, text=text, operation=operation, flag=flag, region=region))
     return AwsError(f"{operation} failed ({code}): {text}")

@@ -3,6 +3,9 @@
 The caller moves bytes and time: `receive` takes what the WebSocket delivered, `outgoing` gives what to send, `tick` is
 called when `due` is reached. Every message is acknowledged at once, duplicates again, because an agent whose
 acknowledgement was lost repeats the message forever. Messages that arrive early wait until those before them are there.
+
+Input waits for the first message of the node: output, or the request for a handshake. During a handshake the node drops
+input, or cannot decrypt it and waits for it in vain.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ WINDOW = 256  # unacknowledged messages of ours
 EARLY = 10_000  # messages that may wait for an earlier one
 FIRST_TIMEOUT, LONGEST_TIMEOUT = 0.2, 1.0  # seconds
 LEAST_MARGIN = 0.01
-MOST_TRIES = 3000  # about five minutes
+SILENCE = 300.0  # seconds without any message while ours are not acknowledged
 CLIENT_VERSION = "1.2.700.0"  # older clients get an upgrade notice mixed into the output
 OK, FAILED, UNSUPPORTED = 1, 2, 3
+# What the node takes at any time.
+URGENT = (Payload.HANDSHAKE_RESPONSE, Payload.CHALLENGE_RESPONSE, Payload.FLAG)
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -86,12 +91,13 @@ class Key(Protocol):
 
 class _Sent(msgspec.Struct):
     message: Message
+    first: float
     at: float
     tries: int = 1
 
 
 class Channel:
-    """One session. Raises `ProtocolError` when the other side breaks the protocol or never acknowledges.
+    """One session. Raises `ProtocolError` when the other side breaks the protocol or is silent for too long.
 
     `closed` is set once the channel cannot deliver anything more. `paused` is set while the service wants no new
     messages; acknowledgements and repetitions are sent regardless.
@@ -100,6 +106,8 @@ class Channel:
     def __init__(self, session_id: str, target: str) -> None:
         self.closed = self.paused = False
         self._session_id, self._target = session_id, target
+        self._takes_input = self._shakes_hands = False
+        self._heard_at = 0.0
         self._expected = 0
         self._early: dict[int, Message] = {}
         self._next = 0
@@ -117,12 +125,10 @@ class Channel:
         for start in range(0, len(data), CHUNK):
             self._unsent.append((Payload.OUTPUT, data[start : start + CHUNK]))
 
-    def resize(self, columns: int, rows: int) -> None:
-        """Tell the agent the size of the terminal; a pseudo-terminal has none until then."""
-        self._unsent.append((Payload.SIZE, json.dumps({"cols": columns, "rows": rows}).encode()))
-
     def terminate(self) -> None:
-        """Ask the agent to end the session."""
+        """Ask the agent to end the session; input that it does not take yet is dropped."""
+        if not self._takes_input:
+            self._unsent.clear()
         self._unsent.append((Payload.FLAG, int(Flag.TERMINATE_SESSION).to_bytes(4, "big")))
 
     @property
@@ -134,6 +140,8 @@ class Channel:
         """The messages to send now, acknowledgements first."""
         out, self._replies = self._replies, []
         while self._unsent and len(self._sent) < WINDOW and not self.paused:
+            if not self._takes_input and self._unsent[0][0] not in URGENT:
+                break
             kind, payload = self._unsent.popleft()
             if self._key is not None and kind == Payload.OUTPUT:
                 payload = self._key.encrypt(payload)
@@ -145,24 +153,29 @@ class Channel:
                 flags=messages.SYN if self._next == 0 else 0,
             )
             self._next += 1
-            self._sent.append(_Sent(message, now))
+            self._sent.append(_Sent(message, now, now))
             out.append(encode(message))
         return out
 
     @property
     def due(self) -> float | None:
         """When `tick` must be called next; None while everything is acknowledged."""
-        return self._sent[0].at + self._timeout if self._sent else None
+        return min((self._due(sent) for sent in self._sent), default=None)
 
     def tick(self, now: float) -> list[bytes]:
-        """Repeat the oldest unacknowledged message if its time is up; raises `ProtocolError` after too many tries."""
-        if not self._sent or now < self._sent[0].at + self._timeout:
-            return []
-        oldest = self._sent[0]
-        if oldest.tries >= MOST_TRIES:
+        """Repeat the messages whose time is up; raises `ProtocolError` if nothing was received for too long.
+
+        Not only the oldest: some agents never acknowledge a message whose first acknowledgement was lost.
+        """
+        if self._sent and now - max(self._sent[0].first, self._heard_at) > SILENCE:
             raise ProtocolError("the node acknowledges nothing any more")
-        oldest.at, oldest.tries = now, oldest.tries + 1
-        return [encode(oldest.message)]
+        late = [sent for sent in self._sent if now >= self._due(sent)]
+        for sent in late:
+            sent.at, sent.tries = now, sent.tries + 1
+        return [encode(sent.message) for sent in late]
+
+    def _due(self, sent: _Sent) -> float:
+        return sent.at + min(LONGEST_TIMEOUT, self._timeout * sent.tries)
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take one binary message; gives the events that follow from it, in order.
@@ -171,6 +184,7 @@ class Channel:
         """
         try:
             message = decode(data)
+            self._heard_at = now
             if message.kind == messages.ACKNOWLEDGE:
                 self._acknowledged(acknowledgement(message).number, now)
                 return []
@@ -234,6 +248,8 @@ class Channel:
 
     def _payload(self, message: Message) -> list[Event]:
         kind, data = message.payload_type, message.payload
+        self._shakes_hands |= kind == Payload.HANDSHAKE_REQUEST
+        self._takes_input |= kind == Payload.HANDSHAKE_COMPLETE or not self._shakes_hands
         if self._key is not None and kind in (Payload.OUTPUT, Payload.STDERR, Payload.EXIT_CODE):
             data = self._key.decrypt(data)
         if kind in (Payload.OUTPUT, Payload.ERROR):

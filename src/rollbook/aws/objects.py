@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import concurrent.futures
 import contextlib
+import dataclasses
 import hashlib
+import io
 import re
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -15,9 +19,10 @@ import msgspec
 from rollbook.aws.api import Account, AwsError, explain
 from rollbook.errors import UsageError
 
-__all__ = ["Bucket", "S3Path", "Uploaded"]
+__all__ = ["PART", "Bucket", "Grant", "S3Path", "Uploaded"]
 
 PART = 16 << 20
+"""Bytes of a part; a larger object is uploaded in several."""
 MOST_PARTS = 10_000
 PARALLEL = 4
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -57,6 +62,20 @@ class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
     verified: Literal["sha256", "md5"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Grant:
+    """Presigned requests that upload one object, in parts if it is large. Whoever has their URLs can use them."""
+
+    key: str
+    size: int
+    part: int
+    digests: tuple[str, ...]
+    """The SHA-256 of each part, as base64; the requests are only valid for these bytes."""
+    upload: str = ""
+    """The id of the upload in parts; empty for a single request."""
+    urls: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+
 class Bucket:
     """A bucket to upload to. Errors are `AwsError` (credentials, permission, name) or `NoHostReached`."""
 
@@ -74,42 +93,111 @@ class Bucket:
         if self._head(key) is not None:
             raise UsageError(f"{self.url(key)} exists; it is not replaced")
 
-    def upload(self, path: Path, key: str) -> Uploaded:
-        """Upload a file, in parts if it is large, and verify size and checksum; an existing object is not replaced."""
-        self.require_absent(key)
+    def upload(self, path: Path, key: str, *, again: bool = False) -> Uploaded:
+        """Upload a file, in parts if it is large, and verify size and checksum; an existing object is not replaced.
+
+        If the upload is made `again`, an object that is this file stays, and another one is replaced.
+        """
         size = path.stat().st_size
         part = max(self._part, -(-size // MOST_PARTS))
+        if not again:
+            self.require_absent(key)
+        elif self._head(key) is not None:
+            with contextlib.suppress(AwsError):
+                return self.verify(path, key, part)
         if size <= part:
-            parts = 0
             with path.open("rb") as file:
-                digests = [hashlib.file_digest(file, "sha256").digest()]
+                digest = _text(hashlib.file_digest(file, "sha256").digest())
                 file.seek(0)
-                self._call("put_object", key, Body=file, ContentLength=size, ChecksumSHA256=_text(digests[0]))
+                self._call("put_object", key, Body=file, ContentLength=size, ChecksumSHA256=digest)
         else:
-            digests = self._upload_parts(path, key, size, part)
-            parts = len(digests)
-        return self._verify(path, key, part, digests, parts)
+            self._upload_parts(path, key, size, part)
+        return self.verify(path, key, part)
+
+    def grant(self, key: str, size: int, digests: Sequence[str], part: int, seconds: float) -> Grant:
+        """Presigned requests for an object of `size` bytes, whose parts of `part` bytes have these SHA-256.
+
+        They end after `seconds`. The upload ends with `accept` or `withdraw`. Raises `ValueError` if the number of
+        parts is another one.
+        """
+        self.require_absent(key)
+        parts = list(zip([min(part, size - start) for start in range(0, size, part)], digests, strict=True))
+        common: dict[str, Any] = {"Bucket": self.name, "Key": key}
+        operation, upload = "put_object", ""
+        if len(parts) > 1:
+            upload = self._call("create_multipart_upload", key, ChecksumAlgorithm="SHA256")["UploadId"]
+            operation, common = "upload_part", {**common, "UploadId": upload}
+        urls = []
+        client = self._account.client("s3")
+        for number, (length, digest) in enumerate(parts, 1):
+            more = {"PartNumber": number} if upload else {}
+            parameters = {**common, **more, "ContentLength": length, "ChecksumSHA256": digest}
+            urls.append(client.generate_presigned_url(operation, Params=parameters, ExpiresIn=max(1, int(seconds))))
+        return Grant(key, size, part, tuple(digests), upload, tuple(urls))
+
+    def accept(self, grant: Grant, tags: Sequence[str]) -> None:
+        """Complete an upload, whose parts have these entity tags, and verify that the object has arrived."""
+        if grant.upload:
+            listed = [
+                {"PartNumber": number, "ETag": tag, "ChecksumSHA256": digest}
+                for number, (digest, tag) in enumerate(zip(grant.digests, tags, strict=True), 1)
+            ]
+            self._call("complete_multipart_upload", grant.key, UploadId=grant.upload, MultipartUpload={"Parts": listed})
+        head = self._require_head(grant.key, grant.size)
+        found = head.get("ChecksumSHA256")
+        expected = _checksum([base64.b64decode(digest) for digest in grant.digests])
+        if found is not None and found != expected:
+            raise AwsError(f"{self.url(grant.key)} cannot be verified: its SHA256 is {found}, expected {expected}")
+
+    def withdraw(self, grant: Grant) -> None:
+        """Remove the parts of an upload that failed."""
+        if grant.upload:
+            with contextlib.suppress(Exception):  # the reason for which it failed is the one to report
+                self._call("abort_multipart_upload", grant.key, UploadId=grant.upload)
+
+    def download(self, key: str, path: Path, most: int) -> None:
+        """Write an object of at most `most` bytes to a file. Raises `AwsError`, or `OSError` of the file."""
+        answer = self._call("get_object", key)
+        if answer["ContentLength"] > most:
+            raise AwsError(f"{self.url(key)} has {answer['ContentLength']} bytes, more than the limit of the node")
+        with path.open("wb") as file:
+            try:
+                for chunk in answer["Body"].iter_chunks(1 << 20):
+                    file.write(chunk)
+            except OSError:
+                raise
+            except Exception as error:  # of the HTTP library
+                raise explain(error, f"get_object on {self.url(key)}", "--s3-") from error
+
+    def has(self, key: str, known: Uploaded) -> bool:
+        """Whether an object is there and has the size and, as far as the server tells, the checksum that is known."""
+        head = self._head(key)
+        if head is None or head["ContentLength"] != known.size:
+            return False
+        found = str(head.get("ChecksumSHA256") or "")
+        return known.parts > 0 or not found or found == _text(bytes.fromhex(known.sha256))
 
     def url(self, key: str) -> str:
         """The object as `s3://bucket/key`."""
         return f"s3://{self.name}/{key}"
 
-    def _upload_parts(self, path: Path, key: str, size: int, part: int) -> list[bytes]:
-        """Upload all parts, a few in parallel; a failed upload is removed from the server."""
+    def _upload_parts(self, path: Path, key: str, size: int, part: int) -> None:
+        """Upload all parts, a few in parallel; a failed or interrupted upload is removed from the server."""
         upload = self._call("create_multipart_upload", key, ChecksumAlgorithm="SHA256")["UploadId"]
+        ended = threading.Event()
 
-        def send(number: int) -> tuple[bytes, str]:
+        def send(number: int) -> dict[str, Any]:
             data = _read(path, number * part, part)
-            digest = hashlib.sha256(data).digest()
+            digest = _text(hashlib.sha256(data).digest())
             answer = self._call(
                 "upload_part",
                 key,
                 UploadId=upload,
                 PartNumber=number + 1,
-                Body=data,
-                ChecksumSHA256=_text(digest),
+                Body=_Part(data, ended),
+                ChecksumSHA256=digest,
             )
-            return digest, str(answer["ETag"])
+            return {"PartNumber": number + 1, "ETag": str(answer["ETag"]), "ChecksumSHA256": digest}
 
         try:
             with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
@@ -117,39 +205,45 @@ class Bucket:
                 try:
                     sent = [one.result() for one in waiting]
                 except BaseException:
+                    ended.set()
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise
-            listed = [
-                {"PartNumber": number, "ETag": tag, "ChecksumSHA256": _text(digest)}
-                for number, (digest, tag) in enumerate(sent, 1)
-            ]
-            self._call("complete_multipart_upload", key, UploadId=upload, MultipartUpload={"Parts": listed})
+            self._call("complete_multipart_upload", key, UploadId=upload, MultipartUpload={"Parts": sent})
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 self._call("abort_multipart_upload", key, UploadId=upload)
             raise
-        return [digest for digest, _ in sent]
 
-    def _verify(self, path: Path, key: str, part: int, digests: list[bytes], parts: int) -> Uploaded:
+    def verify(self, path: Path, key: str, part: int) -> Uploaded:
+        """Compare an object, uploaded in parts of `part` bytes, with a file: size, and SHA-256 or else MD5."""
         size = path.stat().st_size
-        head = self._head(key)
-        if head is None:
-            raise AwsError(
-                f"{self.url(key)} was uploaded, but cannot be verified: HEAD finds no such object, or is denied"
-            )
-        expected = _text(hashlib.sha256(b"".join(digests)).digest()) + f"-{parts}" if parts else _text(digests[0])
-        if head["ContentLength"] != size:
-            raise AwsError(f"{self.url(key)} has {head['ContentLength']} bytes instead of {size}")
+        head = self._require_head(key, size)
+        parts = -(-size // part) if size > part else 0
         verified: Literal["sha256", "md5"] = "sha256"
         if (found := head.get("ChecksumSHA256")) is None:
-            verified, expected, found = "md5", _entity_tag(path, part, parts), str(head.get("ETag", "")).strip('"')
+            verified, found = "md5", str(head.get("ETag", "")).strip('"')
+            expected = _entity_tag(path, part, parts)
+        else:
+            expected = _checksum(
+                [hashlib.sha256(_read(path, number * part, part)).digest() for number in range(parts or 1)]
+            )
         if found != expected:
             raise AwsError(
                 f"{self.url(key)} cannot be verified: its {verified.upper()} is {found}, expected {expected}"
             )
         with path.open("rb") as file:
-            whole = hashlib.file_digest(file, "sha256").hexdigest() if parts else digests[0].hex()
+            whole = hashlib.file_digest(file, "sha256").hexdigest()
         return Uploaded(url=self.url(key), size=size, sha256=whole, parts=parts, verified=verified)
+
+    def _require_head(self, key: str, size: int) -> dict[str, Any]:
+        head = self._head(key)
+        if head is None:
+            raise AwsError(
+                f"{self.url(key)} was uploaded, but cannot be verified: HEAD finds no such object, or is denied"
+            )
+        if head["ContentLength"] != size:
+            raise AwsError(f"{self.url(key)} has {head['ContentLength']} bytes instead of {size}")
+        return head
 
     def _head(self, key: str) -> dict[str, Any] | None:
         """What the server has of an object; None if there is none, or if it may not be read."""
@@ -174,6 +268,19 @@ class _Absent(Exception):
     """HEAD finds no object, or may not."""
 
 
+class _Part(io.BytesIO):
+    """The body of a request, which breaks off when the upload has ended: an interrupted program does not wait."""
+
+    def __init__(self, data: bytes, ended: threading.Event) -> None:
+        super().__init__(data)
+        self._ended = ended
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self._ended.is_set():
+            raise OSError("the upload has ended")
+        return super().read(size)
+
+
 def _read(path: Path, start: int, length: int) -> bytes:
     with path.open("rb") as file:
         file.seek(start)
@@ -182,6 +289,13 @@ def _read(path: Path, start: int, length: int) -> bytes:
 
 def _text(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
+
+
+def _checksum(digests: Sequence[bytes]) -> str:
+    """The SHA-256 that S3 reports for an object: its own, or that of the SHA-256 of its parts."""
+    if len(digests) == 1:
+        return _text(digests[0])
+    return f"{_text(hashlib.sha256(b''.join(digests)).digest())}-{len(digests)}"
 
 
 def _entity_tag(path: Path, part: int, parts: int) -> str:

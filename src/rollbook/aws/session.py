@@ -15,7 +15,7 @@ from typing import Any, Self
 from rollbook.aws.api import Account
 from rollbook.aws.channel import CLIENT_VERSION, Channel, Closed, Event, Exit, KeyNeeded, Output, Stderr
 from rollbook.aws.rate import StartRate
-from rollbook.errors import AgentFailed, Busy, ProtocolError, TransportError, Unreachable
+from rollbook.errors import AgentFailed, Busy, NoHostReached, ProtocolError, TransportError, Unreachable
 
 __all__ = ["Session"]
 
@@ -24,7 +24,7 @@ PING_SECONDS = 60.0
 RESUMES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.15, 5.0
 STDERR_KEPT = 16 * 1024
-TERMINATE_SECONDS = 10.0
+TERMINATE_SECONDS = 20.0
 DRAIN_SECONDS = 5.0
 
 
@@ -80,7 +80,10 @@ class Session:
         """The next output; empty once the session has ended and everything was read."""
         if self._ended and self._output.empty():
             return b""
-        return await self._output.get()
+        data = [await self._output.get()]
+        while data[-1] and not self._output.empty():
+            data.append(self._output.get_nowait())
+        return b"".join(data)
 
     async def write(self, data: bytes) -> None:
         """Send input to the command; ignored after the end."""
@@ -158,39 +161,46 @@ class Session:
         """Move messages until the channel is closed (True) or the socket is dropped (False)."""
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - only sessions need it
 
-        reading = asyncio.create_task(self._socket.recv())
-        waking = asyncio.create_task(self._wake.wait())
+        receiving = asyncio.create_task(self._receive())
         try:
             while not self._channel.closed:
                 await self._send_due()
                 if self._closing and self._channel.drained:
                     break
-                due = self._channel.due
-                timeout = None if due is None else max(0.0, due - time.monotonic())
-                done, _ = await asyncio.wait([reading, waking], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                if waking in done:
-                    self._wake.clear()
-                    waking = asyncio.create_task(self._wake.wait())
-                if reading in done:
-                    await self._receive(reading.result())
-                    reading = asyncio.create_task(self._socket.recv())
+                if receiving.done():
+                    receiving.result()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause()):
+                        await self._wake.wait()
+                self._wake.clear()
         except ConnectionClosed:
             return False
         finally:
-            for task in (reading, waking):
-                task.cancel()
-            await asyncio.gather(reading, waking, return_exceptions=True)
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)
         return True
+
+    def _pause(self) -> float | None:
+        """Seconds until a message has to be repeated; None if none is outstanding."""
+        due = self._channel.due
+        return None if due is None else max(0.0, due - time.monotonic())
 
     async def _send_due(self) -> None:
         now = time.monotonic()
         for data in (*self._channel.outgoing(now), *self._channel.tick(now)):
             await self._socket.send(data)
 
-    async def _receive(self, data: bytes | str) -> None:
-        if isinstance(data, bytes):
-            for event in self._channel.receive(data, time.monotonic()):
-                await self._take(event)
+    async def _receive(self) -> None:
+        """Take messages until the socket is dropped; raises what ends the session."""
+        try:
+            while True:
+                data = await self._socket.recv()
+                if isinstance(data, bytes):
+                    for event in self._channel.receive(data, time.monotonic()):
+                        await self._take(event)
+                self._wake.set()
+        finally:
+            self._wake.set()
 
     async def _resume(self) -> None:
         """Open a new socket for the same session; raises `Unreachable` when there is none to resume."""
@@ -244,7 +254,13 @@ class Session:
         session, self._id = self._id, ""
         with contextlib.suppress(Exception):  # a session that is over already, or an account that may not
             async with asyncio.timeout(TERMINATE_SECONDS):
-                await self._account.call("ssm", "terminate_session", SessionId=session)
+                while True:
+                    try:
+                        await self._account.call("ssm", "terminate_session", SessionId=session)
+                    except (Busy, NoHostReached):  # many sessions end at once
+                        await asyncio.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+                    else:
+                        return
 
 
 class _SessionKey:

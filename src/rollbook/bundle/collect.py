@@ -7,22 +7,24 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
+from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.once import ClusterOptions, read_cluster
-from rollbook.bundle.receive import NodeFiles, NoSpace, Space
+from rollbook.bundle.receive import NodeFiles, NoSpace, Redaction, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.gather import Conclusion, conclude, fan_out, greet_and_read
 from rollbook.collect.session import Listener, Session
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, RollbookError
+from rollbook.files import temporary_directory
 from rollbook.hosts import Host
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
@@ -43,12 +45,13 @@ Route = Callable[[Host], Transport]
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """How nodes are reached; `timeout` is the time for each in seconds."""
+    """How nodes are reached; `timeout` is the time for each in seconds, `start_timeout` for its agent to answer."""
 
     route: Route
     fallback: Route | None = None
     timeout: float = 300.0
     fanout: int = 64
+    start_timeout: float | None = None
 
 
 class Progress(Protocol):
@@ -77,16 +80,17 @@ async def collect(
     reach: Reach,
     *,
     cluster: ClusterOptions | None = None,
+    delivery: Delivery | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
 ) -> BundleSummary:
     """Read what is missing in the bundle from the hosts; returns the summary, which is also written.
 
-    `items` are those of the request with their commands unmasked; `cluster` selects what is read once. When `stop` is
-    set, nodes end with what they have.
+    `items` are those of the request with their commands unmasked; `cluster` selects what is read once, and `delivery`
+    says how archives of nodes come into S3. When `stop` is set, nodes end with what they have.
     Raises `RecordError` if the bundle cannot be written.
     """
-    run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event())
+    run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event(), delivery=delivery)
     return await run.all(hosts, cluster or ClusterOptions(enabled=False))
 
 
@@ -94,13 +98,20 @@ class _Run:
     """One run of the collector."""
 
     def __init__(
-        self, directory: BundleDirectory, items: Sequence[Item], reach: Reach, progress: Progress, stop: asyncio.Event
+        self,
+        directory: BundleDirectory,
+        items: Sequence[Item],
+        reach: Reach,
+        progress: Progress,
+        stop: asyncio.Event,
+        *,
+        delivery: Delivery | None,
     ) -> None:
-        self._directory, self._items, self._reach = directory, items, reach
+        self._directory, self._items, self._reach, self._delivery = directory, items, reach, delivery
         self._progress, self._stop = progress, stop
         self._limits = directory.request.limits
         self._plan = Plan.of(catalogue.load())
-        self._salt = secrets.token_hex(16)
+        self._salt = directory.mark_key()
         self._space = Space(directory.path, self._limits.run_bytes, self._limits.free_bytes)
         self._why_stopped = ""
         self._changed = False
@@ -139,6 +150,9 @@ class _Run:
                 if node.result.status == "not-tried":
                     node.result.reason = self._why_stopped or "interrupted before it was started"
             summary = self._directory.write_summary(interrupted=self._stop.is_set())
+            unread = any(item.status in DEFECTS for item in self._directory.cluster)
+            if not unread and not any(map(self._needs, self._directory.nodes.values())):
+                forget_key(self._directory.request.id)
         return summary
 
     async def _read_cluster(self, options: ClusterOptions) -> None:
@@ -186,10 +200,10 @@ class _Run:
                     self._directory.write_summary(interrupted=True)
                 pause = max(SUMMARY_EVERY, 20 * (time.monotonic() - began))
 
-    def _orders(self, items: Sequence[Item], seconds: float) -> bytes:
-        seconds = max(1.0, seconds - LEAVING)
+    def _orders(self, items: Sequence[Item], seconds: float, archive: Sequence[str] = ()) -> bytes:
+        seconds = max(1.0, seconds - LEAVING - (reserved(seconds) if archive else 0.0))
         window, size = self._directory.request.window, self._limits.node_bytes
-        return orders(items, window, seconds=seconds, size=size, salt=self._salt)
+        return orders(items, window, seconds=seconds, size=size, salt=self._salt, archive=archive)
 
     def unstarted(self, host: Host, reason: str) -> HostResult:
         """The result of a node that was not contacted."""
@@ -215,35 +229,75 @@ class _Run:
             items,
             space=self._space,
             node_bytes=self._limits.node_bytes,
-            on_item=lambda item: self._keep(node, item),
+            on_item=lambda item, redactions: self._keep(node, item, redactions),
         )
         plan = self._plan if node.facts is None else Plan(())
-        session = Session(host, transport, plan, self._listener(files), Meter(self._budget(plan)))
+        with contextlib.ExitStack() as stack:
+            parcel = self._parcel(node, stack)
+            session = Session(host, transport, plan, self._listener(files, parcel), Meter(self._budget(plan)))
 
-        async def visit() -> None:
-            async with session:
-                await greet_and_read(session)
-                if plan.sources:
-                    self._keep_facts(node, session, at, began)
-                if items:
-                    await session.read_items(self._orders(items, timeout - (time.monotonic() - began)))
-                await session.stop()
+            async def visit() -> None:
+                async with session:
+                    await greet_and_read(session, self._reach.start_timeout)
+                    if plan.sources:
+                        self._keep_facts(node, session, at, began)
+                    if items:
+                        await self._read(session, items, parcel, began + timeout)
+                    await session.stop()
 
-        ended = await conclude(session, visit(), timeout, stop)
+            ended = await conclude(session, visit(), timeout, stop)
+            if parcel is not None and parcel.exists:
+                ended = await self._unpack(parcel, items, files) or ended
         if self._why_stopped and stop.is_set():
             ended = Conclusion("failed", self._why_stopped)
         if node.facts is None and session.visit.readings:
             self._keep_facts(node, session, at, began, ended)
         if not ended.busy:  # otherwise the node is tried again
             files.finish(ended.reason or "lost in transit")
-            node.redactions += files.redactions
             node.unlisted += files.unlisted
-            self._end(node, ended, session, at, began)
+            self._end(node, ended, session, at, began, parcel=parcel)
         return node.facts or session.visit.result("now", ended.status, ended.reason), ended.busy
 
-    def _listener(self, files: NodeFiles) -> Listener:
+    def _parcel(self, node: NodeState, stack: contextlib.ExitStack) -> Parcel | None:
+        """The archive that the node will make; it is removed with the stack unless a copy is to be kept."""
+        if self._delivery is None:
+            return None
+        instance, group = self._directory.member(node.host.name)
+        sender = Sender(node.host.name, group, instance, node.relative)
+        try:
+            path = self._delivery.copy_of(sender)
+            if path is None:
+                path = stack.enter_context(temporary_directory(self._directory.path.resolve().parent)) / "archive"
+        except OSError as error:
+            self._halt(f"no place for the archives of nodes: {error.strerror}")
+            return None
+        return Parcel(self._delivery, sender, path, self._limits.node_bytes)
+
+    async def _unpack(self, parcel: Parcel, items: Sequence[Item], files: NodeFiles) -> Conclusion | None:
+        """Take the items from the archive of a node; returns why that fails."""
+        try:
+            self._space.check()
+            await parcel.unpack(items, files)
+        except (RollbookError, OSError) as error:
+            if isinstance(error, NoSpace | RecordError):  # ours, not the node's
+                self._halt(str(error))
+            return Conclusion("failed", str(error))
+        return None
+
+    async def _read(self, session: Session, items: Sequence[Item], parcel: Parcel | None, until: float) -> None:
+        """Read the items in the way that their delivery needs."""
+
+        def make(archive: Sequence[str] = ()) -> bytes:
+            return self._orders(items, until - time.monotonic(), archive)
+
+        if parcel is None:
+            await session.read_items(make())
+        else:
+            await parcel.read(session, make, until - LEAVING)
+
+    def _listener(self, files: NodeFiles, parcel: Parcel | None) -> Listener:
         def listen(_arrived: int, frame: Frame) -> None:
-            if frame.kind != "I" or self._why_stopped:
+            if (parcel is not None and parcel.listen(frame)) or frame.kind != "I" or self._why_stopped:
                 return
             try:
                 files.take(frame.payload)
@@ -259,13 +313,13 @@ class _Run:
             node.result = NodeResult(node=result.name, status=result.status, reason=result.reason, error=result.reason)
         self._progress.finished(node.result)
 
-    def _keep(self, node: NodeState, item: ItemResult) -> None:
+    def _keep(self, node: NodeState, item: ItemResult, redactions: list[Redaction]) -> None:
         self._changed = True
         before = node.items.get(item.id)
         if item.status == "not-read" and before is not None and before.files:
             return  # what an earlier run read stays
         with contextlib.suppress(RecordError):  # the disk is full: the summary has it
-            self._directory.keep(node, item=item)
+            self._directory.keep(node, item=item, redactions=redactions)
         self._progress.item(node.host.name, item)
 
     def _keep_facts(
@@ -278,14 +332,24 @@ class _Run:
         if result.gave_data:
             self._directory.keep(node, host=result)
 
-    def _end(self, node: NodeState, ended: Conclusion, session: Session, at: dt.datetime, began: float) -> None:
+    def _end(
+        self,
+        node: NodeState,
+        ended: Conclusion,
+        session: Session,
+        at: dt.datetime,
+        began: float,
+        *,
+        parcel: Parcel | None,
+    ) -> None:
         status, reason = _verdict(node, ended, len(self._items))
         if stuck := to_int(session.visit.goodbye.get("stuck")):
             processes = "process is" if stuck == 1 else "processes are"
             reason = "; ".join(filter(None, [reason, f"{stuck} {processes} stuck in the kernel of the node"]))
         if node.facts is not None and session.visit.goodbye:
             node.facts.cost = cost_of(session.visit.goodbye)
-        success = status in ("complete", "partial")
+        answered = not self._items or any(item.status not in DEFECTS for item in node.items.values())
+        success = status in ("complete", "partial") and answered
         result = NodeResult(
             node=node.host.name,
             status=status,
@@ -295,8 +359,9 @@ class _Run:
             items=[],
             instance_id=node.host.name if INSTANCE.fullmatch(node.host.name) else "",
             success=success,
-            error="" if status == "complete" else reason,
+            error="" if status == "complete" else (parcel.tail if parcel else "") or reason,
             elapsed=round(time.monotonic() - began, 3),
+            archive=parcel.archive if parcel and parcel.is_delivered else None,
         )
         self._changed = True
         with contextlib.suppress(RecordError):

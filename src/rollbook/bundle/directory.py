@@ -17,6 +17,7 @@ import msgspec
 
 from rollbook import times
 from rollbook.aws.clusters import Cluster
+from rollbook.bundle.mark_key import kept_key, new_key
 from rollbook.bundle.obfuscate import MARKER
 from rollbook.bundle.reading import ARCHIVES
 from rollbook.bundle.receive import Redaction, Redactions, file_name
@@ -40,13 +41,15 @@ SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jso
 READ = ("complete", "truncated", "absent", "denied")
 """Statuses of items that need not be read again."""
 UNREADABLE = "interrupted"
+OTHER_MARKS = "resumed without the key of the first marks: marks of before and after cannot be compared"
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """A line of `state.jsonl`: the facts of the node, an item, or the node's result."""
+    """A line of `state.jsonl`: the facts of the node, an item with what was replaced, or the node's result."""
 
     host: HostResult | None = None
     item: ItemResult | None = None
+    redactions: list[Redaction] = []
     node: NodeResult | None = None
 
 
@@ -58,7 +61,8 @@ class NodeState:
         self.facts: HostResult | None = None
         self.items: dict[str, ItemResult] = {}
         self.result = NodeResult(node=host.name, status="not-tried", reason=UNREADABLE)
-        self.redactions: list[Redaction] = []
+        self.redactions: dict[str, list[Redaction]] = {}
+        """By item."""
         self.unlisted = 0
 
 
@@ -81,6 +85,8 @@ class BundleDirectory:
                 name = f"{file_name(host.name)}~{count}"
             taken.add(name)
             self.nodes[host.name] = NodeState(host, f"nodes/{name}")
+        self.note = ""
+        """What `redactions.json` of nodes says about the marks."""
         self.cluster: list[ItemResult] = []
         self.cluster_type = self.cluster_name = self.cluster_id = ""
         self._members: dict[str, tuple[str, str]] = {}  # instance id and group of nodes in a HyperPod cluster
@@ -136,6 +142,7 @@ class BundleDirectory:
             node.items = {item.id: item for item in result.items}
             if result.node in facts and facts[result.node].gave_data:
                 node.facts = facts[result.node]
+            directory._read_redactions(node)
             directory._read_state(node)
         return directory
 
@@ -158,13 +165,25 @@ class BundleDirectory:
             or not all(self._is_intact(file) for file in known.files)
         ]
 
-    def keep(self, node: NodeState, *, host: HostResult | None = None, item: ItemResult | None = None) -> None:
+    def mark_key(self) -> str:
+        """The key of the marks of this bundle, the same as in the runs before if it was kept."""
+        if key := kept_key(self.request.id):
+            return key
+        if any(file.redactions for node in self.nodes.values() for item in node.items.values() for file in item.files):
+            self.note = OTHER_MARKS
+        return new_key(self.request.id)
+
+    def keep(
+        self,
+        node: NodeState,
+        *,
+        host: HostResult | None = None,
+        item: ItemResult | None = None,
+        redactions: Sequence[Redaction] = (),
+    ) -> None:
         """Remember facts or an item of a node, so that they survive if this process is killed."""
-        line = _Line(host=host, item=item)
-        if host is not None:
-            node.facts = host
-        if item is not None:
-            node.items[item.id] = item
+        line = _Line(host=host, item=item, redactions=list(redactions))
+        self._take_over(node, line)
         self._append(node, line)
 
     def end(self, node: NodeState, result: NodeResult) -> None:
@@ -172,10 +191,9 @@ class BundleDirectory:
         node.result = result
         self._append(node, _Line(node=msgspec.structs.replace(result, items=[])))
         if node.redactions:
-            write_file(
-                self.node_path(node) / REDACTIONS,
-                encode(Redactions(redactions=node.redactions, unlisted=node.unlisted)),
-            )
+            listed = [entry for entries in node.redactions.values() for entry in entries]
+            found = Redactions(redactions=listed, unlisted=node.unlisted, note=self.note)
+            write_file(self.node_path(node) / REDACTIONS, encode(found))
 
     def identify(self, cluster: Cluster) -> None:
         """Remember the HyperPod cluster, and the instance and group of every node."""
@@ -186,6 +204,10 @@ class BundleDirectory:
         self._members = {
             name: (by_name[name].instance_id, by_name[name].group) for name in self.nodes if name in by_name
         }
+
+    def member(self, node: str) -> tuple[str, str]:
+        """The instance id and the group of a node; empty if it is not in a HyperPod cluster."""
+        return self._members.get(node, ("", ""))
 
     def summary(self, *, interrupted: bool) -> BundleSummary:
         """Everything that is known now; items in the order in which they were requested."""
@@ -279,11 +301,28 @@ class BundleDirectory:
             except (msgspec.MsgspecError, RecursionError):
                 continue
             if line.host is not None:
-                node.facts = line.host.typed()
-            if line.item is not None:
-                node.items[line.item.id] = line.item
-            if line.node is not None:
-                node.result = line.node
+                line.host.typed()
+            self._take_over(node, line)
+
+    def _take_over(self, node: NodeState, line: _Line) -> None:
+        if line.host is not None:
+            node.facts = line.host
+        if line.item is not None:
+            node.items[line.item.id] = line.item
+            node.redactions[line.item.id] = line.redactions
+        if line.node is not None:
+            node.result = line.node
+
+    def _read_redactions(self, node: NodeState) -> None:
+        """Take over what earlier runs replaced in the items that they read."""
+        path = self.path / node.relative / REDACTIONS
+        if not path.exists():
+            return
+        found = read(path, Redactions)
+        node.unlisted, self.note = found.unlisted, self.note or found.note
+        for entry in found.redactions:
+            item = entry.path.removeprefix(f"{node.relative}/").partition("/")[0]
+            node.redactions.setdefault(item, []).append(entry)
 
     def _is_intact(self, file: File) -> bool:
         path = self.path / file.path

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import fnmatch
 import functools
 import re
 import statistics
+import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from rollbook.errors import CannotTell, NotApplicable, RecordError
 from rollbook.hosts import fold
 from rollbook.records.findings import EvidenceLine, Finding, Severity
 from rollbook.records.record import RecordHosts
+from rollbook.sources.time_sync import TimeSync
 from rollbook.sources.uptime import Uptime
 
 __all__ = ["BundleData", "Hit", "Text"]
@@ -27,6 +30,7 @@ __all__ = ["BundleData", "Hit", "Text"]
 READ = ("complete", "truncated")
 BEFORE_A_RUN = frozenset({"background-load", "gpu-in-use"})
 """Rules of snapshots that expect idle hosts; a report is taken while jobs run."""
+OFFSET = re.compile(r"[+-]\d{4}$", re.MULTILINE)
 HEAD = re.compile(r"^==> (/.+) <==$", re.MULTILINE)
 
 
@@ -93,7 +97,7 @@ class BundleData(RunData):
     @functools.cached_property
     def logs(self) -> Scanner:
         """The events in all logs."""
-        scanner = Scanner(self.bundle, self.bundle.summary.window, self._boots())
+        scanner = Scanner(self.bundle, self.bundle.summary.window, self._boots(), self.zones)
         scanner.scan()
         self.unreadable |= scanner.unreadable
         return scanner
@@ -187,6 +191,18 @@ class BundleData(RunData):
             if host.collected_at:
                 read = dt.datetime.fromisoformat(host.collected_at)
                 found[host.name] = read - dt.timedelta(seconds=uptime.uptime_seconds)
+        return found
+
+    @functools.cached_property
+    def zones(self) -> dict[str, dt.tzinfo]:
+        """The time zones of nodes: by name if this machine knows it, else the offset when the node was read."""
+        found: dict[str, dt.tzinfo] = {}
+        for text in self.texts("identity", "date *"):
+            if offset := OFFSET.search(text.text):
+                found[text.node] = dt.datetime.strptime(offset[0], "%z").tzinfo or dt.UTC
+        for host, clock in self.each(TimeSync):
+            with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+                found[host.name] = zoneinfo.ZoneInfo(clock.timezone or "")
         return found
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rollbook.bundle.analysis import analyse
 from rollbook.bundle.archive import pack
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.obfuscate import obfuscate
 from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
@@ -40,6 +41,7 @@ def finish(
     directory.write_record()
     if names is not None:
         obfuscate(directory.path, names)
+        forget_key(directory.request.id)
     manifest = directory.path / "manifest.json"
     signature_file(manifest).unlink(missing_ok=True)  # of a bundle that is resumed
     manifest.unlink(missing_ok=True)
@@ -54,5 +56,6 @@ def finish(
     if archive is None or not archive_suffix(archive):
         return Finished(directory.path, findings, problem)
     pack(directory.path, archive)
+    forget_key(directory.request.id)
     shutil.rmtree(directory.path)
     return Finished(archive, findings, problem)

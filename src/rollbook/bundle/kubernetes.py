@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from rollbook.agent.redactor import Redactor, is_secret_name
+from rollbook.agent.redactor import Redactor
+from rollbook.agent.secret_names import is_secret_name
 from rollbook.bundle.cluster import ClusterPart, Query
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.protocol.redaction import mask_command_line
@@ -26,6 +27,7 @@ __all__ = ["ITEM", "Kubectl", "collect"]
 ITEM = "kubernetes"
 """The item that stands for all if kubectl cannot be used."""
 SECONDS = 600.0
+"""The time for all calls of kubectl together."""
 VERIFY_SECONDS = 20.0
 REQUEST_SECONDS = 60
 MOST_LOGS = 40

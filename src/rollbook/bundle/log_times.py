@@ -23,21 +23,24 @@ SYSLOG = re.compile(r"(\w{3}) +(\d{1,2}) (\d\d:\d\d:\d\d) ")  # without a year
 UPTIME = re.compile(r"(?:<\d+>)?\[ *(\d+)\.(\d{1,6})\]")  # plain dmesg
 
 
-def line_time(line: str, near: dt.datetime, boot: dt.datetime | None = None) -> dt.datetime | None:
+def line_time(
+    line: str, near: dt.datetime, boot: dt.datetime | None = None, zone: dt.tzinfo = dt.UTC
+) -> dt.datetime | None:
     """The time of a line, in UTC; None if it has none or its format is unknown.
 
     `near` is when the log was read, from which a missing year is derived, and `boot` when the node booted, for lines
-    with the time since then. A time without a zone is taken as UTC, the time zone of most clusters.
+    with the time since then. `zone` is the node's time zone, for times without one.
     """
     head = line[:HEAD]
     try:
         if found := ISO.match(head):
-            return _iso(found[1], found[2], found[3] or "", found[4] or "")
+            return _iso(found[1], found[2], zone, found[3] or "", found[4] or "")
         if found := CTIME.match(head):
-            return _iso(f"{found[4]}-{MONTHS[found[1]]:02}-{int(found[2]):02}", found[3])
+            return _iso(f"{found[4]}-{MONTHS[found[1]]:02}-{int(found[2]):02}", found[3], zone)
         if found := SYSLOG.match(head):
-            at = _iso(f"{near.year}-{MONTHS[found[1]]:02}-{int(found[2]):02}", found[3])
-            return at if at <= near + dt.timedelta(days=1) else at.replace(year=near.year - 1)
+            day, year = f"{MONTHS[found[1]]:02}-{int(found[2]):02}", near.astimezone(zone).year
+            at = _iso(f"{year}-{day}", found[3], zone)
+            return at if at <= near + dt.timedelta(days=1) else _iso(f"{year - 1}-{day}", found[3], zone)
         if boot is not None and (found := UPTIME.match(head)):
             return boot + dt.timedelta(seconds=float(f"{found[1]}.{found[2]}"))
     except (ValueError, KeyError, OverflowError):  # such as the 31st of February
@@ -46,6 +49,6 @@ def line_time(line: str, near: dt.datetime, boot: dt.datetime | None = None) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def _iso(date: str, time: str, fraction: str = "", zone: str = "") -> dt.datetime:
-    zone = "+00:00" if zone in ("", "Z") else zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
-    return dt.datetime.fromisoformat(f"{date}T{time}.{fraction[:6]:0<6}{zone}").astimezone(dt.UTC)
+def _iso(date: str, time: str, zone: dt.tzinfo, fraction: str = "", offset: str = "") -> dt.datetime:
+    at = dt.datetime.fromisoformat(f"{date}T{time}.{fraction[:6]:0<6}{offset}")
+    return (at if offset else at.replace(tzinfo=zone)).astimezone(dt.UTC)

@@ -28,6 +28,7 @@ LONGEST_EVIDENCE = 400  # characters
 MOST_DEVICES = 64  # of a rule on a node; further ones are counted together
 SLACK = dt.timedelta(seconds=2)
 VARYING = b"0123456789abcdef"
+IN_UTC = "/cloud-init/"  # an item whose program writes its times in UTC, wherever the node is
 WORST: dict[Severity, int] = {"note": 0, "warn": 1, "fail": 2}
 
 LOGS: dict[str, tuple[str, ...]] = {
@@ -122,8 +123,10 @@ class _Search(NamedTuple):
 class Scanner:
     """Searches the logs of one bundle. `inside` and `outside` have the events by rule, then by node."""
 
-    def __init__(self, bundle: Bundle, window: Window, boots: Mapping[str, dt.datetime]) -> None:
-        self.bundle, self.window, self.boots = bundle, window, boots
+    def __init__(
+        self, bundle: Bundle, window: Window, boots: Mapping[str, dt.datetime], zones: Mapping[str, dt.tzinfo]
+    ) -> None:
+        self.bundle, self.window, self.boots, self.zones = bundle, window, boots, zones
         self.inside: dict[str, dict[str, dict[str, Tally]]] = {}
         self.outside: dict[str, dict[str, dict[str, Tally]]] = {}
         self.unreadable: dict[str, str] = {}
@@ -149,12 +152,11 @@ class Scanner:
     def _file(
         self, node: str, log: str, file: File, literals: Mapping[bytes, list[_Search]], *, skip_kernel: bool
     ) -> None:
-        near = self.bundle.summary.timestamp
         for chunk in self.bundle.chunks(file):
             self.bytes += len(chunk.data)
             if (node, log) not in self.starts:
                 head = chunk.data[:LONGEST].partition(b"\n")[0].decode("utf-8", "replace")
-                self.starts[node, log] = line_time(head, near, self.boots.get(node))
+                self.starts[node, log] = self._time(node, head, file.path)
             for number, start, end, searches in _hits(chunk, literals):
                 line = chunk.data[start : min(end, start + LONGEST)]
                 if skip_kernel and b" kernel: " in line[:128]:
@@ -175,20 +177,23 @@ class Scanner:
                     EvidenceLine(here.path, here.line, evidence_text(text)),
                     *_following(here, search.row.following),
                 ]
-                event = Event(values.get("device", ""), self._time(node, text), values, severity, tuple(lines))
+                event = Event(
+                    values.get("device", ""), self._time(node, text, here.path), values, severity, tuple(lines)
+                )
                 self._count(node, search, event)
                 return
         for recovery in search.recoveries:
             if found := recovery.search(text):
                 device = found.groupdict().get("device", "") or ""
-                at = self._time(node, text)
+                at = self._time(node, text, here.path)
                 for tallies in (self.inside, self.outside):
                     if tally := tallies.get(search.rule, {}).get(node, {}).get(device):
                         tally.recover(at)
                 return
 
-    def _time(self, node: str, text: str) -> dt.datetime | None:
-        return line_time(text, self.bundle.summary.timestamp, self.boots.get(node))
+    def _time(self, node: str, text: str, path: str) -> dt.datetime | None:
+        zone = dt.UTC if IN_UTC in path else self.zones.get(node, dt.UTC)
+        return line_time(text, self.bundle.summary.timestamp, self.boots.get(node), zone)
 
     def _count(self, node: str, search: _Search, event: Event) -> None:
         since, until = self.window.since, self.window.until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rollbook.bundle import hyperpod, kubernetes, slurm
 from rollbook.bundle.cluster import ClusterPart
@@ -15,6 +15,7 @@ from rollbook.bundle.receive import Redaction, Redactions
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.files import write_file
 from rollbook.records.document import encode
+from rollbook.transports.routing import Options
 
 __all__ = ["ClusterOptions", "read_cluster"]
 
@@ -23,11 +24,25 @@ VERIFY_SECONDS = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class ClusterOptions:
-    """Whether all this is read. A context that is named is read whatever its nodes are called."""
+    """Whether all this is read. `has_nodes`: the nodes are in the cluster of kubectl, whatever they are called."""
 
     enabled: bool = True
     kubectl: Kubectl = dataclasses.field(default_factory=Kubectl)
     hyperpod: HyperPod | None = None
+    has_nodes: bool = False
+    kubectl_seconds: float = kubernetes.SECONDS
+
+    @classmethod
+    def of(
+        cls, transport: Options, *, enabled: bool = True, context: str = "", seconds: float = kubernetes.SECONDS
+    ) -> Self:
+        """The clusters of the nodes, as the options of their transport name them; `context` is another one of kubectl.
+
+        A context that is named is read without a look at its nodes. `seconds` is the time for each query of kubectl.
+        """
+        given = transport.given
+        kubectl = Kubectl(context or given.get("kube_context", ""), given.get("kubeconfig", ""))
+        return cls(enabled, kubectl, HyperPod.of(given), bool(kubectl.context) or transport.via == "kube", seconds)
 
 
 class ClusterRead(NamedTuple):
@@ -49,11 +64,13 @@ async def read_cluster(
         service = await hyperpod.collect(bundle, options.hyperpod, nodes, salt=salt, window=window)
     items, part = await slurm.collect(bundle, salt=salt, window=window)
     redactions = list(part.redactions)
-    problem = "" if options.kubectl.context else await _foreign(bundle, nodes, options.kubectl, salt)
+    problem = "" if options.has_nodes else await _foreign(bundle, nodes, options.kubectl, salt)
     if problem:
         items.append(ItemResult(id=kubernetes.ITEM, status="absent", reason=problem))
     else:
-        more, part = await kubernetes.collect(bundle, options.kubectl, salt=salt, window=window)
+        more, part = await kubernetes.collect(
+            bundle, options.kubectl, salt=salt, window=window, seconds=options.kubectl_seconds
+        )
         items += more
         redactions += part.redactions
     if service is not None:

@@ -15,7 +15,7 @@ import msgspec
 
 from rollbook.bundle.evidence import BundleData
 from rollbook.bundle.summary import ItemResult
-from rollbook.checks.text import change_text, difference_text
+from rollbook.checks.text import detail_lines
 from rollbook.files import write_file
 from rollbook.hosts import fold, natural
 from rollbook.records.findings import EvidenceLine, Finding, Findings
@@ -167,7 +167,7 @@ def _findings(findings: Findings, place: Mapping[str, int]) -> Iterator[FindingO
                 first=_ms(finding.first),
                 last=_ms(finding.last),
                 lines=finding.lines,
-                details=[*map(difference_text, finding.differences), *map(change_text, finding.changes)],
+                details=detail_lines(finding),
                 advice=finding.advice,
                 silenced=f"{finding.silenced.reason}, until {finding.silenced.until}" if finding.silenced else "",
             )

@@ -22,7 +22,7 @@ from rollbook.bundle.items import Item
 from rollbook.bundle.request import MIB, mask_text
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
 from rollbook.errors import AgentFailed, RecordError, RollbookError
-from rollbook.files import atomic_file
+from rollbook.files import atomic_file, write_file
 from rollbook.records.reading import require_directory
 
 __all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name"]
@@ -35,6 +35,7 @@ MOST_REDACTIONS = 50_000  # of a node; further ones are counted
 STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
 CHECK_EVERY = 4 * MIB
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,120}")
 
 
 class NoSpace(RollbookError):
@@ -83,6 +84,8 @@ class Redactions(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sc
 
     redactions: list[Redaction]
     unlisted: int = 0
+    note: str = ""
+    """If the bundle was resumed without the key of its first marks: that they cannot be compared."""
 
 
 def file_name(source: str) -> str:
@@ -128,6 +131,7 @@ class _Received:
         self.started = self.done = False
         self.open: dict[int, _Open] = {}
         self.files: list[File] = []
+        self.redactions: list[Redaction] = []
         self.names: set[str] = set()
         self.count = self.size = 0
 
@@ -135,8 +139,8 @@ class _Received:
 class NodeFiles:
     """Takes the item frames of one node and writes its files below `directory`, which is `relative` in the bundle.
 
-    `on_item` is called with every item that is finished. `take` raises `AgentFailed` for a node that must be
-    disconnected, and `NoSpace`; `finish` completes the items that are not.
+    `on_item` is called with every item that is finished, and with what was replaced in it. `take` raises `AgentFailed`
+    for a node that must be disconnected, and `NoSpace`; `finish` completes the items that are not.
     """
 
     def __init__(
@@ -147,14 +151,13 @@ class NodeFiles:
         *,
         space: Space,
         node_bytes: int,
-        on_item: Callable[[ItemResult], None],
+        on_item: Callable[[ItemResult, list[Redaction]], None],
     ) -> None:
         self._directory, self._relative, self._items, self._space = directory, relative, items, space
         self._left = node_bytes + node_bytes // 4 + 16 * MIB  # marks may be longer than what they replace
         self._on_item = on_item
         self._received = [_Received() for _ in items]
-        self.redactions: list[Redaction] = []
-        self.unlisted = 0
+        self._listed = self.unlisted = 0
 
     @property
     def finished(self) -> int:
@@ -184,15 +187,15 @@ class NodeFiles:
     def _file_frame(self, number: int, file: int, word: str, rest: list[str], body: bytes) -> None:
         received = self._received[number]
         if word == "open" and rest:
-            self._open(number, file, rest[0])
+            self._open(number, file, *rest[:2])
             return
         if file not in received.open:
             return  # its first frame was lost
         opened = received.open[file]
         if word == "data":
-            self._data(number, opened, body)
+            self._data(number, opened, _inflate(body, CHUNK))
         elif word == "log":
-            self._log(opened, body)
+            self._log(received, opened, body)
         elif word == "end" and len(rest) == 4:
             del received.open[file]
             before, after, size = _signed(rest[0]), _signed(rest[1]), _number(rest[3], 1 << 49)
@@ -201,6 +204,15 @@ class NodeFiles:
             received.files.append(opened.close(missing, None if rest[2] == "-" else _signed(rest[2])))
         else:
             raise _invalid("a frame of an unknown kind")
+
+    def write(self, number: int, file: int, data: bytes) -> None:
+        """The next bytes of a file, as `take` gets them in frames."""
+        self._data(number, self._received[number].open[file], data)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write a file of the node that belongs to no item."""
+        self._space.take(len(data))
+        write_file(self._directory / name, data)
 
     def finish(self, reason: str) -> None:
         """End the items that have not ended; those that were not started are not read, for this reason."""
@@ -212,7 +224,8 @@ class NodeFiles:
             received.open.clear()
             self._report(number, "failed" if received.started else "not-read", reason)
 
-    def _open(self, number: int, file: int, source: str) -> None:
+    def _open(self, number: int, file: int, source: str, given: str = "") -> None:
+        """Open a file; in an archive it has a name already, which it keeps."""
         received, item = self._received[number], self._items[number]
         received.count += 1
         if file in received.open or received.count > MOST_FILES:
@@ -225,7 +238,9 @@ class NodeFiles:
             shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         source = mask_text(source) if " " in source else source
-        name = unique = file_name(source)
+        if given and (not SAFE.fullmatch(given) or given in received.names):
+            raise _invalid("an unsafe file name")
+        name = unique = given or file_name(source)
         count = 1
         while unique in received.names:
             count += 1
@@ -237,9 +252,8 @@ class NodeFiles:
         except RecordError as error:
             raise NoSpace(str(error)) from error
 
-    def _data(self, number: int, opened: _Open, body: bytes) -> None:
+    def _data(self, number: int, opened: _Open, data: bytes) -> None:
         received, item = self._received[number], self._items[number]
-        data = _inflate(body, CHUNK)
         received.size += len(data)
         self._left -= len(data)
         if received.size > 2 * item.limit + MIB or self._left < 0:
@@ -247,18 +261,19 @@ class NodeFiles:
         self._space.take(len(data))
         opened.write(data)
 
-    def _log(self, opened: _Open, body: bytes) -> None:
+    def _log(self, received: _Received, opened: _Open, body: bytes) -> None:
         for line in _inflate(body, LARGEST_LOG).decode("utf-8", "backslashreplace").split("\n"):
             fields = line.split("\t")
             if len(fields) != 4:
                 continue
             count = _number(fields[2], 1 << 40)
             opened.redactions += count
-            if len(self.redactions) >= MOST_REDACTIONS:
+            if self._listed >= MOST_REDACTIONS:
                 self.unlisted += count
                 continue
+            self._listed += 1
             rule, mark = fields[0][:LONGEST_NAME], fields[3][:LONGEST_NAME]
-            self.redactions.append(Redaction(opened.relative, rule, _number(fields[1], 1 << 40), count, mark))
+            received.redactions.append(Redaction(opened.relative, rule, _number(fields[1], 1 << 40), count, mark))
 
     def _done(self, number: int, status: str, micros: str, note: str) -> None:
         received = self._received[number]
@@ -280,7 +295,8 @@ class NodeFiles:
                 reason=reason,
                 seconds=round(seconds, 6),
                 files=received.files,
-            )
+            ),
+            received.redactions,
         )
 
 

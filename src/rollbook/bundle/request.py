@@ -37,6 +37,8 @@ class Request(
     nodes: list[str]
     """With user and slots, as they are written on the command line."""
     items: list[Item]
+    id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    """By which the key of the marks is found when the bundle is resumed."""
     window: Window = Window()
     limits: Limits = Limits()
     rollbook: str = msgspec.field(default_factory=current_version)
@@ -62,9 +64,14 @@ def mask_text(command: str) -> str:
     return REDACTED.sub(MASK.encode(), redactor.feed(masked) + redactor.close()).decode("utf-8", "surrogateescape")
 
 
-def orders(items: Sequence[Item], window: Window, *, seconds: float, size: int, salt: str) -> bytes:
-    """The orders to read items, numbered in their order, within `seconds` and `size` bytes; see `agent/evidence.py`."""
-    lines: list[Iterable[str]] = [("extend", agent.extension()), ("never", *NEVER_READ)]
+def orders(
+    items: Sequence[Item], window: Window, *, seconds: float, size: int, salt: str, archive: Sequence[str] = ()
+) -> bytes:
+    """The orders to read items, numbered in their order, within `seconds` and `size` bytes; see `agent/evidence.py`.
+
+    With `archive`, the fields of that order up to the ids of items, they are read into an archive.
+    """
+    lines: list[Iterable[str]] = [("extend", agent.extension(archive=bool(archive))), ("never", *NEVER_READ)]
     for number, item in enumerate(items):
         flags = ("1" if item.dated else "0", "1" if item.first else "0")
         lines.append(
@@ -76,6 +83,8 @@ def orders(items: Sequence[Item], window: Window, *, seconds: float, size: int, 
         lines += [("when", "path", path) for path in patterns(item.when.paths)]
         lines += [("when", "command", name) for name in item.when.commands]
         lines += [("command", *argv) for argv in rendered(item, window)]
+    if archive:
+        lines.append(("archive", *archive, *(item.id for item in items)))
     edges = [str(int(at.timestamp())) if at else "" for at in (window.since, window.until)]
     lines.append(("collect", str(int(seconds * 1000)), str(size), *edges, salt))
     return "".join("\t".join(map(_escape, line)) + "\n" for line in lines).encode("utf-8", "surrogateescape")

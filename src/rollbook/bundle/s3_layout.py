@@ -4,6 +4,7 @@
       instances/GROUP_INSTANCE.tar.gz   what a node sent
       kubectl_resources.tar.gz          what kubectl read
       report.tar.gz                     everything else: findings, page, manifest, Slurm, the service of HyperPod
+      collector_script.sh               what ran on the nodes
       summary.json                      written last: where it is, everything has arrived
 
 Entries have the paths of the bundle, so that all archives, unpacked into one directory, are the bundle again.
@@ -12,21 +13,27 @@ Entries have the paths of the bundle, so that all archives, unpacked into one di
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from rollbook.aws.api import Account
 from rollbook.aws.objects import Bucket, S3Path, Uploaded
 from rollbook.bundle.archive import pack_files
+from rollbook.bundle.delivery import Delivery, archive_name, reserved
+from rollbook.bundle.directory import REDACTIONS, BundleDirectory
 from rollbook.bundle.reading import Bundle
 from rollbook.bundle.receive import file_name
+from rollbook.bundle.request import Request
+from rollbook.bundle.script import NAME, collector_script
 from rollbook.bundle.summary import BundleSummary
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import temporary_directory, write_file
 from rollbook.records.layout import list_files
 from rollbook.times import stamp
 
-__all__ = ["parse_layout_path", "require_layout_path", "upload_layout"]
+__all__ = ["parse_layout_path", "prepare", "require_layout_path", "upload_layout"]
 
 PREFIX = "hyperpod-issue-reports"
 """The prefix if the path is only a bucket."""
@@ -45,33 +52,72 @@ def require_layout_path(text: str, account: Account) -> None:
     Bucket(account, target.bucket).require_writable(target.key(SUMMARY))
 
 
+def _own_directory(cluster: str, began: dt.datetime) -> str:
+    """The part of all keys that is the report's own."""
+    return f"{file_name(cluster)}/{stamp(began)}"
+
+
+def prepare(delivery: Delivery, directory: BundleDirectory, request: Request, timeout: float) -> Delivery:
+    """Write the script of the report, and upload it if nodes download it; returns where exactly nodes deliver.
+
+    In the script, secrets in commands of the user are masked. Raises the errors of `Bucket`.
+    """
+    directory.identify(delivery.cluster)
+    delivery = dataclasses.replace(delivery, where=_own_directory(delivery.cluster.name, directory.began))
+    seconds = max(1.0, timeout - reserved(timeout))
+    items, limits = request.masked().items, request.limits
+    script = collector_script(items, request.window, seconds=seconds, size=limits.node_bytes)
+    write_file(directory.path / NAME, script)
+    if delivery.mode == "node":
+        delivery.bucket.upload(directory.path / NAME, delivery.key(NAME))
+    return delivery
+
+
 def upload_layout(bundle: Path, to: str, account: Account, keep: Path | None = None) -> list[Uploaded]:
     """Upload the report and verify every object, the summary last; with `keep`, the same files stay below it.
 
-    Raises `UsageError` if `keep` has them already, `RecordError` if they cannot be written, and the errors of `Bucket`.
+    Archives that nodes uploaded stay as they are. Without a summary, what is there is an upload of this report that
+    did not end: what is missing or different is uploaded. Raises `UsageError` for a bundle of another kind,
+    `RecordError` if files cannot be written, and the errors of `Bucket`.
     """
     target, summary = parse_layout_path(to), Bundle(bundle).summary
-    where = f"{file_name(summary.cluster_name)}/{stamp(summary.timestamp)}"
+    if not summary.cluster_id:
+        raise UsageError(f"{bundle} is not an issue report of a HyperPod cluster: upload it as one archive")
+    where = _own_directory(summary.cluster_name, summary.timestamp)
     bucket = Bucket(account, target.bucket)
     bucket.require_absent(target.key(f"{where}/{SUMMARY}"))
     try:
         with _directory(bundle, keep and keep / where) as directory:
+            done = []
             for name, files in _archives(bundle, summary).items():
-                (directory / name).parent.mkdir(mode=0o700, exist_ok=True)
-                pack_files(files, directory / name)
-            write_file(directory / SUMMARY, (bundle / SUMMARY).read_bytes())
-            names = sorted(list_files(directory), key=lambda name: name == SUMMARY)
-            return [bucket.upload(directory / name, target.key(f"{where}/{name}")) for name in names]
+                key = target.key(f"{where}/{name}")
+                known = _delivered(summary, bucket.url(key))
+                if known is None or not bucket.has(key, known):
+                    (directory / name).parent.mkdir(mode=0o700, exist_ok=True)
+                    pack_files(files, directory / name)
+                    known = bucket.upload(directory / name, key, again=True)
+                done.append(known)
+            for name in (NAME, SUMMARY):
+                if (bundle / name).exists():
+                    write_file(directory / name, (bundle / name).read_bytes())
+                    done.append(bucket.upload(directory / name, target.key(f"{where}/{name}"), again=True))
+            return done
     except OSError as error:
         raise RecordError(f"cannot pack {bundle}: {error.strerror}") from error
+
+
+def _delivered(summary: BundleSummary, url: str) -> Uploaded | None:
+    """The object that a node uploaded there, if one did."""
+    found = [node.archive for node in summary.results if node.archive is not None and node.archive.url == url]
+    return next(
+        (Uploaded(url=url, size=one.size, sha256=one.sha256, parts=one.parts, verified="sha256") for one in found), None
+    )
 
 
 def _archives(bundle: Path, summary: BundleSummary) -> dict[str, dict[str, Path]]:
     """The files of each archive, by their paths in the bundle."""
     instances = {
-        PurePosixPath(file.path).parts[1]: file_name(
-            f"{node.node_group}_{node.instance_id}" if node.node_group else node.node
-        )
+        PurePosixPath(file.path).parts[1]: node
         for node in summary.results
         for item in node.items
         for file in item.files
@@ -79,9 +125,11 @@ def _archives(bundle: Path, summary: BundleSummary) -> dict[str, dict[str, Path]
     kubernetes = {item.id for item in summary.cluster if item.id.startswith("kubernetes")}
     found: dict[str, dict[str, Path]] = {}
     for name, path in list_files(bundle).items():
-        first, second, *_ = *PurePosixPath(name).parts, ""
-        if first == "nodes":
-            archive = f"instances/{instances.get(second, second)}.tar.gz"
+        first, second, *rest = *PurePosixPath(name).parts, ""
+        rest = rest[:-1]
+        node = instances.get(second) if first == "nodes" else None
+        if node is not None and (rest != [REDACTIONS] or node.archive is None or not node.archive.url):
+            archive = archive_name(node.node, node.node_group, node.instance_id)
         elif first == "cluster" and second in kubernetes:
             archive = "kubectl_resources.tar.gz"
         else:
@@ -96,8 +144,5 @@ def _directory(bundle: Path, keep: Path | None) -> Iterator[Path]:
         with temporary_directory(bundle.resolve().parent) as scratch:
             yield scratch
         return
-    try:
-        keep.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise UsageError(f"cannot create {keep}: {error.strerror}") from error
+    keep.mkdir(mode=0o700, parents=True, exist_ok=True)  # archives of nodes may be there
     yield keep

@@ -25,11 +25,22 @@ import msgspec
 
 from rollbook.records.document import current_version
 
-__all__ = ["BundleSummary", "File", "ItemResult", "ItemStatus", "NodeResult", "NodeStatus", "Window"]
+__all__ = [
+    "Archive",
+    "BundleSummary",
+    "Delivery",
+    "File",
+    "ItemResult",
+    "ItemStatus",
+    "NodeResult",
+    "NodeStatus",
+    "Window",
+]
 
 # complete: read whole; truncated: a part of it, within the limits; absent: this node does not have it;
 # not-read: the run, or the budget of the node, ended before it.
 ItemStatus = Literal["complete", "truncated", "absent", "denied", "timed-out", "failed", "not-read"]
+Delivery = Literal["presigned", "session", "node"]
 NodeStatus = Literal["complete", "partial", "failed", "timed-out", "refused", "unreachable", "not-tried"]
 
 
@@ -65,6 +76,22 @@ class ItemResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: list[File] = []
 
 
+class Archive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How what a node read was delivered; `reason` says why it was `session` instead of what was requested.
+
+    `presigned` and `node`: the node uploaded its archive, with presigned requests or with its own permissions.
+    `session`: it came through the session, and the collector uploads it.
+    `url`, `size`, `sha256` and `parts` are those of an object that the node uploaded.
+    """
+
+    delivery: Delivery
+    reason: str = ""
+    url: str = ""
+    size: int = 0
+    sha256: str = ""
+    parts: int = 0
+
+
 class NodeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One requested node. The capitalised keys are those of the HyperPod collector's results."""
 
@@ -76,9 +103,12 @@ class NodeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     items: list[ItemResult] = []
     instance_id: str = msgspec.field(default="", name="InstanceId")
     node_group: str = msgspec.field(default="", name="NodeGroup")
-    success: bool = msgspec.field(default=False, name="Success")
+    success: bool = msgspec.field(default_factory=bool, name="Success")
+    """Always written: a default that is made by a function is not left out."""
     error: str = msgspec.field(default="", name="Error")
     elapsed: float = msgspec.field(default=0.0, name="ElapsedTime")
+    archive: Archive | None = None
+    """With `--s3-path`: how the node's archive was delivered."""
 
 
 class BundleSummary(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.bundle/1"):

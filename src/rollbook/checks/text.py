@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollbook.hosts import fold
-from rollbook.records.findings import Change, Difference, RuleResult
+from rollbook.records.findings import Change, Difference, Finding, RuleResult
 from rollbook.sources import catalogue
 from rollbook.sources.base import compare_of
 
-__all__ = ["change_text", "difference_text", "field_text", "name_list", "value_lines", "value_text"]
+__all__ = ["change_text", "detail_lines", "difference_text", "field_text", "name_list", "value_lines", "value_text"]
 
 MAX_LENGTH = 160
 MAX_NAMES = 5
+
+
+def detail_lines(finding: Finding) -> list[str]:
+    """A line for each difference and change of a finding; a value that hosts share is in its message."""
+    differing = [difference for difference in finding.differences if len(difference.values) > 1]
+    return [*map(difference_text, differing), *map(change_text, finding.changes)]
 
 
 def difference_text(difference: Difference) -> str:

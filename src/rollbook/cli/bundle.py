@@ -9,27 +9,42 @@ import functools
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from rollbook.api.bundle import TIMEOUT, Bundle, make_request, resume_request, run_bundle
+from rollbook.api.options import MAX_FANOUT
 from rollbook.aws.api import Account
+from rollbook.aws.clusters import discover
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
+from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory, archive_suffix
-from rollbook.bundle.hyperpod import HyperPod
-from rollbook.bundle.items import Item, catalogue, load
-from rollbook.bundle.kubernetes import Kubectl
+from rollbook.bundle.items import Item, catalogue, load, rendered
+from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
-from rollbook.bundle.s3_layout import require_layout_path, upload_layout
-from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
+from rollbook.bundle.s3_layout import parse_layout_path, prepare, require_layout_path, upload_layout
+from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, Window
+from rollbook.bundle.summary import Delivery as Mode
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, RECORDING, Command, Number, SizeType, option, refuse_given, sign_option
+from rollbook.cli.options import (
+    OUTPUT,
+    RECORDING,
+    TRANSPORT,
+    Command,
+    Number,
+    SizeType,
+    option,
+    refuse_given,
+    sign_option,
+)
 from rollbook.cli.output import ProgressView, sheet, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.s3 import account, s3_arguments, s3_options
@@ -41,6 +56,12 @@ from rollbook.records.signing import try_key
 
 __all__ = ["command"]
 
+S3_TIMEOUT, ANSWER = 900.0, 60.0  # seconds for a node and for its answer with --s3-path, as the HyperPod collector has
+WAYS = {
+    "presigned": "uploaded by the node with presigned requests",
+    "session": "through the session",
+    "node": "uploaded by the node with its own permissions",
+}
 SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit", "limit", "keep_free", "run_timeout")
 
 
@@ -55,25 +76,49 @@ class Wanted:
     as_json: bool
     upload: str | None
     s3_path: str | None
+    delivery: Mode | None
     download: Path | None
     s3: Account
+    start_timeout: float | None
 
-    def check(self) -> None:
-        """Raise an error for what cannot be done, before anything is collected."""
+    def check(self, request: Request, *, resumed: bool = False) -> Delivery | None:
+        """Raise an error for what cannot be done, before anything is collected; returns how nodes deliver."""
         if self.archive is not None:
             require_packer(self.archive)
         if self.sign is not None:
             try_key(self.sign)
         if self.upload is not None:
             require_target(self.upload, self.archive, self.s3)
-        if self.download is not None and self.s3_path is None:
-            raise UsageError("--download would have no effect: it keeps what --s3-path uploads")
-        if self.s3_path is not None:
-            if self.cluster.hyperpod is None:
-                raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); use --upload")
-            if self.archive is not None or not self.cluster.enabled:
-                raise UsageError("--s3-path needs a results directory as --output, and no --no-once")
-            require_layout_path(self.s3_path, self.s3)
+        if self.s3_path is None:
+            if self.download is not None or self.delivery is not None:
+                option = "--delivery" if self.download is None else "--download"
+                raise UsageError(f"{option} would have no effect: it is for what --s3-path uploads")
+            return None
+        if self.cluster.hyperpod is None:
+            raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); use --upload")
+        if self.archive is not None:
+            raise UsageError("--s3-path needs a results directory as --output")
+        mode = self._mode(request, resumed=resumed)
+        require_layout_path(self.s3_path, self.s3)
+        if self.download is not None:
+            try:
+                self.download.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"cannot create {self.download}: {error.strerror}") from error
+        found = asyncio.run(discover(self.cluster.hyperpod.account, self.cluster.hyperpod.cluster))
+        return Delivery(mode, parse_layout_path(self.s3_path), self.s3, found, keep=self.download)
+
+    def _mode(self, request: Request, *, resumed: bool) -> Mode:
+        """How nodes deliver; raises `UsageError` if that is impossible."""
+        why = "with --obfuscate" if self.names else "with --resume" if resumed else ""
+        mode: Mode = self.delivery or ("session" if why else "presigned")
+        if why and mode != "session":
+            raise UsageError(f"--delivery {mode} is not possible {why}: archives are made here then, not on the nodes")
+        if mode == "node" and request.masked() != request:
+            raise UsageError(
+                "--delivery node would store a command with a secret in S3: use --delivery presigned or session"
+            )
+        return mode
 
 
 class BundleCommand(ReachCommand, click.Group):
@@ -143,6 +188,14 @@ class View(ProgressView):
     heading=OUTPUT,
     metavar="S3-PATH",
     help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them.",
+)
+@option(
+    "--delivery",
+    heading=OUTPUT,
+    type=click.Choice(get_args(Mode)),
+    metavar="WAY",
+    help="How archives of nodes come to --s3-path: presigned (nodes upload them, without permissions of their own), "
+    "session (through the session, uploaded from here) or node (nodes run the AWS CLI). [default: presigned]",
 )
 @option(
     "--download",
@@ -219,11 +272,35 @@ class View(ProgressView):
     help="Time for all nodes together.",
 )
 @option(
+    "--start-timeout",
+    heading=RECORDING,
+    type=Number(1),
+    metavar="SECONDS",
+    help="Time for a node to answer after its session or login was opened. "
+    f"[default: {ANSWER:g} with --s3-path, else that of the node]",
+)
+@option(
+    "--kubectl-timeout",
+    heading=RECORDING,
+    type=Number(1),
+    default=KUBECTL_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for all calls of kubectl together.",
+)
+@option(
+    "--max-workers",
+    heading=TRANSPORT,
+    type=click.IntRange(1, MAX_FANOUT),
+    metavar="N",
+    help="Another name of --fanout.",
+)
+@option(
     "--kubectl-context",
     heading=RECORDING,
     default="",
     metavar="NAME",
-    help="Context of kubectl to read [default: the current one, if one of the nodes is in it].",
+    help="Context of kubectl to read [default: that of --via kube, or the current one if one of the nodes is in it].",
 )
 @option(
     "--once/--no-once",
@@ -246,6 +323,7 @@ def command(
     obfuscate: Path | None,
     upload: str | None,
     s3_path: str | None,
+    delivery: Mode | None,
     download: Path | None,
     s3: Account,
     as_json: bool,
@@ -260,6 +338,9 @@ def command(
     limit: int,
     keep_free: int,
     run_timeout: float,
+    start_timeout: float | None,
+    kubectl_timeout: float,
+    max_workers: int | None,
     kubectl_context: str,
     once: bool,
     list_items: bool,
@@ -275,17 +356,23 @@ def command(
     if list_items:
         _list([*catalogue(), *(item for file in item_files for item in load(file))])
         return
-    kubectl = Kubectl(context=kubectl_context)
+    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
+    if s3_path is not None:
+        start_timeout = start_timeout or ANSWER
+        if context.get_parameter_source("timeout") is ParameterSource.DEFAULT:
+            reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
     wanted = Wanted(
         output if archive_suffix(output) else None,
         obfuscate,
         sign,
-        ClusterOptions(once, kubectl, HyperPod.of(reach.options.given)),
+        ClusterOptions.of(reach.options, enabled=once, context=kubectl_context, seconds=kubectl_timeout),
         as_json,
         upload,
         s3_path,
+        delivery,
         download,
         account(s3, reach.options.given),
+        start_timeout,
     )
     if resume is not None:
         refuse_given(SELECTION, "a bundle is resumed with the items that it was started with")
@@ -299,10 +386,11 @@ def command(
     if dry_run:
         _show_plan(request, as_json=as_json)
         return
-    wanted.check()
+    way = wanted.check(request)
     directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
     directory.cluster_name = reach.options.given.get("cluster", "")
-    _collect(directory, request, reach.hosts, reach, wanted)
+    way = way and prepare(way, directory, request, reach.options.timeout)
+    _collect(directory, request, reach.hosts, reach, wanted, delivery=way)
 
 
 @command.command("analyse")
@@ -327,14 +415,23 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 @command.command("upload", cls=Command)
 @click.argument("bundle", type=click.Path(exists=True, path_type=Path))
 @click.argument("s3_path", metavar="S3-PATH")
+@click.option("--per-node", is_flag=True, help="Upload an archive for each node of a HyperPod cluster, as --s3-path.")
 @s3_options
 @click.option("--json", "as_json", is_flag=True, help="Print address, size and checksum as one JSON document.")
-def upload_command(bundle: Path, s3_path: str, *, s3: Account, as_json: bool) -> None:
+def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, as_json: bool) -> None:
     """Upload an existing BUNDLE, a directory or an archive, below S3-PATH, s3://bucket/prefix, and verify it.
 
-    A directory is packed first. An existing object is not replaced.
+    A directory is packed first. An existing object is not replaced. With --per-node, BUNDLE is a directory, and an
+    upload that failed is continued.
     """
-    _upload(bundle, s3_path, s3, as_json=as_json)
+    try:
+        if per_node:
+            _upload_layout(bundle, s3_path, s3, as_json=as_json)
+        else:
+            _upload(bundle, s3_path, s3, as_json=as_json)
+    except KeyboardInterrupt:
+        click.echo("not uploaded: interrupted", err=True)
+        sys.exit(130)
 
 
 def _upload(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -> None:
@@ -352,14 +449,23 @@ def _resume(path: Path, reach: Reach, commands: Sequence[str], wanted: Wanted) -
     chosen = {host.name for host in reach.hosts} if any(reach.named) else {host.name for host in hosts}
     if unknown := chosen - directory.nodes.keys():
         raise UsageError(f"not in this bundle: {fold(sorted(unknown))}")
-    wanted.check()
-    _collect(directory, request, [host for host in hosts if host.name in chosen], reach, wanted)
+    delivery = wanted.check(request, resumed=True)
+    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
+    _collect(directory, request, [host for host in hosts if host.name in chosen], reach, wanted, delivery=delivery)
 
 
-def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host], reach: Reach, wanted: Wanted) -> None:
+def _collect(
+    directory: BundleDirectory,
+    request: Request,
+    hosts: Sequence[Host],
+    reach: Reach,
+    wanted: Wanted,
+    *,
+    delivery: Delivery | None,
+) -> None:
     async def main() -> tuple[Bundle, bool]:
         stop = asyncio.Event()
-        nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout)
+        nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, wanted.start_timeout)
         task = asyncio.create_task(
             run_bundle(
                 directory,
@@ -367,6 +473,7 @@ def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host]
                 hosts,
                 nodes,
                 cluster=wanted.cluster,
+                delivery=delivery,
                 progress=view,
                 stop=stop,
                 names=wanted.names,
@@ -399,9 +506,7 @@ def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host]
         from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
 
         show_findings(bundle.findings)
-    _show_summary(summary)
-    if bundle.problem:
-        click.echo(f"not analysed: {clean(bundle.problem)}", err=True)
+    _show_summary(summary, {"marks of secrets": directory.note, "not analysed": bundle.problem})
     click.echo(f"bundle in {clean(bundle.path)}", err=True)
     is_complete = all(node.status == "complete" for node in summary.results)
     if not (is_complete or wanted.archive or wanted.names):
@@ -412,43 +517,55 @@ def _collect(directory: BundleDirectory, request: Request, hosts: Sequence[Host]
 
 def _deliver(bundle: Path, wanted: Wanted, *, interrupted: bool) -> None:
     """Upload the bundle if that is wanted; if it fails, print how to try again, and raise the error."""
-    to = wanted.upload or wanted.s3_path
-    if to is None:
-        return
-    argv = ["rollbook", "bundle", "upload", str(bundle), to, *s3_arguments(wanted.s3)]
-    again = f"to upload it as one archive: {clean(shlex.join(argv))}"
-    if interrupted:
-        click.echo(f"not uploaded: interrupted; {again}", err=True)
-        return
-    try:
-        if wanted.upload is not None:
-            _upload(bundle, wanted.upload, wanted.s3)
-        if wanted.s3_path is not None:
-            _upload_layout(bundle, wanted.s3_path, wanted)
-    except RollbookError:
-        click.echo(f"not uploaded; {again}", err=True)
-        raise
+    for to, per_node in ((wanted.upload, False), (wanted.s3_path, True)):
+        if to is None:
+            continue
+        argv = ["rollbook", "bundle", "upload", str(bundle), to, *(["--per-node"] if per_node else [])]
+        again = f"to upload it: {clean(shlex.join([*argv, *s3_arguments(wanted.s3)]))}"
+        if interrupted:
+            click.echo(f"not uploaded: interrupted; {again}", err=True)
+            continue
+        try:
+            if per_node:
+                _upload_layout(bundle, to, wanted.s3, keep=wanted.download)
+            else:
+                _upload(bundle, to, wanted.s3)
+        except KeyboardInterrupt:
+            click.echo(f"not uploaded: interrupted; {again}", err=True)
+            sys.exit(130)
+        except RollbookError:
+            click.echo(f"not uploaded; {again}", err=True)
+            raise
 
 
-def _upload_layout(bundle: Path, to: str, wanted: Wanted) -> None:
-    done = upload_layout(bundle, to, wanted.s3, wanted.download)
+def _upload_layout(bundle: Path, to: str, s3: Account, *, keep: Path | None = None, as_json: bool = False) -> None:
+    done = upload_layout(bundle, to, s3, keep)
+    if as_json:
+        click.echo(encode(done), nl=False)
     where = done[-1].url.rpartition("/")[0]
     total = size(sum(one.size for one in done))
     click.echo(
         f"uploaded to {clean(where)}/: {len(done)} objects, {total}, size and checksum of each verified", err=True
     )
-    if wanted.download is not None:
-        click.echo(f"the same files are in {clean(wanted.download)}", err=True)
+    if keep is not None:
+        click.echo(f"the same files are in {clean(keep)}", err=True)
 
 
-def _show_summary(summary: BundleSummary) -> None:
-    """Print the nodes that are not complete, those with the same reason together, and the counts."""
+def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
+    """Print the nodes that are not complete, those with the same reason together, the counts, and the notes."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for node in summary.results:
         if node.status != "complete":
             reasons.setdefault((node.status, node.reason), []).append(node.node)
     for (status, reason), names in reasons.items():
         stderr().print(f"{status}  {clean(fold(names))}: {clean(reason)}", soft_wrap=True)
+    ways: dict[tuple[str, str], list[str]] = {}
+    for node in summary.results:
+        if node.archive is not None:
+            ways.setdefault((node.archive.delivery, node.archive.reason), []).append(node.node)
+    for (way, reason), names in ways.items():
+        because = f" ({clean(reason)})" if reason else ""
+        stderr().print(f"{WAYS[way]}{because}: {clean(fold(names))}", soft_wrap=True)
     counts = _coverage(summary).by_status
     others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
     files = [file for node in summary.results for item in node.items for file in item.files]
@@ -457,6 +574,9 @@ def _show_summary(summary: BundleSummary) -> None:
     if redactions := sum(file.redactions for file in files):
         parts.append(f"{redactions} secrets replaced")
     click.echo(", ".join(parts), err=True)
+    for about, note in notes.items():
+        if note:
+            click.echo(f"{about}: {clean(note)}", err=True)
 
 
 def _coverage(summary: BundleSummary) -> Coverage:
@@ -486,8 +606,7 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
         return
     rows = []
     for item in request.items:
-        commands = [command if isinstance(command, str) else " ".join(command) for command in item.commands]
-        for at, what in enumerate((*item.paths, *commands)):
+        for at, what in enumerate((*item.paths, *_commands(item, request.window))):
             rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
     _print_sheet(("item", "timeout", "limit", "what is read"), rows)
     total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
@@ -499,12 +618,24 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     )
 
 
+def _commands(item: Item, window: Window) -> Iterator[str]:
+    """The commands of an item as they would run in the time window, every line of a script by itself."""
+    for argv in rendered(item, window):
+        is_script = argv[:2] == ("/bin/sh", "-c")
+        yield from textwrap.dedent(argv[2]).strip("\n").splitlines() if is_script else [shlex.join(argv)]
+
+
 def _print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     from rollbook.cli.output import width_of  # noqa: PLC0415
 
     console, shown = Console(highlight=False), sheet(headings, rows)
-    if not console.is_terminal:
-        console.width = width_of(shown, console)
-    console.print(shown)
+    if console.is_terminal:
+        console.print(shown)
+        return
+    console.width = width_of(shown, console)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().splitlines():  # without the blanks that fill the last column
+        click.echo(line.rstrip())

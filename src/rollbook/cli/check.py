@@ -17,11 +17,11 @@ from rollbook.checks.groups import named_groups
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, Benchmark, RunData
 from rollbook.checks.silence import read_silences
-from rollbook.checks.text import change_text, difference_text, value_lines
+from rollbook.checks.text import detail_lines, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
-from rollbook.cli.output import coverage_line, failures, stderr
+from rollbook.cli.output import coverage_line, failures, stderr, wrapped
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -55,6 +55,7 @@ CHECK_OPTIONS = (
     "junit",
     "hosts",
 )
+MARK = 9  # columns of a severity
 MARKS = {"fail": "red", "warn": "yellow", "note": "cyan"}
 MOST_LINES = 12  # lines printed per finding; the JSON document has all
 
@@ -136,6 +137,8 @@ def command(
         rules = [find_rule(explain)] if explain else list(all_rules())
         _explain(rules, manual=explain is not None, as_json=as_json)
         return
+    if record is not None:
+        reach.refuse()  # before a large directory is searched for records
     silences = read_silences(silence, [one.id for one in all_rules()]) if silence else []
     options = {
         "named": named_groups(groups),
@@ -145,12 +148,10 @@ def command(
         "minimum_memory_gb": minimum_memory,
     }
     if record is not None and (submission := check_results(record, round_name, silences, **options)):
-        reach.refuse()
         refuse_given(("junit",), "this is a results directory of several runs; name one of them")
         _show_submission(submission, fail_on, as_json=as_json)
     interrupted, coverage = False, None
     if record is not None:
-        reach.refuse()
         run = run_data_of(record, mlperf_round=rounds.load(round_name), **options)
     else:
         run, interrupted = _live(reach, options)
@@ -198,7 +199,9 @@ def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:
         return
     for rule in rules:
         if manual:
-            click.echo(f"{rule.id} ({rule.severity})\n\n{rule.manual}")
+            click.echo(f"{rule.id} ({rule.severity})\n")
+            for line in str(rule.manual).splitlines():
+                click.echo(wrapped(line, sys.stdout, 0))
         else:
             click.echo(f"{rule.id:<32}{rule.severity:<6}{rule.manual.what}")
 
@@ -210,15 +213,16 @@ def show_findings(findings: Findings) -> None:
         for finding in result.findings:
             _show_finding(result.id, finding)
     for result in (result for result in findings.rules if result.is_incomplete):
-        console.print(Text(f"could not tell  {result.id}: {clean(result.note)}", "dim"), soft_wrap=True)
+        text = wrapped(f"could not tell  {result.id}: {clean(result.note)}", sys.stderr, 2)
+        console.print(Text(text, "dim"), soft_wrap=True)
     for note in findings.notes:
-        console.print(Text(clean(note), "dim"), soft_wrap=True)
+        console.print(Text(wrapped(clean(note), sys.stderr, 2), "dim"), soft_wrap=True)
     for line in value_lines(findings.rules):
         console.print(Text(clean(line), "dim"), soft_wrap=True)
     if findings.verdict_text:
         click.echo(clean(findings.verdict_text))
     for line in _summary(findings):
-        console.print(line, soft_wrap=True)
+        console.print(wrapped(line, sys.stderr, 2), soft_wrap=True)
 
 
 def _summary(findings: Findings) -> Iterator[str]:
@@ -241,15 +245,18 @@ def _show_finding(rule: str, finding: Finding) -> None:
     severity = finding.severity or "fail"
     mark = "silenced" if finding.silenced else severity
     group = f" [{clean(finding.group)}]" if finding.group not in ("", "all") else ""
-    click.echo(click.style(f"{mark:<9}", MARKS.get(mark)) + f"{rule}  {clean(fold(finding.hosts))}{group}")
-    lines = [*map(difference_text, finding.differences), *map(change_text, finding.changes)] or [finding.message]
+    click.echo(click.style(f"{mark:<{MARK}}", MARKS.get(mark)) + f"{rule}  {clean(fold(finding.hosts))}{group}")
+    lines = detail_lines(finding) or [finding.message]
     for line in lines[:MOST_LINES]:
-        click.echo(f"         {clean(line)}")
+        _echo(line)
     if len(lines) > MOST_LINES:
-        click.echo(f"         and {len(lines) - MOST_LINES} more")
+        _echo(f"and {len(lines) - MOST_LINES} more")
     for evidence in finding.lines:
-        click.echo(f"         {clean(evidence.path)}:{evidence.line}: {clean(evidence.text)}")
-    if finding.silenced:
-        click.echo(f"         until {finding.silenced.until}: {clean(finding.silenced.reason)}")
-    else:
-        click.echo(f"         Fix: {clean(finding.advice)}")
+        _echo(f"{evidence.path}:{evidence.line}: {evidence.text}")
+    _echo(
+        f"until {finding.silenced.until}: {finding.silenced.reason}" if finding.silenced else f"Fix: {finding.advice}"
+    )
+
+
+def _echo(text: str) -> None:
+    click.echo(wrapped(f"{'':<{MARK}}{clean(text)}", sys.stdout, MARK + 2))

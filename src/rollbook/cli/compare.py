@@ -15,7 +15,7 @@ from rollbook.api.listing import summary_of
 from rollbook.clean import clean
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import Number
-from rollbook.cli.output import sheet, stderr, width_of
+from rollbook.cli.output import sheet, stderr, width_of, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.statistics import FLOOR
@@ -162,9 +162,9 @@ def _show(found: Comparison, *, everything: bool) -> None:
             click.echo(rest)
         click.echo(f"\nchanged facts, most likely explanation first ({letter} against A):")
         for line in fact_lines(found.facts[number - 1]):
-            click.echo(f"  {clean(line)}")
+            click.echo(wrapped(f"  {clean(line)}", sys.stdout, 4))
     for note in found.notes:
-        stderr().print(clean(f"note: {note}"), soft_wrap=True)
+        stderr().print(wrapped(clean(f"note: {note}"), sys.stderr, 2), soft_wrap=True)
 
 
 def _cells(row: Row, number: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import msgspec
 from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
 from rollbook.cli.output import sheet, stderr, width_of
 from rollbook.cli.run import command as run
+from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import current_version, encode
 
 __all__ = ["Config", "command"]
@@ -75,6 +76,8 @@ def _config() -> Config:
     defaults |= {key: Value(declared.default, "default") for key, declared in transport_keys(all_plug_ins=True).items()}
     defaults |= {name: Value(default, "default") for name, default in _own_defaults()}
     given = {key: Value(one.value, one.origin) for key, one in configured(quiet=True).items()}
+    if "push" in given:  # an address may contain a password
+        given["push"] = Value(mask_command_line([given["push"].value])[0], given["push"].origin)
     names = [name for name, _ in unknown_variables()]
     return Config(files=files, values={**defaults, **given}, unknown_variables=names)
 

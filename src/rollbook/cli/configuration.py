@@ -37,7 +37,7 @@ __all__ = [
 FILE = "rollbook.toml"
 PREFIX = "ROLLBOOK_"
 CHOSEN = "ROLLBOOK_CONFIG"
-OTHER_VARIABLES = (CHOSEN, "ROLLBOOK_RECORD", "ROLLBOOK_SOCKET", "ROLLBOOK_TOKEN")
+OTHER_VARIABLES = (CHOSEN, "ROLLBOOK_PUSH_TOKEN", "ROLLBOOK_RECORD", "ROLLBOOK_SOCKET", "ROLLBOOK_TOKEN")
 
 OWN: Mapping[str, type] = {
     "hosts": list,
@@ -49,6 +49,7 @@ OWN: Mapping[str, type] = {
     "timeout": float,
     "interval": float,
     "results_dir": str,
+    "push": str,
 }
 """The keys besides options of transports, and their types. `list` also accepts one text."""
 PATHS = ("hostfile", "results_dir", "ssh_config")

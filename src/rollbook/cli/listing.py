@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 from pathlib import Path
 
@@ -11,14 +10,15 @@ from rich.console import Console
 
 from rollbook.api.listing import list_records
 from rollbook.cli.configuration import results_directory
-from rollbook.cli.output import sheet, stderr, width_of
+from rollbook.cli.output import print_sheet, sheet, stderr, width_of
+from rollbook.cli.summary import duration
 from rollbook.records.document import encode
 from rollbook.records.summary import RecordSummary
 
 __all__ = ["command"]
 
-HEADINGS = ("STARTED", "TYPE", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS", "COMMAND OR REASON", "RECORD")
-LONGEST = 40  # characters of a command or note
+HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS", "COMMAND")
+LONGEST, SHORTEST = 40, 7  # characters of a command, a note or the reason of a broken record
 
 
 @click.command("list")
@@ -86,37 +86,26 @@ def _cells(one: RecordSummary, results: Path) -> tuple[str, ...]:
         verdict = f"{verdict}, {one.verification}"
     path = Path(one.path)
     return (
-        one.started.replace("T", " ").rstrip("Z"),
-        one.type,
+        str(path.relative_to(results) if path.is_relative_to(results) else path),
         name,
         "" if one.seconds is None else duration(one.seconds),
         hosts,
         verdict,
         " ".join(one.tags),
-        _short(one.reason or one.note or one.command),
-        str(path.relative_to(results) if path.is_relative_to(results) else path),
+        " ".join((one.reason or one.note or one.command).split()),
     )
 
 
-def duration(seconds: float) -> str:
-    """`0.42 s`, `12.3 s`, `4m05s`, `3h07m`."""
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    whole = dt.timedelta(seconds=round(seconds))
-    minutes, rest = divmod(whole.days * 86400 + whole.seconds, 60)
-    return f"{minutes}m{rest:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+def _short(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:
-    """Print the rows; columns that are empty in all of them are left out."""
-    used = [at for at in range(len(HEADINGS)) if any(row[at] for row in rows)]
-    shown = sheet([HEADINGS[at] for at in used], [[row[at] for at in used] for row in rows])
-    console = Console(highlight=False)
-    if not sys.stdout.isatty():
-        console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
-    console.print(shown)
+    """Print the rows without columns that are empty in all of them; on a terminal the last one is cut to fit."""
+    *used, last = [at for at in range(len(HEADINGS)) if any(row[at] for row in rows)]
+    console, room = Console(highlight=False), LONGEST
+    if sys.stdout.isatty():
+        others = sheet([HEADINGS[at] for at in used], [[row[at] for at in used] for row in rows])
+        room = max(SHORTEST, console.width - width_of(others, console) - 1)
+    cells = [[*(row[at] for at in used), _short(row[last], room)] for row in rows]
+    print_sheet([HEADINGS[at] for at in (*used, last)], cells)

@@ -6,12 +6,16 @@ rich is imported inside the functions that draw: it takes longer to load than ho
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TextIO
+
+import click
 
 from rollbook.clean import clean
 from rollbook.hosts import Host, fold
@@ -24,8 +28,22 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["ProgressView", "coverage_line", "failures", "sheet", "size", "stderr", "table", "width_of"]
+__all__ = [
+    "ProgressView",
+    "coverage_line",
+    "failures",
+    "print_sheet",
+    "sheet",
+    "size",
+    "stderr",
+    "table",
+    "terminal_width",
+    "text_width",
+    "width_of",
+    "wrapped",
+]
 
+WIDEST = 100  # columns that text is wrapped at, however wide the terminal is
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are printed once with a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
 
@@ -44,6 +62,34 @@ def stderr() -> Console:
     from rich.console import Console  # noqa: PLC0415
 
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def terminal_width(stream: TextIO) -> int:
+    """The columns of a terminal; any number into a pipe."""
+    if not stream.isatty():
+        return sys.maxsize
+    columns = os.environ.get("COLUMNS", "")
+    try:
+        return int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    except OSError:
+        return 80
+
+
+def text_width(stream: TextIO) -> int:
+    """The columns that lines of text may have: those of a terminal, up to a limit; any number into a pipe."""
+    width = terminal_width(stream)
+    return width if width == sys.maxsize else min(width, WIDEST)
+
+
+def wrapped(text: str, stream: TextIO, indent: int) -> str:
+    """The text in lines that fit the terminal `stream`, all but the first indented; into a pipe it stays one line.
+
+    Words such as paths stay whole, so that they can be copied.
+    """
+    width = text_width(stream)
+    if len(text) <= width:
+        return text
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def sheet(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -66,18 +112,33 @@ def width_of(shown: Table, console: Console) -> int:
 
 def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a row per host or, if there are many, a row per distinct set of values with its hosts folded."""
-    from rich.console import Console  # noqa: PLC0415
-
     if len(rows) > FOLD_ABOVE:
         alike: dict[tuple[str, ...], list[str]] = {}
         for name, cells in rows:
             alike.setdefault(tuple(cells), []).append(name)
         rows = [(fold(names), cells) for cells, names in alike.items()]
-    shown = sheet(headings, [(name, *cells) for name, cells in rows])
-    console = Console(highlight=False)
-    if not sys.stdout.isatty():  # FORCE_COLOR makes a terminal of a pipe for rich
-        console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
-    console.print(shown)
+    print_sheet(headings, [(name, *cells) for name, cells in rows])
+
+
+def print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table or, if that is wider than the terminal, each row as lines of name and value."""
+    from rich.console import Console  # noqa: PLC0415
+
+    shown, console = sheet(headings, rows), Console(highlight=False)
+    width = width_of(shown, console)
+    if sys.stdout.isatty() and width > console.width:  # FORCE_COLOR makes a terminal of a pipe for rich
+        _print_lines([clean(heading) for heading in headings], rows)
+    else:
+        console.width = max(width, 1)  # a file or a pipe has no width to wrap at
+        console.print(shown)
+
+
+def _print_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print each row as lines of name and value, an empty line between two rows."""
+    longest = max(map(len, headings))
+    for number, row in enumerate(rows):
+        lines = (f"{name:<{longest}}  {clean(cell)}".rstrip() for name, cell in zip(headings, row, strict=True))
+        click.echo("\n" * (number > 0) + "\n".join(lines))
 
 
 def failures(hosts: Sequence[HasStatus]) -> None:
@@ -90,7 +151,8 @@ def failures(hosts: Sequence[HasStatus]) -> None:
         from rich.text import Text  # noqa: PLC0415 - usually no host failed
 
         for reason, names in group_by_cause(reasons):
-            line = Text.assemble((status, COLOURS.get(status, "red")), f"  {clean(fold(names))}: {clean(reason)}")
+            text = wrapped(f"{status}  {clean(fold(names))}: {clean(reason)}", sys.stderr, 2)
+            line = Text.assemble((status, COLOURS.get(status, "red")), text.removeprefix(status))
             stderr().print(line, soft_wrap=True)
 
 

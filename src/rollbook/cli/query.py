@@ -12,13 +12,12 @@ from typing import Any
 import click
 import duckdb
 import msgspec
-from rich.console import Console
 
 from rollbook.api.finish import open_record
 from rollbook.api.listing import summaries
 from rollbook.clean import clean
 from rollbook.cli.configuration import results_directory
-from rollbook.cli.output import sheet, stderr, width_of
+from rollbook.cli.output import print_sheet, stderr
 from rollbook.cli.record_argument import find
 from rollbook.errors import UsageError
 from rollbook.exports.files import safe
@@ -108,25 +107,11 @@ def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     """Print the first rows as a table or, if that is wider than the terminal, each row as lines of name and value."""
     cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, SHOWN)]
     more = sum(1 for _ in rows)
-    shown, console = sheet(names, cells), Console(highlight=False)
-    width = width_of(shown, console)
-    if sys.stdout.isatty() and width > console.width:
-        _lines([clean(name) for name in names], cells)
-    else:
-        console.width = max(width, 1)  # a file or a pipe has no width to wrap at
-        console.print(shown)
+    print_sheet(names, cells)
+    if not cells:
+        stderr().print("no rows")
     if more:
         stderr().print(f"{more} more rows; --format csv or json prints them all")
-
-
-def _lines(names: list[str], rows: list[list[str]]) -> None:
-    """Print each row as lines of name and value, an empty line between two rows."""
-    longest = max(map(len, names))
-    for number, row in enumerate(rows):
-        lines = (f"{name:<{longest}}  {cell}".rstrip() for name, cell in zip(names, row, strict=True))
-        click.echo("\n" * (number > 0) + "\n".join(lines))
-    if not rows:
-        stderr().print("no rows")
 
 
 def _cell(value: Any) -> str:

@@ -50,6 +50,9 @@ OPTIONS = (
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
+    option("--push", heading=RECORDING, default="", metavar="URL",
+           help="Send the metrics to this server during the run, by remote write, as Prometheus and VictoriaMetrics "
+           "accept it. A server that fails costs values, which are counted, nothing else."),
     sign_option,
     share_option,
     option("--name", heading=RECORDING, default="", metavar="NAME",
@@ -77,6 +80,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         sign: Path | None,
         share: bool,
         bundle_on_failure: bool,
+        push: str,
         name: str,
         tags: tuple[str, ...],
         note: str,
@@ -91,6 +95,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
             sign=sign,
             share=share,
             bundle_on_failure=bundle_on_failure,
+            push=push,
             label=Label.of(name, tags, note),
         )
         return command(settings=settings, **rest)
@@ -153,12 +158,17 @@ class RunView(ProgressView):
         if self._strict and self._contact and coverage.exit_code == NoHostReached.exit_code:
             raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 
-    def writing(self) -> None:
-        """Print that the record is being written."""
+    def push_failed(self, reason: str) -> None:
+        """Print why pushing failed."""
+        with contextlib.suppress(OSError):
+            stderr().print(f"push failed: {clean(reason)}", style="yellow", soft_wrap=True)
+
+    def writing(self, *, interrupted: bool) -> None:
+        """Print that the record is being written, below the ^C that a terminal shows."""
         if self._quiet:
             return
         with contextlib.suppress(OSError):
-            stderr().print("writing the record")
+            stderr().print("\n" * (interrupted and sys.stderr.isatty()) + "writing the record")
 
     def bundling(self, hosts: Sequence[str]) -> None:
         """Print from which hosts an issue report is collected."""

@@ -135,6 +135,7 @@ def command(
         fanout=reach.fanout,
         type=benchmark,
         interval=0.0 if skip_timeseries else settings.interval,
+        push="" if skip_timeseries and not is_typed("push") else settings.push,
         args=option_values(reach.hosts),
     )
     if layout == "mlpstorage":
@@ -202,7 +203,7 @@ def _show_place(settings: Settings, endings: Sequence[str]) -> None:
         click.echo(settings.placement.message, err=True)
     if (group := settings.label.group) is not None:
         counts = "".join(f", {count} {how}" for how, count in Counter(filter(None, endings)).items())
-        hint = f"; rollbook compare {group.id} OTHER" if endings else ""
+        hint = f"; rollbook compare {settings.label.name or group.id} OTHER" if endings else ""
         click.echo(f"group {group.id}: {len(endings)} of {group.size} runs{counts}{hint}", err=True)
 
 

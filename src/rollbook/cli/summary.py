@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollbook.clean import clean
-from rollbook.cli.output import coverage_line
+from rollbook.cli.output import coverage_line, text_width, wrapped
 from rollbook.metrics.formatting import amount
 from rollbook.records.results import Result
 
@@ -23,10 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["duration", "result_text", "show_summary"]
 
 LABEL = 10  # columns
-NARROW = 100  # columns, at most, that text is wrapped at
-MOST_JOBS, MOST_LINES, MOST_PHASES, MOST_VALUES = 8, 3, 8, 3
+MOST_JOBS, MOST_LINES, MOST_PHASES, MOST_VALUES, MOST_NAME = 8, 3, 8, 3, 24
 HEADING = ("", "mean", "peak", "all hosts", "slowest")
-ALWAYS = 3  # columns that a single host has, too
 COLOURS = {"fail": "red", "warn": "yellow"}
 UNIT_ENDS = re.compile(r"_(?:bytes_per_second|samples_per_second|[MG]B_per_second|percentage|seconds|ns|us|ms|GB)$")
 
@@ -43,30 +40,16 @@ def duration(seconds: float) -> str:
 
 def show_summary(found: Summary, console: Console) -> None:
     """Print the summary; it fits 60 columns, and what it leaves out is on the page and in `rollbook check`."""
-    for part in (_command, _results, _load, _phases, _outliers, _hosts, _findings, _overhead, _notes, _places):
-        for line, colour in part(found):
-            _print(console, line, colour)
+    width = text_width(sys.stderr)
+    tables = (_load(found, width), _phases(found, width))
+    rest = (_outliers, _hosts, _findings, _overhead, _push, _notes, _places)
+    for lines in (_command(found), _results(found), *tables, *(part(found) for part in rest)):
+        for line, colour in lines:
+            console.print(wrapped(clean(line), sys.stderr, LABEL + 2), style=colour or None, soft_wrap=True)
 
 
 Lines = Iterator[tuple[str, str]]
 """Lines with their colours, empty for none."""
-
-
-def _print(console: Console, line: str, colour: str) -> None:
-    """Print a line; on a terminal it is wrapped under its own text."""
-    text = clean(line)
-    if sys.stderr.isatty() and len(text) > min(console.width, NARROW):
-        indent = " " * max(LABEL, len(text) - len(text.lstrip()))
-        # Paths must stay whole, so that they can be copied.
-        text = textwrap.fill(
-            text,
-            min(console.width, NARROW),
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-            drop_whitespace=True,
-        )
-    console.print(text, style=colour or None, soft_wrap=True)
 
 
 def _row(label: str, text: str) -> str:
@@ -97,7 +80,10 @@ def _results(found: Summary) -> Lines:
         text = ", ".join(map(result_text, results[: 2 * MOST_LINES]))
         yield _row("" if number else "result", f"{job}: {text}" if job else text), "bold"
     if len(jobs) > MOST_JOBS:
-        yield _row("", f"{len(jobs) - MOST_JOBS} more: rollbook query {shlex.quote(found.record)} 'FROM results'"), ""
+        yield (
+            _row("", f"{len(jobs) - MOST_JOBS} more: rollbook query {shlex.quote(_near(found.record))} 'FROM results'"),
+            "",
+        )
     for flow in found.seen:
         counted = amount(flow.counted_bytes, "B")
         verb = "read" if flow.direction == "read" else "wrote"
@@ -112,19 +98,21 @@ def result_text(result: Result) -> str:
     return f"{name} {amount(result.value, result.unit)}"
 
 
-def _load(found: Summary) -> Lines:
-    if not found.metrics:
-        return
-    many = any(one.hosts > 1 for one in found.metrics)
-    rows = [_cells(one) for one in found.metrics]
-    # A column without values is left out.
-    used = [at for at in range(len(HEADING)) if at < ALWAYS or any(row[at] for row in rows)]
-    rows = [[row[at] for at in used] for row in (HEADING, *rows)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(used))]
+def _load(found: Summary, width: int) -> Lines:
+    if found.metrics:
+        label = "per host" if any(one.hosts > 1 for one in found.metrics) else "load"
+        yield from _table(label, [HEADING, *map(_cells, found.metrics)], width)
+
+
+def _table(label: str, rows: Sequence[Sequence[str]], width: int) -> Lines:
+    """A heading and rows, without columns that are empty, and without the last ones if they do not fit."""
+    used = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
+    widths = [max(len(row[at]) for row in rows) for at in used]
+    while len(used) > 2 and LABEL + sum(widths) + 2 * len(widths) - 2 > width:
+        del used[-1], widths[-1]
     for number, row in enumerate(rows):
-        first, *cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        line = "  ".join([first, *cells]).rstrip()
-        yield _row("per host" if many and not number else "" if number else "load", line), "" if number else "dim"
+        line = "  ".join(f"{row[at]:<{size}}" for at, size in zip(used, widths, strict=True))
+        yield _row("" if number else label, line.rstrip()), "" if number else "dim"
 
 
 def _cells(one: MetricSummary) -> list[str]:
@@ -135,11 +123,16 @@ def _cells(one: MetricSummary) -> list[str]:
     return [one.title, amount(one.mean, one.unit), amount(one.peak, one.unit), total, slowest]
 
 
-def _phases(found: Summary) -> Lines:
-    for number, phase in enumerate(found.phases[:MOST_PHASES]):
-        most = sorted(phase.metrics, key=lambda one: one.unit != "B/s")[:MOST_VALUES]
-        text = ", ".join(f"{one.title} {amount(one.mean, one.unit)}" for one in most)
-        yield _row("" if number else "phases", f"{phase.name} {duration(phase.seconds)}  {text}".rstrip()), ""
+def _phases(found: Summary, width: int) -> Lines:
+    if not found.phases:
+        return
+    most = sorted(found.metrics, key=lambda one: one.unit != "B/s")[:MOST_VALUES]
+    rows = [["", "time", *(one.title for one in most)]]
+    for phase in found.phases[:MOST_PHASES]:
+        values = {one.name: amount(one.mean, one.unit) for one in phase.metrics}
+        name = phase.name if len(phase.name) <= MOST_NAME else f"{phase.name[: MOST_NAME - 1]}…"
+        rows.append([name, duration(phase.seconds), *(values.get(one.name, "") for one in most)])
+    yield from _table("phases", rows, width)
     if len(found.phases) > MOST_PHASES:
         yield _row("", f"{len(found.phases) - MOST_PHASES} more phases are on the page"), ""
 
@@ -165,7 +158,7 @@ def _findings(found: Summary) -> Lines:
     if found.counts is None:
         return
     counted = [f"{count} {severity}" for severity, count in found.counts.items() if count]
-    see = f"; see rollbook check {shlex.quote(found.record)}" if counted else ""
+    see = f"; see rollbook check {shlex.quote(_near(found.record))}" if counted else ""
     yield _row("checks", f"{', '.join(counted) or 'no findings'}{see}"), ""
     for one in found.findings[:MOST_LINES]:
         yield _row("", f"{one.severity}  {one.rule}: {one.message}"), COLOURS.get(one.severity, "")
@@ -188,6 +181,12 @@ def _overhead(found: Summary) -> Lines:
     yield _row("overhead", f"{spent}, {amount(cost.sent_bytes, 'B')} sent{every}"), ""
 
 
+def _push(found: Summary) -> Lines:
+    """What was sent; a note says what was lost."""
+    if found.push is not None and found.push.sent is not None:
+        yield _row("push", f"{found.push.sent} values sent to {found.push.url}"), ""
+
+
 def _notes(found: Summary) -> Lines:
     for note in found.notes:
         yield _row("note", note), ""
@@ -195,6 +194,14 @@ def _notes(found: Summary) -> Lines:
 
 def _places(found: Summary) -> Lines:
     page = Path(found.record) / "report.html"
-    yield _row("record", found.record), ""
+    yield _row("record", _near(found.record)), ""
     if page.exists():
-        yield _row("page", str(page)), ""
+        yield _row("page", _near(str(page))), ""
+
+
+def _near(path: str) -> str:
+    """The path as it can be typed here: relative if it is below the working directory."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):  # it is elsewhere, or the working directory was removed
+        return path

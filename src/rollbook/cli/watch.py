@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from pathlib import Path
 
 import click
+from rich.cells import cell_len
 
 from rollbook.api.finish import open_record
 from rollbook.api.recording import LONGEST, SHORTEST
 from rollbook.cli.options import Number, refuse_given
-from rollbook.cli.output import failures, stderr, table
+from rollbook.cli.output import failures, stderr, table, terminal_width
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -94,11 +96,15 @@ async def _full_screen(feed: Live | Replay) -> None:
 
 
 def _print(board: Board) -> None:
-    titles = headings(board)
-    shown = [at for at, column in enumerate(titles) if column != "trend"]  # two samples have no trend
+    """Print one table, on a terminal only the columns that fit it: the first metrics are those that matter most."""
     rows = [table_row(board, host) for host in board.ordered()]
-    chosen = [[row[at] for at in shown] for row in rows]
-    table([list(titles.values())[at].upper() for at in shown], [(name, rest) for name, *rest in chosen])
+    titled = zip(headings(board).items(), zip(*rows, strict=True), strict=True)
+    columns = [(title.upper(), *cells) for (name, title), cells in titled if name != "trend"]  # of two samples
+    if sys.stdout.isatty():
+        ends = itertools.accumulate(2 + max(map(cell_len, column)) for column in columns)
+        columns = [column for column, end in zip(columns, ends, strict=True) if end - 2 <= terminal_width(sys.stdout)]
+    titles, *cells = zip(*columns, strict=True)
+    table(titles, [(name, rest) for name, *rest in cells])
     stderr().print(status_line(board, "unusual"), soft_wrap=True)
 
 

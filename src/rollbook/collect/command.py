@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -25,6 +26,8 @@ __all__ = ["Command"]
 RESERVE = 32 << 20
 """Bytes that a log leaves free on its file system, for the rest of the record."""
 
+SHELLS = frozenset({"bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
+NOT_LOGGED = b"[rollbook: an interactive shell had the terminal, so its output is not logged]\n"
 TRUNCATED = b"\n[rollbook: log truncated here, the disk is nearly full]\n"
 QUIET = 1.0  # seconds without output after which a process left in the background is no longer waited for
 
@@ -33,10 +36,12 @@ class Command:
     """A program that runs with our stdin; its stdout and stderr are copied to ours and to log files.
 
     If our stdout or stderr is a terminal, the program gets a terminal too; if both are the same one, one for both, and
-    the first log has the output of both in its order. Separate threads copy the output, so that
-    nothing else in this process can block the program. A log that cannot be written is given up and the program
-    continues. If the reader of our output closes it, the program finds its own output closed, as it would without us.
-    `outputs` are the descriptors that stdout and stderr are copied to.
+    the first log has the output of both in its order. An interactive shell gets our own terminal, which it needs for
+    job control; its output is not logged. Separate threads copy the output, so that nothing else in this process can
+    block the program. A log that cannot be written is given up and the program continues. If the reader of our output
+    closes it, the program finds its own output closed, as it would without us. `outputs` are the descriptors that
+    stdout and stderr are copied to.
+
     Raises `CannotRun` if the program cannot be started.
     """
 
@@ -48,14 +53,16 @@ class Command:
         outputs: tuple[int, int] = (1, 2),
     ) -> None:
         self._terminals: dict[int, int] = {}  # our terminal by our end of the program's
+        direct = _is_interactive_shell(argv) and _is_same_terminal(0, *outputs)
         # On one terminal, output through two channels would lose its order; the log then holds both streams.
         shared = _is_same_terminal(*outputs)
-        ends = [self._channel(stream) for stream in outputs[: 1 if shared else 2]]
+        ends = [] if direct else [self._channel(stream) for stream in outputs[: 1 if shared else 2]]
+        stdout, stderr = outputs if direct else (ends[0][1], ends[-1][1])
         try:
             self._process = subprocess.Popen(
                 argv,
-                stdout=ends[0][1],
-                stderr=ends[-1][1],
+                stdout=stdout,
+                stderr=stderr,
                 env={**os.environ, **environment},
                 preexec_fn=restore_limit if is_raised() else None,  # noqa: PLW1509 - one system call
             )
@@ -70,9 +77,10 @@ class Command:
         self._copies = [_Copy(ours, output, log) for (ours, _), output, log in zip(ends, outputs, logs, strict=False)]
         for copy in self._copies:
             copy.start()
+        if direct:
+            _create(logs[0], NOT_LOGGED)
         if shared:
-            with contextlib.suppress(OSError):
-                os.close(os.open(logs[1], os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            _create(logs[1], b"")
 
     async def wait(self) -> int:
         """The exit status; 128 + n for a program that was ended by signal n, as in shells."""
@@ -119,11 +127,28 @@ class Command:
         return ours, theirs
 
 
-def _is_same_terminal(one: int, other: int) -> bool:
+def _is_interactive_shell(argv: Sequence[str]) -> bool:
+    """Whether this is a shell that reads commands from its stdin: without a script, and without -c."""
+    options = argv[1:]
+    script = any(not word.startswith(("-", "+")) for word in options) and "-i" not in options
+    command = any(re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word) for word in options)
+    return Path(argv[0]).name in SHELLS and not script and not command
+
+
+def _is_same_terminal(*streams: int) -> bool:
     try:
-        return os.isatty(one) and os.isatty(other) and os.fstat(one).st_rdev == os.fstat(other).st_rdev
+        return all(map(os.isatty, streams)) and len({os.fstat(stream).st_rdev for stream in streams}) == 1
     except OSError:
         return False
+
+
+def _create(log: Path, text: bytes) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, text)
+        finally:
+            os.close(fd)
 
 
 def _at_terminal() -> bool:

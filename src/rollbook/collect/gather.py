@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from rollbook.collect.backoff import growing_pauses
 from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.session import Session
-from rollbook.errors import Busy, HostStatus, TransportError
+from rollbook.errors import Busy, HostStatus, TimedOut, TransportError
 from rollbook.hosts import Host
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import Visit
@@ -187,9 +187,16 @@ async def fan_out(
         return list(await asyncio.gather(*(one(host) for host in hosts)))
 
 
-async def greet_and_read(session: Session) -> None:
-    """Greet the agent, then read the session's plan once while the host's clock is measured."""
-    await session.greet()
+async def greet_and_read(session: Session, within: float | None = None) -> None:
+    """Greet the agent, then read the session's plan once while the host's clock is measured.
+
+    Raises `TimedOut` if the agent does not answer `within` these seconds.
+    """
+    try:
+        async with asyncio.timeout(within):
+            await session.greet()
+    except TimeoutError:
+        raise TimedOut(timeout_reason(session, within or 0.0)) from None
     clock = asyncio.create_task(session.measure_clock(PINGS))
     try:
         if session.plan.sources:

@@ -26,7 +26,7 @@ Listener = Callable[[int, Frame], None]
 
 SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
 KEY_PAUSE = 1.0  # seconds between two requests for a key frame
-FINISHED = frozenset((*(phase.encode() for phase in PHASES), b"items"))
+FINISHED = frozenset((*(phase.encode() for phase in PHASES), b"items", b"put", b"sent"))
 
 
 class Session:
@@ -82,15 +82,17 @@ class Session:
         await self._send(b"go\t%s\n" % phase.encode())
         await self._until(lambda: phase.encode() in self._phases)
 
-    async def read_items(self, orders: bytes) -> None:
-        """Send the orders of an issue report and wait until its items are read; the listener gets their frames.
+    async def read_items(self, orders: bytes, phase: bytes = b"items") -> None:
+        """Send orders of an issue report and wait until the agent has done them; the listener gets their frames.
 
+        `phase` is what the agent reports: `items` are read, their archive is `put` into S3, or it is `sent`.
         Raises `AgentFailed` for a host that only has the shell stand-in, which cannot read items.
         """
         if self.visit.hello.get("kind") == "sh":
             raise AgentFailed("the host has no Python 3.6 or later, which reading the items of a report needs")
+        self._phases.discard(phase)
         await self._send(orders)
-        await self._until(lambda: b"items" in self._phases)
+        await self._until(lambda: phase in self._phases)
 
     async def measure_clock(self, count: int) -> Clock | None:
         """The offset of the host's clock, from the shortest of `count` round trips.

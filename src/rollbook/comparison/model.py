@@ -95,7 +95,7 @@ class Comparison(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook
     notes: list[str]
 
     def _repr_html_(self) -> str:
-        """Tables for notebooks: every row with its verdict, and the changed facts."""
-        from rollbook.comparison.text import html_text  # noqa: PLC0415 - it needs this model
+        """The comparison in a notebook: every row with its verdict, the changed facts, and the first charts."""
+        from rollbook.comparison.notebook import comparison_html  # noqa: PLC0415 - it needs this model
 
-        return html_text(self)
+        return comparison_html(self)

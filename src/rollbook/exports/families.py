@@ -1,6 +1,8 @@
 """Names of metrics for other tools: those of node_exporter if it has the metric, else `rollbook_TABLE_COLUMN`.
 
-Units are the base units of Prometheus (bytes, seconds, joules); a counter's name ends in `_total`.
+Units are the base units of Prometheus (bytes, seconds, joules); a counter's name ends in `_total`. Derived metrics,
+which are pushed, are gauges called `rollbook_host_METRIC` and `rollbook_device_METRIC`: a sum over one of these names
+counts nothing twice.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["LABELS", "Column", "families"]
+from rollbook.metrics.metric import Metric
+
+__all__ = ["LABELS", "Column", "Gauge", "families", "gauge_of"]
 
 Kind = Literal["counter", "gauge", "unknown"]
 
@@ -29,7 +33,12 @@ UNITS = {
     "W": (1, 1, "watts"),
     "MHz": (1_000_000, 1, "hertz"),
     "%": (1, 1, "percent"),
+    "B": (1, 1, "bytes"),
+    "B/s": (1, 1, "bytes_per_second"),
+    "1/s": (1, 1, "per_second"),
+    "pages/s": (1, 1, "pages_per_second"),
 }
+NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_]")
 OWN_UNIT = re.compile(r"_(ms|us|uj|kib|mib|bytes|percent|watts|mhz|seconds)$")
 
 LABELS: dict[str, dict[str, str]] = {
@@ -153,6 +162,24 @@ class Column:
         return f"{self.family}_total" if self.kind == "counter" else self.family
 
 
+@dataclasses.dataclass(frozen=True)
+class Gauge:
+    """A derived metric in base units: the names of its series for hosts and for devices, its unit, and the factor."""
+
+    host: str
+    device: str
+    unit: str
+    factor: int
+    divisor: int
+
+
+def gauge_of(metric: Metric) -> Gauge:
+    """The derived metric for other tools."""
+    factor, divisor, unit = UNITS.get(metric.unit, (1, 1, ""))
+    name = NOT_ALLOWED.sub("_", f"{metric.name}_{unit}" if unit else metric.name)
+    return Gauge(f"rollbook_host_{name}", f"rollbook_device_{name}", unit, factor, divisor)
+
+
 def families(tables: Mapping[str, Mapping[str, tuple[str, str]]]) -> dict[str, list[Column]]:
     """The families of all numbers in the tables, by name; `tables` has the mode and unit of each column.
 
@@ -201,4 +228,4 @@ def _columns(table: str, name: str, kind: Kind, unit: str) -> list[Column]:
 
 
 def _named(column: Column, family: str, **more: Any) -> Column:
-    return dataclasses.replace(column, family=re.sub(r"[^a-zA-Z0-9_]", "_", family), **more)
+    return dataclasses.replace(column, family=NOT_ALLOWED.sub("_", family), **more)

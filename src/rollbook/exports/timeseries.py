@@ -1,10 +1,10 @@
-"""The series as MLPerf Storage's `TimeSeriesData` JSON, written as a stream: one host in memory at a time."""
+"""The series as MLPerf Storage's `TimeSeriesData` JSON, written as a stream: some hosts in memory at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +27,7 @@ __all__ = ["write_timeseries"]
 LISTS: dict[str, tuple[str, type[Facts]]] = {"diskstats": ("diskstats", Disk), "netdev": ("net_dev", Interface)}
 DICTS = {"vmstat": "vmstat", "meminfo": "meminfo", "loadavg": "loadavg"}
 DROPPED = ("device_number", "extra")  # keys that the tool does not have
+TOGETHER = 10_000  # samples of hosts that are read together
 REPEATED = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # values that are there by kernel name
 
 
@@ -62,39 +63,67 @@ def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) 
         "hosts_collected": list(hosts),
     }
     file.write(msgspec.json.encode(head)[:-1] + b',"samples_by_host":{')
-    for number, host in enumerate(hosts):
-        file.write((b"," if number else b"") + msgspec.json.encode(host) + b":[")
-        for place, sample in enumerate(_samples(connection, host)):
-            file.write((b"," if place else b"") + b"\n" + msgspec.json.encode(sample))
-        file.write(b"]")
+    written = 0
+    for group in _groups({host: count for host, (count, _, _) in hosts.items()}):
+        for host, samples in _samples(connection, group):
+            file.write((b"," if written else b"") + msgspec.json.encode(host) + b":[")
+            for place, sample in enumerate(samples):
+                file.write((b"," if place else b"") + b"\n" + msgspec.json.encode(sample))
+            file.write(b"]")
+            written += 1
     file.write(b"}," + msgspec.json.encode(tail)[1:] + b"\n")
     return sum(count for count, _, _ in hosts.values())
 
 
-def _samples(connection: duckdb.DuckDBPyConnection, host: str) -> Iterator[dict[str, Any]]:
-    """Yield the samples of one host in order of time; what was not read is left out."""
-    named = connection.execute("SELECT hostname FROM hosts WHERE host = ?", [host]).fetchone()
-    times = connection.execute("SELECT ts FROM samples WHERE host = ? ORDER BY ts", [host]).fetchall()
-    rows = {name: _Rows(connection, host, table, record) for name, (table, record) in LISTS.items()}
-    rows |= {name: _Rows(connection, host, table, None) for name, table in DICTS.items()}
-    for (ts,) in times:
-        sample: dict[str, Any] = {"timestamp": iso_time(ts), "hostname": (named and named[0]) or host}
-        for name in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev"):
-            found = rows[name].at(ts)
-            if found:
-                sample[name] = found if name in LISTS else found[0]
-        yield sample
+def _groups(counts: dict[str, int]) -> Iterator[list[str]]:
+    """Hosts that are read together: a query takes as long for one host with few samples as for many."""
+    group, total = list[str](), 0
+    for host, count in counts.items():
+        if group and total + count > TOGETHER:
+            yield group
+            group, total = [], 0
+        group.append(host)
+        total += count
+    if group:
+        yield group
+
+
+def _samples(
+    connection: duckdb.DuckDBPyConnection, hosts: Sequence[str]
+) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+    """Yield consecutive hosts with their samples in order of time; what was not read is left out."""
+    between = [hosts[0], hosts[-1]]
+    named = dict(connection.execute("SELECT host, hostname FROM hosts WHERE host BETWEEN ? AND ?", between).fetchall())
+    found = connection.execute("SELECT host, ts FROM samples WHERE host BETWEEN ? AND ? ORDER BY host, ts", between)
+    times: dict[str, list[dt.datetime]] = {}
+    for host, ts in found.fetchall():
+        times.setdefault(host, []).append(ts)
+    rows = {name: _Rows(connection, hosts, table, record) for name, (table, record) in LISTS.items()}
+    rows |= {name: _Rows(connection, hosts, table, None) for name, table in DICTS.items()}
+
+    def samples(host: str) -> Iterator[dict[str, Any]]:
+        for ts in times[host]:
+            sample: dict[str, Any] = {"timestamp": iso_time(ts), "hostname": named.get(host) or host}
+            for name in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev"):
+                found = rows[name].at(host, ts)
+                if found:
+                    sample[name] = found if name in LISTS else found[0]
+            yield sample
+
+    for host in hosts:
+        yield host, samples(host)
     for one in rows.values():
         one.close()
 
 
 class _Rows:
-    """Reads the rows of one table and host in order of time."""
+    """Reads the rows of one table and some consecutive hosts in order of host and time."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, host: str, table: str, record: type[Facts] | None
+        self, connection: duckdb.DuckDBPyConnection, hosts: Sequence[str], table: str, record: type[Facts] | None
     ) -> None:
         self._cursor = connection.cursor()
+        self._places = {host: place for place, host in enumerate(hosts)}
         columns = [row[0] for row in self._cursor.execute(f"DESCRIBE {quoted(table)}").fetchall()]
         fields = (
             record.__struct_fields__ if record else LoadAvg.__struct_fields__ if table == "loadavg" else columns[3:]
@@ -102,9 +131,12 @@ class _Rows:
         # Merged gauges have their minimum and maximum beside them. A source that no host had has no columns.
         left_out = {f"{name}_{part}" for name in columns for part in ("min", "max")} | set(fields) - set(columns)
         self._names = [name for name in fields if name not in left_out and name not in (*DROPPED, *REPEATED)]
-        chosen = ", ".join(["ts", *map(quoted, self._names)])
-        order = ", ".join(["ts", *map(quoted, columns[3:4])])
-        self._cursor.execute(f"SELECT {chosen} FROM {quoted(table)} WHERE host = ? ORDER BY {order}", [host])  # noqa: S608
+        chosen = ", ".join(["host", "ts", *map(quoted, self._names)])
+        order = ", ".join(["host", "ts", *map(quoted, columns[3:4])])
+        self._cursor.execute(
+            f"SELECT {chosen} FROM {quoted(table)} WHERE host BETWEEN ? AND ? ORDER BY {order}",  # noqa: S608
+            [hosts[0], hosts[-1]],
+        )
         self._whole = table != "loadavg"
         self._next = self._cursor.fetchone()
 
@@ -112,13 +144,13 @@ class _Rows:
         """Release the query."""
         self._cursor.close()
 
-    def at(self, ts: dt.datetime) -> list[dict[str, Any]]:
-        """Return the rows of that time; must be called with rising times."""
-        found = []
-        while self._next is not None and self._next[0] <= ts:
-            if self._next[0] == ts:
+    def at(self, host: str, ts: dt.datetime) -> list[dict[str, Any]]:
+        """Return the rows of that time; must be called with rising hosts and times."""
+        found, wanted = [], (self._places[host], ts)
+        while self._next is not None and (place := (self._places.get(self._next[0], -1), self._next[1])) <= wanted:
+            if place == wanted:
                 found.append(
-                    {n: self._plain(v) for n, v in zip(self._names, self._next[1:], strict=True) if v is not None}
+                    {n: self._plain(v) for n, v in zip(self._names, self._next[2:], strict=True) if v is not None}
                 )
             self._next = self._cursor.fetchone()
         return found

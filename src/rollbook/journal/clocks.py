@@ -107,6 +107,10 @@ class Timeline:
             found.extend(_interpolated(walls[first:last], sorted(zip(latest[::2], latest[1::2], strict=True))))
         return found
 
+    def latest(self, wall: int) -> int:
+        """The collector's time of a steady wall clock by the latest measurement: what is known during a recording."""
+        return wall + next((points[-1] for points in reversed(self._points) if points), 0)
+
     def _suspended(self, before: int, arrived: int, jump: int) -> None:
         if jump < 0:
             # A suspend cannot go back in time: the agent was delayed between reading its two clocks at the frame

@@ -13,7 +13,7 @@ from rollbook.errors import RecordError
 from rollbook.journal.entries import CHECKED_AT, HEADER, LARGEST, MAGIC, Entry, segment_files
 from rollbook.records.reading import open_regular
 
-__all__ = ["Reader"]
+__all__ = ["Follower", "Reader"]
 
 CHUNK = 1 << 20
 
@@ -27,19 +27,22 @@ class Reader:
     def __init__(self, directory: Path) -> None:
         self.paths = segment_files(directory)
         self.damaged = self.skipped = 0
+        self._read = 0  # bytes of the last segment
 
     def __iter__(self) -> Iterator[Entry]:
         for number, path in enumerate(self.paths):
             yield from self._segment(number, path)
 
-    def _segment(self, number: int, path: Path) -> Iterator[Entry]:
-        buffer, base, at, more = b"", 0, 0, True
+    def _segment(self, number: int, path: Path, base: int = 0, *, grows: bool = False) -> Iterator[Entry]:
+        """The entries from `base` on; of a file that `grows`, an incomplete entry at the end is left for later."""
+        buffer, at, more = b"", 0, True
         try:
             with open_regular(path) as file:
+                file.seek(base)
                 while more:
                     piece = file.read(CHUNK)
                     buffer, base, at, more = buffer[at:] + piece, base + at, 0, bool(piece)
-                    while (size := self._entry_at(buffer, at, more)) is not None:
+                    while (size := self._entry_at(buffer, at, more or grows)) is not None:
                         if size > 0:
                             _, _, crc, host, arrived = HEADER.unpack_from(buffer, at)
                             start = at + HEADER.size
@@ -47,6 +50,7 @@ class Reader:
                         else:
                             self.skipped -= size
                         at += abs(size)
+                self._read = base + at
         except OSError as error:
             raise RecordError(f"{path}: {error.strerror}") from error
 
@@ -73,3 +77,25 @@ class Reader:
             return at - found
         # The end of the buffer may cut a magic.
         return -max(1, len(buffer) - at - (len(MAGIC) - 1 if more else 0))
+
+
+class Follower(Reader):
+    """Reads a journal while it is written: every iteration gives the entries that were added since the one before.
+
+    An iteration must be used to its end, or the next one starts where it started.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._directory, self._number = directory, 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        while True:
+            self.paths = segment_files(self._directory)
+            if not self.paths:
+                return
+            is_last = self._number == len(self.paths) - 1
+            yield from self._segment(self._number, self.paths[self._number], self._read, grows=is_last)
+            if is_last:
+                return
+            self._number, self._read = self._number + 1, 0

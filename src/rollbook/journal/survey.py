@@ -25,7 +25,7 @@ from rollbook.records.record import ClockPoint, Phase
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
 
-__all__ = ["HostJournal", "Survey", "survey"]
+__all__ = ["HostJournal", "Survey", "plan_of", "schedule_of", "survey"]
 
 MOST_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
 MOST_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
@@ -265,10 +265,8 @@ class Survey:
 
     @functools.cached_property
     def schedule(self) -> Schedule:
-        """The intervals of the run; a journal may come from anyone, so values that are not times are left out."""
-        doubles = self.begin.get("doubles_ns")
-        found = [at for at in doubles if isinstance(at, int)] if isinstance(doubles, list) else []
-        return Schedule(int(self.begin.get("interval_ns") or 0), tuple(sorted(found)[:MOST_DOUBLES]))
+        """The intervals of the run."""
+        return schedule_of(self.begin)
 
     @property
     def interval_ns(self) -> int:
@@ -284,6 +282,13 @@ def plan_of(begin: dict[str, Any]) -> Plan:
             for name in begin["sources"]
         )
     )
+
+
+def schedule_of(begin: dict[str, Any]) -> Schedule:
+    """The intervals of a `begin` event; a journal may come from anyone, so values that are not times are left out."""
+    doubles = begin.get("doubles_ns")
+    found = [at for at in doubles if isinstance(at, int)] if isinstance(doubles, list) else []
+    return Schedule(int(begin.get("interval_ns") or 0), tuple(sorted(found)[:MOST_DOUBLES]))
 
 
 def survey(directory: Path) -> Survey:

@@ -33,24 +33,25 @@ def sampled_sources(metrics: Mapping[str, Metric]) -> list[str]:
     return sorted(ordered, key=lambda name: tables[name].every > 1)
 
 
-def _watched() -> dict[str, Metric]:
+def _watched() -> dict[str, Part]:
     """The metrics of the live view, and those that weight their means."""
     every, shown = catalogue.load(), catalogue.watched()
-    return shown | {metric.total: every[metric.total] for metric in shown.values() if metric.total in every}
+    return parts_of(shown | {metric.total: every[metric.total] for metric in shown.values() if metric.total in every})
 
 
 class HostMetrics:
     """`values` are the metrics of the current beat by name, `devices` those of each device that counts.
 
     A metric that was not read, or has no rate yet, is in neither. `step` is the interval, `least` the shortest
-    interval that the host is capable of. `metrics` must include the weights of weighted means.
+    interval that the host is capable of. `parts` are the metrics to compute, by default those of the live view; they
+    must include the weights of weighted means.
     """
 
-    def __init__(self, step: float, metrics: Mapping[str, Metric] | None = None) -> None:
+    def __init__(self, step: float, parts: Mapping[str, Part] | None = None) -> None:
         self.step, self.least = step, 0.0
         self.values: Values = {}
         self.devices: dict[str, Values] = {}
-        self._parts = parts_of(_watched() if metrics is None else metrics)
+        self._parts = _watched() if parts is None else parts
         self._tables: dict[str, list[tuple[Part, Table]]] = {}
         for part in self._parts.values():
             for table in part.tables:
@@ -60,6 +61,10 @@ class HostMetrics:
         self._counted: dict[tuple[str, ...], list[str]] = {}
         self._beat = 0
         self._rows: dict[str, tuple[int, int, dict[str, Values]]] = {}
+
+    def uses(self, source: str) -> bool:
+        """Whether any metric comes from the samples of a source."""
+        return source in self._tables
 
     def begin(self) -> None:
         """Start a new beat, without any values."""

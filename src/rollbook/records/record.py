@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +17,6 @@ from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus
 from rollbook.records.locate import metadata_files, not_a_record
 from rollbook.records.reading import read_regular, require_directory, require_regular
-from rollbook.records.results import results_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -254,31 +252,16 @@ class Record:
 
         The tables are those of `rollbook query`. Raises `UsageError` for SQL that cannot be run.
         """
-        # The one import from a higher layer, named in the import contract: a record does not otherwise depend on SQL.
+        # One of two imports from higher layers, named in the import contract: a record does not otherwise need SQL.
         from rollbook.sql.connection import relation  # noqa: PLC0415 - DuckDB is slow to import
 
         return relation(self, query)
 
     def _repr_html_(self) -> str:
-        """A table for notebooks: what was run, how it ended, its hosts and the benchmark's own results."""
-        metadata, hosts = self.metadata, self.coverage
-        label = metadata.get("label") or {}
-        command, code = metadata.get("executed_command"), metadata.get("exit_code")
-        rows = [
-            ("record", str(self.path)),
-            ("name", label.get("name")),
-            ("tags", " ".join(label.get("tags", []))),
-            ("started", metadata.get("invocation_start_time")),
-            ("command", f"{command} (exit code {code})" if command else ""),
-            ("hosts", f"{hosts.by_status.get('complete', 0)} of {hosts.requested} complete"),
-        ]
-        rows += [
-            (f"{one.job} {one.metric}".strip(), f"{one.value:,.6g} {one.unit}".strip())
-            for one in results_of(metadata)
-            if one.is_main and one.value is not None
-        ]
-        cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows if v)
-        return f"<table>{cells}</table>"
+        """The record in a notebook: what was run, its results, and the charts that the page shows first."""
+        from rollbook.report.notebook import record_html  # noqa: PLC0415 - only notebooks need the page's charts
+
+        return record_html(self)
 
     def without_tables(self, names: Iterable[str]) -> Record:
         """The same record without some of its tables."""

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rollbook.checks.text import change_text, difference_text, value_lines
+from rollbook.checks.text import detail_lines, value_lines
 from rollbook.hosts import fold
+from rollbook.metrics.grid import Grid
+from rollbook.metrics.metric import Metric
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
 from rollbook.records.record import Phase, Record
-from rollbook.report.charts import Drawn, draw
+from rollbook.report.chart_order import highlights
+from rollbook.report.charts import Drawn, charted, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, CommandShown, FindingShown, IssueReport, Mark, PageData
@@ -21,7 +24,7 @@ from rollbook.report.summary import summarise
 from rollbook.report.verdict import verdict
 from rollbook.sql.grids import Tables
 
-__all__ = ["build"]
+__all__ = ["build", "first_charts"]
 
 WHEN = ("start_ns", "end_ns")
 """Evidence of the time of a finding, on the collector's clock."""
@@ -80,15 +83,34 @@ def build(run: Record, tables: Tables | None) -> PageData:
     )
 
 
+def first_charts(run: Record, tables: Tables) -> list[tuple[Metric, Grid]]:
+    """The metrics whose charts come first on the page, with their values."""
+    grids, checked = charted(tables, run.hosts), _checked(run)
+    if grids is None:
+        return []
+    by_name = {metric.name: (metric, grid) for metric, grid in grids.by_host.items()}
+    outliers = _outlier_metrics(_findings(checked, {}) if checked else [])
+    return [by_name[name] for name in highlights(list(by_name.values()), outliers)]
+
+
 def _drawn(run: Record, tables: Tables | None, place: Mapping[str, int], found: Sequence[FindingShown]) -> Drawn:
-    """The charts; those of outliers first: the strongest metric of each, then the others."""
+    """The charts; those of outliers first."""
     if tables is None:
         return Drawn([], ["The record has no series, so there are no charts."])
-    outliers = [finding for finding in found if finding.metrics and not finding.silenced]
-    metrics = [*(finding.metrics[0] for finding in outliers), *(name for one in outliers for name in one.metrics)]
     names = list(place)
-    hosts = {names[at] for finding in outliers for at in finding.hosts}
-    return draw(tables, run.hosts, place, metrics=list(dict.fromkeys(metrics)), hosts=hosts)
+    hosts = {names[at] for finding in _outliers(found) for at in finding.hosts}
+    return draw(tables, run.hosts, place, metrics=_outlier_metrics(found), hosts=hosts)
+
+
+def _outliers(found: Sequence[FindingShown]) -> list[FindingShown]:
+    return [finding for finding in found if finding.metrics and not finding.silenced]
+
+
+def _outlier_metrics(found: Sequence[FindingShown]) -> list[str]:
+    """The metrics in which hosts are outliers: the strongest of each finding, then the others."""
+    outliers = _outliers(found)
+    strongest = [finding.metrics[0] for finding in outliers]
+    return list(dict.fromkeys([*strongest, *(name for finding in outliers for name in finding.metrics)]))
 
 
 def _no_findings(checked: Findings | None) -> str:
@@ -130,8 +152,7 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
             where=fold(finding.hosts),
             hosts=[place[name] for name in finding.hosts if name in place],
             details=[
-                *map(difference_text, finding.differences),
-                *map(change_text, finding.changes),
+                *detail_lines(finding),
                 *map(str, finding.evidence.get("also", ()) if rule.id == OUTLIER else ()),
             ],
             evidence={name: value for name, value in finding.evidence.items() if name not in HIDDEN},

@@ -13,7 +13,7 @@ from rollbook.report.model import MS, Chart, Devices
 from rollbook.report.pack import pack
 from rollbook.sql.grids import Grids, Tables
 
-__all__ = ["Drawn", "draw"]
+__all__ = ["Drawn", "charted", "draw"]
 
 MOST_DEVICES = 600
 """Rows of devices in one chart. A chart with more has only the devices of outliers, or the page would be too large."""
@@ -41,14 +41,19 @@ def draw(
 
     `metrics` and `hosts` are those with outliers, the strongest first.
     """
-    everything = tables.all_grids(run)
-    if everything is None:
+    found = charted(tables, run)
+    if found is None:
         return Drawn([], ["The series has no samples."])
-    found = everything.select(lambda metric: bool(metric.chart))
     first = highlights(list(found.by_host.items()), metrics)
     devices = _devices(found.by_device, hosts)
     charts = [_chart(metric, grid, devices.get(metric), place, first) for metric, grid in found.by_host.items()]
     return Drawn(charts, _notes(found, run, devices))
+
+
+def charted(tables: Tables, run: RecordHosts) -> Grids | None:
+    """The metrics that have a chart; None for a run without samples."""
+    everything = tables.all_grids(run)
+    return everything.select(lambda metric: bool(metric.chart)) if everything else None
 
 
 def _devices(by_device: Mapping[Metric, Grid], hosts: Collection[str]) -> dict[Metric, Grid]:

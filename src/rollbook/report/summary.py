@@ -22,6 +22,7 @@ from rollbook.records.causes import group_by_cause
 from rollbook.records.document import current_version, read
 from rollbook.records.findings import Findings
 from rollbook.records.hosts import Coverage
+from rollbook.records.pushed import Pushed
 from rollbook.records.record import Phase, Record, RecordHosts
 from rollbook.records.results import Result, results_of
 
@@ -152,6 +153,7 @@ class Summary(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schem
     interval_seconds: float | None = None
     samples: int = 0
     overhead: Overhead | None = None
+    push: Pushed | None = None
     notes: list[str] = []
 
 
@@ -182,6 +184,7 @@ def summarise(run: Record) -> Summary:
         interval_seconds=hosts.interval_seconds,
         samples=sum(host.samples for host in hosts.series),
         overhead=_overhead(hosts),
+        push=_push(metadata),
         notes=[str(note) for note in metadata.get("notes") or []],
     )
 
@@ -349,6 +352,13 @@ def _lost(hosts: RecordHosts) -> Iterator[Lost]:
     for status, reasons in statuses.items():
         for reason, names in group_by_cause(reasons):
             yield Lost(status, reason, fold(names), len(names))
+
+
+def _push(metadata: Mapping[str, Any]) -> Pushed | None:
+    try:
+        return msgspec.convert(metadata.get("push"), Pushed | None)
+    except msgspec.ValidationError:  # a record may come from anyone
+        return None
 
 
 def _overhead(hosts: RecordHosts) -> Overhead | None:

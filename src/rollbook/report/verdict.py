@@ -40,7 +40,7 @@ def verdict(
     # A host without data is described once, as a host, and not again as a failed check.
     failed = [finding for finding in failed if not (silent and finding.id == MISSING)]
     if failed:
-        bad.append(f"{_count(len(failed), 'check failed', 'checks failed')}: {_described(failed[0])}")
+        bad.append(_first_of(failed, "failed check", "failed checks"))
     unclear = ["the exit code of the command is unknown"] if command and command.code is None else []
     if silent and len(silent) < len(hosts):
         # A finding of severity fail says that it is bad, unless it is silenced.
@@ -48,7 +48,7 @@ def verdict(
     if partial:
         unclear.append(f"{_of(partial, hosts)} partial: {_cause(partial)} on {_some(partial)}")
     if warnings := [finding for finding in counted if finding not in failed]:
-        unclear.append(f"{_count(len(warnings), 'warning', 'warnings')}: {_described(warnings[0])}")
+        unclear.append(_first_of(warnings, "warning", "warnings"))
 
     if checked and checked.not_judged:
         unclear.append(checked.verdict_text)
@@ -69,15 +69,20 @@ def _of(some: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
     return f"{len(some)} of {_count(len(hosts), 'host', 'hosts')}"
 
 
-def _described(finding: FindingShown) -> str:
-    """The message with the name of its rule, which says what the message is about."""
-    return f"{_short(finding.message)} ({finding.id})"
+def _first_of(findings: Sequence[FindingShown], one: str, many: str) -> str:
+    """The first finding with its rule, which says what the message is about, and how many more there are."""
+    first, *others = findings
+    more = f", and {_count(len(others), f'more {one}', f'more {many}')}" if others else ""
+    return f"{_short(first.message)} ({first.id}){more}"
 
 
 def _short(text: str) -> str:
-    """The text without what a program printed, which follows in brackets, shortened to fit a line."""
+    """The text without what a program printed, which follows in brackets, shortened to the clauses that fit a line."""
     plain = re.sub(r"\s*\[[^\]]*\]", "", text) or text
-    return plain if len(plain) <= LONGEST_REASON else f"{plain[:LONGEST_REASON]}…"
+    if len(plain) <= LONGEST_REASON:
+        return plain
+    clauses = max(plain.rfind(", ", 0, LONGEST_REASON), plain.rfind("; ", 0, LONGEST_REASON))
+    return plain[:clauses] if clauses > 0 else f"{plain[:LONGEST_REASON]}…"
 
 
 def _cause(hosts: Sequence[HostShown]) -> str:

@@ -42,29 +42,30 @@ CHUNK = 1000
 
 
 def connect(
-    run: Record, output: Path | None = None, *, whole: bool = False, facts: bool = False
+    run: Record, output: Path | None = None, *, whole: bool = False, facts: bool = False, rates: bool = True
 ) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`.
 
     With `whole`, for queries over all hosts, rates are computed in one pass over each table. `facts` fills the table
-    `facts`, which takes long for many hosts; without it a query of that table fails.
+    `facts`, which takes long for many hosts; without it a query of that table fails. Without `rates`, there are no
+    views `<source>_rates`, which take as long to create as all others.
     """
     try:
-        return _open(run, output, whole=whole, facts=facts)
+        return _open(run, output, whole=whole, facts=facts, rates=rates)
     except duckdb.Error as error:
         damaged = damaged_tables(run)
         if not damaged:
             raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
-    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts)
+    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts, rates=rates)
     replace_damaged(connection, damaged)
     return connection
 
 
-def _open(run: Record, output: Path | None, *, whole: bool, facts: bool) -> duckdb.DuckDBPyConnection:
+def _open(run: Record, output: Path | None, *, whole: bool, facts: bool, rates: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
-        fill(connection, run, whole=whole, facts=facts)
+        fill(connection, run, whole=whole, facts=facts, rates=rates)
         paths = [path.resolve() for path in run.series_files().values()]
         files = ", ".join(text(name) for path in paths for name in (path, literal(path)))
         connection.execute(f"SET allowed_paths = [{files}]")
@@ -133,11 +134,13 @@ def fill(
     *,
     whole: bool,
     facts: bool,
+    rates: bool = True,
     wanted: Collection[str] | None = None,
 ) -> None:
     """Create the tables and views of a record in the connection's current schema; raises `duckdb.Error`.
 
-    With `wanted`, only views of these names and what they need: most of the time is spent on views.
+    `facts` and `rates` as for `connect`. With `wanted`, only views of these names and what they need: most of the time
+    is spent on views.
     """
     add_facts(connection, run.hosts, made=facts)
     for macro in MACROS:
@@ -158,9 +161,9 @@ def fill(
             compare = {name: compare.get(name, how) for name, how in _described(connection, path).items()}
         streamed = whole and (path is None or in_order(connection, path))
         table = Sampled(types, compare, interval * max(source.beats(interval), run.hosts.merged), streamed)
-        if wanted is None or f"{source.name}_rates" in wanted:
-            rates = rates_of(quoted(source.name), types, compare, table.step, streamed=streamed)
-            connection.execute(f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {rates}")
+        if rates and (wanted is None or f"{source.name}_rates" in wanted):
+            body = rates_of(quoted(source.name), types, compare, table.step, streamed=streamed)
+            connection.execute(f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {body}")
         if path:
             sampled[source.name] = table
     add_hosts(connection, run.hosts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -71,10 +72,16 @@ class Tables:
 
     def columns(self, view: str) -> set[str]:
         """The columns of a view; empty if there is no such view."""
-        found = self.connection.execute(
-            "SELECT column_name FROM information_schema.columns WHERE table_name = ?", [view]
-        ).fetchall()
-        return {name for (name,) in found}
+        return self._columns.get(view, set())
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, set[str]]:
+        """The columns of all views: DuckDB looks into every view for those of one."""
+        found: dict[str, set[str]] = {}
+        query = "SELECT table_name, column_name FROM information_schema.columns"
+        for view, name in self.connection.execute(query).fetchall():
+            found.setdefault(view, set()).add(name)
+        return found
 
     def devices(self, view: str) -> list[Row]:
         """The devices of a view, in natural order."""
@@ -195,5 +202,5 @@ def open_tables(run: Record, *, charts: bool = True) -> Iterator[Tables | None]:
         return
     from rollbook.sql import connection as store  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
 
-    with store.connect(run, whole=True) as connection:
+    with store.connect(run, whole=True, rates=False) as connection:
         yield Tables(connection, charts=charts)

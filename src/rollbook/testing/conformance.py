@@ -30,7 +30,7 @@ __all__ = ["CHECKS", "Check", "check_transport", "run_check"]
 Check = Callable[[Transport, Host], Awaitable[None]]
 
 SIDE_BY_SIDE = 8  # an sshd as it is installed may turn away more than ten logins at once
-SOON = 5.0  # seconds in which an agent must notice that it is alone, and in which anything here must be over
+SOON = 10.0  # seconds in which an agent must notice that it is alone, and in which anything here must be over
 MISSING = "/proc/no-such-file-of-rollbook"
 
 

@@ -27,12 +27,13 @@ from typing import Self
 from rollbook.testing.lab.errors import LabCannot
 from rollbook.testing.lab.host import LabHost
 from rollbook.testing.lab.processes import living
+from rollbook.testing.ports import free_ports
 
 __all__ = ["SlurmLab"]
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "srun": "slurm-wlm"}
 SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
-SECONDS = 30.0
+SECONDS = 60.0  # a busy machine may need long
 # Of plugins the least: no control groups, no accounting, nothing that wants the machine to itself.
 CONFIG = """\
 ClusterName=rollbook
@@ -168,7 +169,7 @@ class SlurmLab:
         return done.stdout
 
     def _config(self) -> str:
-        ports = _free_ports(len(self.nodes) + 1)
+        ports = free_ports(len(self.nodes) + 1, "")
         lines, address = [], "127.0.0.1"
         for (name, host), port in zip(self._hosts.items(), ports[1:], strict=True):
             where = "127.0.0.1"
@@ -226,15 +227,3 @@ def _found(program: str) -> str:
     path = _find(program)
     assert path is not None
     return path
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

@@ -112,13 +112,15 @@ def known_hosts(options: Options) -> list[str]:
 
 
 def explain_auto(options: Options, hosts: Sequence[Host]) -> str:
-    """What `auto` chose and why, in one line; empty if the user chose."""
+    """What `auto` chose and why, in one line; empty if the user chose, or if there is only this machine."""
     if options.via != AUTO:
         return ""
     nodes = _allocated_nodes()
     inside = sum(host.name in nodes for host in hosts)
     local = sum(host.name not in nodes and _is_this_account(host, options) for host in hosts)
     others = len(hosts) - inside - local
+    if local == len(hosts):
+        return ""
     counts = {
         f"slurm for {_counted(inside, 'node')} of job {allocation(os.environ)}": inside,
         "local for this machine": local,

@@ -21,10 +21,12 @@ from rollbook.metrics.live import Values
 from rollbook.metrics.outliers import DEVIATIONS, FEWEST_ROWS, median_and_scale
 from rollbook.protocol.beats import LONGEST_STEP
 
-__all__ = ["HISTORY", "LASTING", "Board", "HostView", "State"]
+__all__ = ["FIRST", "HISTORY", "LASTING", "Board", "HostView", "State"]
 
 State = Literal["connecting", "up", "back", "silent", "lost"]
 DEFAULT_TREND = "cpu_busy"  # while no host is unusual
+FIRST = ("cpu_busy", "disk_read", "disk_write", "net_rx", "net_tx", "mem_available")
+"""The first metrics of the table: those that must be seen on a narrow terminal, too."""
 HISTORY = 60  # beats
 LASTING = 5
 BACK_FOR = 30 * 10**9  # nanoseconds for which a host that returned is shown as such
@@ -69,14 +71,15 @@ class Board:
     """
 
     def __init__(self, names: Sequence[str], interval: float) -> None:
-        self.metrics = catalogue.watched()
+        watched, parts = catalogue.watched(), catalogue.parts()
+        held = [name for name, metric in watched.items() if parts[metric.part].is_held]
+        self.metrics = {name: watched[name] for name in (*FIRST, *held, *watched)}
         self.hosts = {name: HostView(name) for name in names}
         self.interval, self.now_ns, self.ticks = interval, 0, 0
         self.slower: dict[str, float] = {}
         self.medians: Values = {}
-        parts = catalogue.parts()
         # Metrics that only some hosts have get a column when a host has them.
-        self.columns = [name for name, metric in self.metrics.items() if not parts[metric.part].is_held]
+        self.columns = [name for name in self.metrics if name not in held]
         self.most_unusual = DEFAULT_TREND
         self.peaks: dict[str, deque[float]] = {name: deque(maxlen=HISTORY) for name in self.metrics}
 

@@ -9,15 +9,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from rollbook.collect.streams import Streams
-from rollbook.errors import ParseError, ProtocolError
 from rollbook.hosts import Host
 from rollbook.metrics import catalogue as metrics
-from rollbook.metrics.live import FACTS, HostMetrics, Values, sampled_sources
-from rollbook.protocol.beats import Schedule, shell_step
+from rollbook.metrics.frames import HostFrames
+from rollbook.metrics.live import FACTS, Values, sampled_sources
+from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.readings import READABLE, parse_facts, read_frame, split_pages
-from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from rollbook.transports.base import Transport
 from rollbook.watch.board import Board
@@ -114,76 +112,23 @@ class _Watched:
     """One host: takes its frames, puts its values on the board."""
 
     def __init__(self, name: str, plan: Plan, board: Board) -> None:
-        self.name, self._plan, self._board = name, plan, board
-        self._metrics = HostMetrics(board.interval)
-        self._unpacker = Unpacker(plan)
-        self._found: dict[int, Any] = {}
-        self._seq, self._offset, self._last = -1, 0, -1
-        self._ends = max(number for number, source in enumerate(plan.sources) if source.every == 1)
+        self.name, self._board = name, board
+        self._frames = HostFrames(plan, board.interval)
+        self._offset = 0
 
     def event(self, event: dict[str, Any]) -> None:
         """Take an event of the host's stream."""
         if event["event"] == "clock":
             self._offset = event["offset_ns"]
         elif event["event"] == "connected":
+            self._frames.connected(event["hello"])
             self._board.hosts[self.name].method = event["method"]
-            self._metrics.least = shell_step(self._board.interval) if event["hello"].get("kind") == "sh" else 0.0
-            self._board.slower[self.name] = max(self._board.interval, self._metrics.least)
-            self._unpacker.restart()
-            self._seq = -1
+            self._board.slower[self.name] = self._frames.step
         elif event["event"] == "lost":
             self._board.lost(self.name, event["status"], event["reason"], time.time_ns())
 
     def frame(self, frame: Frame) -> None:
-        """Take a sample or a fact; other frames are ignored. Invalid content loses one beat."""
-        if frame.seq != self._seq + 1:  # a missing frame may have been a sample that later ones build on
-            self._unpacker.restart()
-        self._seq, ts = frame.seq, frame.wall + self._offset
-        try:
-            if frame.kind == "S":
-                self._metrics.begin()
-                for sample in self._unpacker.beat(frame.payload, ts, frame.mono):
-                    self._take(sample.source, sample.body, ts, sample.mono)
-                self._show(ts)
-            elif frame.kind in "RZ":
-                self._reading(frame, ts)
-        except ProtocolError:
-            self._unpacker.restart()
-
-    def _reading(self, frame: Frame, ts: int) -> None:
-        """Take a fact, or one source of a sample: the shell stand-in sends them one by one, in the order of the plan.
-
-        Its beat is complete with the last source that every beat has.
-        """
-        reading = read_frame(frame, self._plan)
-        if reading.phase != "sample":
-            fact, _ = parse_facts(reading)
-            if reading.source.name in FACTS and fact is not None:
-                self._metrics.learn(reading.source.name, fact)
-            return
-        number = self._plan.sources.index(reading.source)
-        if number <= self._last:
-            self._metrics.begin()
-        self._last = number
-        self._take(number, reading.raw, ts, frame.mono)
-        if number == self._ends:
-            self._show(ts)
-
-    def _take(self, number: int, body: bytes | None, ts: int, mono: int) -> None:
-        """Take one source of a sample; without a body it is unchanged."""
-        source = self._plan.sources[number]
-        if body is not None:
-            found = split_pages(body)
-            pages = {
-                path: data.decode("utf-8", "backslashreplace") for path, status, data in found if status in READABLE
-            }
-            try:
-                self._found[number] = source.parse(pages) if pages else None
-            except ParseError:
-                self._found[number] = None
-        if (facts := self._found.get(number)) is not None:
-            self._metrics.take(source.name, facts, ts, mono)
-
-    def _show(self, ts: int) -> None:
-        self._metrics.end(ts)
-        self._board.beat(self.name, ts, self._metrics.values, self._metrics.devices)
+        """Take a frame; a complete beat is shown."""
+        beat = self._frames.frame(frame, frame.wall + self._offset)
+        if beat is not None:
+            self._board.beat(self.name, beat, self._frames.values, self._frames.devices)

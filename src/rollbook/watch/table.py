@@ -15,13 +15,14 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from rollbook.watch.board import Board, HostView
+from rollbook.watch.board import FIRST, Board, HostView
 from rollbook.watch.text import TREND, headings, table_row
 
 __all__ = ["HostTable"]
 
 WIDTHS = {"host": 40, "state": 14, "trend": TREND, "unusual": 22}  # at most
 WIDTH, GAP = 11, 2  # a metric: "1023 MiB/s"
+NARROW = {"unusual": 16}  # where the first metrics would not fit otherwise: "disk write 9.1 ×"
 LOOKED_AT = 200  # hosts that the widths of columns are taken from
 LEFT = ("host", "state", "trend", "unusual")
 HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
@@ -72,36 +73,48 @@ class HostTable(ScrollView, can_focus=True):
         for host in hosts[:LOOKED_AT]:
             for name, text in zip(headings(board), table_row(board, host, order), strict=True):
                 self._seen[name] = max(self._seen.get(name, 0), cell_len(text))
-        widths = self._widths()
-        self.virtual_size = Size(sum(widths.values()) + GAP * len(widths), len(hosts) + 1)
+        widths, gap = self._layout()
+        self.virtual_size = Size(sum(widths.values()) + gap * len(widths), len(hosts) + 1)
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Render a line; the heading does not scroll."""
-        index, widths = y - 1 + self.scroll_offset.y, self._widths()
+        index, (widths, gap) = y - 1 + self.scroll_offset.y, self._layout()
+        titles = headings(self.board, self.order)
         if y == 0:
-            texts = list(headings(self.board, self.order).values())
-            styles = [ORDERED if name == self.order else HEAD for name in widths]
+            texts = titles
+            styles = {name: ORDERED if name == self.order else HEAD for name in widths}
         elif index < len(self.hosts):
             host = self.hosts[index]
-            texts = table_row(self.board, host, self.order)
+            texts = dict(zip(titles, table_row(self.board, host, self.order), strict=True))
             style = STYLES.get(host.state, Style.null()) + (CURSOR if index == self.cursor else Style.null())
-            styles = [style] * len(texts)
+            styles = dict.fromkeys(widths, style)
         else:
             return Strip.blank(self.size.width, Style.null())
         segments = [
-            Segment(_fit(text, width, left=name in LEFT) + " " * GAP, style)
-            for (name, width), text, style in zip(widths.items(), texts, styles, strict=True)
+            Segment(_fit(texts[name], width, left=name in LEFT) + " " * gap, styles[name])
+            for name, width in widths.items()
         ]
         across = self.scroll_offset.x
         return Strip(segments).crop(across, across + self.size.width).adjust_cell_length(self.size.width, Style.null())
 
-    def _widths(self) -> dict[str, int]:
-        """The widths of the current columns: a host may have added one since `show`."""
-        return {
+    def _layout(self) -> tuple[dict[str, int], int]:
+        """The columns in their order with their widths, and the gap between two.
+
+        The trend comes last and columns are narrower if the first metrics would not fit the screen otherwise. A host
+        may have added a column since `show`.
+        """
+        widths = {
             name: max(cell_len(title), min(WIDTHS.get(name, WIDTH), self._seen.get(name, 0)))
             for name, title in headings(self.board, self.order).items()
         }
+        last = {name: width for name, width in widths.items() if name != "trend"} | {"trend": widths["trend"]}
+        narrow = {name: min(width, NARROW.get(name, width)) for name, width in last.items()}
+        for columns, gap in ((widths, GAP), (last, GAP), (last, 1)):
+            first = list(columns)[: list(columns).index(FIRST[-1]) + 1]
+            if sum(columns[name] + gap for name in first) - gap <= self.size.width:
+                return columns, gap
+        return narrow, 1
 
     def action_move(self, by: int) -> None:
         """Move the cursor, and scroll if needed."""
@@ -125,8 +138,9 @@ class HostTable(ScrollView, can_focus=True):
         index = event.y - 1 + self.scroll_offset.y
         if event.y == 0:
             at = event.x + self.scroll_offset.x
-            for name, width in self._widths().items():
-                at -= width + GAP
+            widths, gap = self._layout()
+            for name, width in widths.items():
+                at -= width + gap
                 if at < 0:
                     self.post_message(self.Ordered(name))
                     return

@@ -37,7 +37,7 @@ def _trend_metric(board: Board, order: str) -> str:
 def table_row(board: Board, host: HostView, order: str = "unusual") -> list[str]:
     """A host's row, in the order of the headings."""
     trend = _trend(board, host, _trend_metric(board, order), TREND)
-    values = [_value(board, host.values, name) for name in board.columns]
+    values = [_value(board, host.values, name).removesuffix(" tasks") for name in board.columns]
     return [clean(host.name), _state(board, host), _unusual(board, host), trend, *values]
 
 

@@ -84,11 +84,12 @@ def _ages(run: BundleData) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     ended = {node.node: node.ended or run.bundle.summary.timestamp for node in run.bundle.summary.results}
     for text in run.texts("processes", "ps *"):
+        zone = run.zones.get(text.node, dt.UTC)
         for _, line in text.lines():
             words, started = line.split(maxsplit=1), STARTED.search(line)
             if len(words) == 2 and words[0].isdigit() and started:
                 try:
-                    at = dt.datetime.strptime(started[1], "%b %d %H:%M:%S %Y").replace(tzinfo=dt.UTC)
+                    at = dt.datetime.strptime(started[1], "%b %d %H:%M:%S %Y").replace(tzinfo=zone)
                 except ValueError:
                     continue
                 found[text.node, words[0]] = (ended[text.node] - at).total_seconds()

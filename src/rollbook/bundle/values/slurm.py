@@ -68,16 +68,16 @@ def rebooted(run: BundleData, rule: str) -> Iterator[Hit]:
             found = BOOT.match(line)
             if not found or since is None:
                 continue
-            at = _boot_time(found)
+            at = _boot_time(found, run.zones.get(text.node, dt.UTC))
             if at and since <= at and (until is None or at <= until):
                 yield Hit(text.node, "the node booted during the time window", lines=text.quote(number), at=at)
     if any(True for _ in run.cluster_texts("*sinfo*", "*scontrol*show*node*")):
         yield from reasons(run, rule)
 
 
-def _boot_time(found: re.Match[str]) -> dt.datetime | None:
+def _boot_time(found: re.Match[str], zone: dt.tzinfo) -> dt.datetime | None:
     try:
-        date = f"{found[4]}-{MONTHS[found[1]]:02}-{int(found[2]):02}T{found[3]}+00:00"
-        return dt.datetime.fromisoformat(date)
+        date = f"{found[4]}-{MONTHS[found[1]]:02}-{int(found[2]):02}T{found[3]}"
+        return dt.datetime.fromisoformat(date).replace(tzinfo=zone).astimezone(dt.UTC)
     except (ValueError, KeyError):
         return None

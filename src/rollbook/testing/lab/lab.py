@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +26,7 @@ from rollbook.testing.lab.core import Kind, Place
 from rollbook.testing.lab.errors import LabCannot
 from rollbook.testing.lab.host import LabHost
 from rollbook.testing.lab.keys import client_config, known_host, make_keys
+from rollbook.testing.ports import free_ports
 
 __all__ = ["Lab"]
 
@@ -114,7 +114,7 @@ class Lab:
                 self._ground.ask("open", link=link, address=f"{network}.254/24", caller=os.getpid())
         else:
             network = f"127.0.{(os.getpid() + number) % 255 + 1}"
-            port = _free_port(f"{network}.1")
+            [port] = free_ports(1, f"{network}.1")
         self._make_hosts(network, port)
         make_keys([host.directory / "host_key" for host in self.hosts])
         known = [known_host(host.address, port, host.directory / "host_key") for host in self.hosts]
@@ -131,10 +131,3 @@ class Lab:
         for index, (name, address) in enumerate(zip(self.names, addresses, strict=True)):
             place = Place(self.kind, index, address, port, self._max_startups, key, hosts)
             self.hosts.append(LabHost(self._ground, name, place))
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port

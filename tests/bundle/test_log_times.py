@@ -1,0 +1,42 @@
+"""Times of log lines, on the node and in the analysis: both read the same cases."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import tomllib
+import zoneinfo
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollbook.agent.dated import time_of
+from rollbook.bundle.log_times import line_time
+
+DATA = tomllib.loads((Path(__file__).parents[1] / "data/bundle/log_times.toml").read_text())
+NEAR: dt.datetime = DATA["near"]
+
+
+@pytest.fixture
+def _own_zone() -> Iterator[None]:
+    """Restore the time zone of this process in the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize("case", DATA["case"], ids=lambda case: f"{case['line']} {case.get('zone', '')}")
+@pytest.mark.usefixtures("_own_zone")
+def test_cases(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time without a zone is in the zone of the node, one without a year in the last twelve months."""
+    zone = case.get("zone", "UTC")
+    found = line_time(case["line"], NEAR, NEAR - dt.timedelta(hours=1), zoneinfo.ZoneInfo(zone))
+    assert found == case.get("time")
+    if not case.get("only_analysis"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        on_node = time_of(case["line"].encode(), NEAR.timestamp())
+        assert on_node == (case["time"].timestamp() if "time" in case else None)
