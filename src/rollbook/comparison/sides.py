@@ -180,7 +180,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
             notes.append(f"{side.label} ran on other hosts than {base.label}")
     for side, summary in zip(sides, summaries, strict=True):
         if ended := [run for run in side.runs if _failed(run)]:
-            rest = "" if len(ended) == len(side.runs) else "; they are not counted"
+            rest = "" if len(ended) == len(side.runs) else "; not counted"
             notes.append(f"{len(ended)} of {len(side.runs)} runs of {side.label} failed: {_names(ended)}{rest}")
         if summary.lacks:
             notes.append(f"{side.label} lacks results of {base.label}: {_few(summary.lacks)}")
