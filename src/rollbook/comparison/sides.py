@@ -20,6 +20,7 @@ from rollbook.records.record import Record
 __all__ = ["Side", "compare_sides"]
 
 QUALITY = 0.05  # false discoveries among the metrics that are called different
+MOST_SIDES = 26  # each is named by a letter
 WHOLE = ("command", "run")  # phases that hold the whole work
 
 
@@ -38,10 +39,12 @@ def compare_sides(
 
     Metrics are those of `phase`, by default of the command. `floor` is the share below which differences of results do
     not matter; `history` has the usual spread of results by name. Raises `UsageError` if there are fewer than two
-    sides, a side has no runs, or a run does not have the phase.
+    or too many sides, a side has no runs, or a run does not have the phase.
     """
     if len(sides) < 2 or not all(side.runs for side in sides):
         raise UsageError("compare at least two runs, or two groups of runs")
+    if len(sides) > MOST_SIDES:
+        raise UsageError(f"compare at most {MOST_SIDES} sides, not {len(sides)}")
     counted = [[run for run in side.runs if not _failed(run)] or side.runs for side in sides]
     chosen = _phase(phase, counted)
     values = [[run_values(run, chosen or _whole(run)) for run in runs] for runs in counted]
