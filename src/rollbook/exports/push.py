@@ -103,7 +103,7 @@ class Push:
         while self._deadline is None:
             self._sleep(POLL)
             self._read()
-            if self._deadline is None and time.monotonic() - self._closed_at >= self._limits.batch:
+            if time.monotonic() - self._closed_at >= self._limits.batch:
                 self._close_batch()
             self._send()
         self._read()
