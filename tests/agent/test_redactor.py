@@ -89,6 +89,13 @@ def test_any_division_into_blocks(cases: list[dict[str, str]], sizes: list[int])
     assert other.log == redactor.log
 
 
+def test_a_long_block() -> None:
+    """A block scalar ends where its indentation does, however long it is."""
+    redacted, _ = redact(b"password: |\n" + b"  canary line\n" * 3000 + b"user: me\n")
+    assert b"canary" not in redacted
+    assert redacted.endswith(b"\nuser: me\n")
+
+
 FRAGMENTS = st.sampled_from(
     [
         *"\"'\\,;&=:<>{}()@$*-_. \n\t",

@@ -97,14 +97,14 @@ def collect(s3: S3, tmp_path: Path, here: None) -> Collect:
     del here
     prefix = tmp_path.name
 
-    def run(nodes: list[Node], *more: str, faults: Faults | None = None) -> Report:
+    def run(nodes: list[Node], *more: str, faults: Faults | None = None, to: str = prefix) -> Report:
         with fake_aws(nodes, faults or Faults()) as service:
             argv = ["bundle", "--via", "ssm", "--cluster", service.arn, "--endpoint-url", service.endpoint]
-            argv += ["--start-rate", "50", "--s3-endpoint-url", s3.endpoint, "--s3-path", f"s3://{BUCKET}/{prefix}"]
+            argv += ["--start-rate", "50", "--s3-endpoint-url", s3.endpoint, "--s3-path", f"s3://{BUCKET}/{to}"]
             os.environ.update(AWS_ACCESS_KEY_ID=OWNER[0], AWS_SECRET_ACCESS_KEY=OWNER[1])  # the fake has others
-            done = CliRunner().invoke(cli, [*argv, "--item", "os", *more])
+            done = CliRunner().invoke(cli, [*argv, *([] if "--resume" in more else ["--item", "os"]), *more])
             assert not service.sessions
-        return Report(done, tmp_path, s3, prefix)
+        return Report(done, tmp_path, s3, to)
 
     return run
 
@@ -217,6 +217,24 @@ def test_requests_are_valid_for_the_archive_only(s3: S3) -> None:
         bucket.grant("grants/two", 5, [digest, digest], 1 << 20, 60)
 
 
+def test_a_node_that_does_not_answer(collect: Collect, tmp_path: Path) -> None:
+    """It costs its start timeout; resumed, what it reads comes through the session, and the layout is complete."""
+    nodes = [Node(SECOND, prefix=("sh", "-c", "sleep 60"))]
+    report = collect(nodes, "--start-timeout", "1", "--max-workers", "2")
+    assert report.done.exit_code == 4, report.done.output
+    [node] = report.summary["results"]
+    assert (node["status"], node["Success"]) == ("timed-out", False)
+    assert "no answer within 1 s" in node["reason"]
+    nodes[0].prefix = ()
+    resume = ["--resume", str(report.local)]
+    assert "summary.json exists" in str(collect(nodes, *resume).done.exception)
+    assert "not possible with --resume" in str(collect(nodes, *resume, "--delivery", "presigned").done.exception)
+    resumed = collect(nodes, *resume, to=f"{report.prefix}-resumed")
+    assert resumed.done.exit_code == 0, resumed.done.output
+    assert resumed.ways == [("session", "")]
+    resumed.require_same(tmp_path / "again")
+
+
 @pytest.mark.parametrize("way", ["session", "presigned"])
 def test_through_the_session(collect: Collect, tmp_path: Path, way: str) -> None:
     """With `session`, and where the session takes no input: archives are made here, and nothing is uploaded there."""
@@ -306,9 +324,10 @@ def test_the_printed_command(collect: Collect, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OWNER[1])
     [again] = re.findall(r"to upload it: rollbook (.*)", report.done.stderr)
     before = report.objects()
-    done = CliRunner().invoke(cli, shlex.split(again))
+    done = CliRunner().invoke(cli, [*shlex.split(again), "--json"])
     assert done.exit_code == 0, done.output
     after = report.objects()
+    assert {one["url"].rpartition("/")[2] for one in json.loads(done.stdout)} == {Path(name).name for name in after}
     assert before.items() <= after.items()
     assert sorted(after.keys() - before.keys()) == ["collector_script.sh", "summary.json"]
     report.require_same(tmp_path / "again")

@@ -199,3 +199,10 @@ def test_file_names(source: str) -> None:
     assert name not in {"", ".", ".."}
     assert "/" not in name
     assert len(name) <= receive.LONGEST_NAME
+
+
+def test_notes_do_not_repeat_secrets(node: Node) -> None:
+    """A note may name the command that was killed."""
+    node.files.take(b"0\t-\tdone\ttimed-out\t5\tcurl -u me:hunter2hunter2 https://x: killed")
+    assert "hunter2" not in node.results[0].reason
+    assert node.results[0].reason.endswith(": killed")

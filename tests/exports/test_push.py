@@ -355,6 +355,19 @@ def test_unusable_addresses(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "used"),
+    [
+        ("http://server:9090", "http://server:9090/api/v1/write"),
+        ("https://ann:secret@[::1]/?extra_label=a=b", "https://[::1]/api/v1/write?extra_label=a=b"),
+        ("http://server/push/", "http://server/push/"),
+    ],
+)
+def test_addresses(url: str, used: str) -> None:
+    """The path is added where there is none, and is kept otherwise; credentials are not part of the request line."""
+    assert Receiver(url)._url == used
+
+
 def test_names_are_their_own() -> None:
     """No pushed series has the name of an exported one: their labels and meaning differ."""
     tables = {

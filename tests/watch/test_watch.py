@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -326,10 +327,10 @@ def test_columns_are_as_wide_as_needed() -> None:
             return lines_of(app)[0].rstrip()
 
     narrow, wide = asyncio.run(main(80)), asyncio.run(main(120))
-    assert narrow.startswith("host  state  unusual   CPU  disk read")
-    assert narrow.endswith("mem avail")
-    assert wide.startswith("host  state  unusual  ▁")
-    assert wide.index("CPU") < 45
+    assert narrow.split()[:4] == ["host", "state", "unusual", "CPU"]
+    assert "mem avail" in narrow
+    assert re.match(r"host  state +unusual  ▁▃ CPU  ", wide)
+    assert wide.index("  CPU") < 45
 
 
 @pytest.mark.parametrize("width", [100, 110])
@@ -351,8 +352,8 @@ def test_network_and_memory_fit_the_terminal(width: int) -> None:
 
     heading, first, *_ = asyncio.run(main())
     assert all(title in heading for title in ("disk write", "net in", "net out", "mem avail"))
-    assert first.startswith("node03 up    disk write 9.0 × "), first
-    assert first.split()[-2:] == ["988", "GiB"], first
+    assert first.split()[:6] == ["node03", "up", "disk", "write", "9.0", "×"]
+    assert " 988 GiB " in first
 
 
 def test_what_is_held_stays() -> None:

@@ -35,7 +35,7 @@ from rollbook.agent.children import Child, exec_program, is_stuck
 from rollbook.agent.dated import BLOCK, TimeWindow, line_start, position
 from rollbook.agent.matching import below
 from rollbook.agent.outgoing import BEFORE, Sink, Tail, escaped, quoted, unescaped
-from rollbook.agent.patience import MOST, Patience, is_busy, is_starved
+from rollbook.agent.patience import BUSY, MOST, Patience, is_busy, is_starved
 from rollbook.agent.reading import PATH, find_program, user_directories
 from rollbook.agent.wire import slurp
 
@@ -258,7 +258,7 @@ class ItemReader:
 
     def late_note(self, what: str) -> str:
         """The reason of an item whose time is over."""
-        return what + ("; the processors of this node are busy" if self.patience.is_extended else "")
+        return what + ("; " + BUSY if self.patience.is_extended else "")
 
     def run(self) -> None:
         try:

@@ -9,6 +9,7 @@ import time
 
 from rollbook.agent.wire import slurp
 
+BUSY = "the processors of this node are busy"
 MOST = 20  # times its timeout that an item gets at most
 LOOK_AGAIN = 0.2  # seconds until a program that waits for a processor is looked at again
 LOOKS = 3  # a program that is not ready to run that many times in a row waits for something else

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     Part = tuple[int, int, bool]
     Manifest = tuple[bytes, int, int]
 
-LONGEST = 400  # lines of a secret without an end
 LONGEST_MANIFEST = 1000  # lines of a Secret in front of its data
 LEAD = re.compile(rb"(?:[ \t]|-[ \t])*")
 OPENING = re.compile(
@@ -33,7 +32,7 @@ MANIFEST = re.compile(
 class Span:
     """A secret over several lines, opened in a line with this indentation: a block scalar."""
 
-    longest = LONGEST
+    longest = 1 << 20  # lines; its end is visible, so this is only a limit of the counter
 
     def __init__(self, indent: int = 0, end: bytes = b"") -> None:
         self.indent, self.end = indent, end
@@ -85,7 +84,7 @@ class DataSpan(Span):
 class QuoteSpan(Span):
     """A quoted value, up to its quote."""
 
-    longest = 20
+    longest = 20  # lines, if the quote never comes
 
     def part(self, line: bytes) -> "Part | None":
         at = line.find(self.end)
@@ -95,6 +94,8 @@ class QuoteSpan(Span):
 
 class HereSpan(Span):
     """A here-document, up to the line with its word."""
+
+    longest = 1000
 
     def part(self, line: bytes) -> "Part | None":
         return (0, 0, True) if line.strip() == self.end else (depth_of(line), len(line), False)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rollbook.agent.patience import BUSY
 from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
@@ -398,4 +399,5 @@ def _verdict(node: NodeState, ended: Conclusion, requested: int) -> tuple[NodeSt
         return ended.status, ended.reason
     named = ", ".join(f"{item.id} {item.status}" for item in defects[:5]) + (", …" if len(defects) > 5 else "")
     count = f"{len(defects) + missing} of {requested} items: {named}" if named else ""
-    return "partial", "; ".join(filter(None, [ended.reason, count]))
+    busy = BUSY if any(BUSY in item.reason for item in defects) else ""
+    return "partial", "; ".join(filter(None, [ended.reason, count, busy]))

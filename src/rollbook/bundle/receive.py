@@ -282,6 +282,7 @@ class NodeFiles:
         for opened in received.open.values():
             received.files.append(opened.close("the end: the item ended first", None))
         received.open.clear()
+        note = mask_text(note) if " " in note else note  # it may name a command of the user
         self._report(number, status, note[:LONGEST_NOTE], _number(micros, 1 << 50) / 1e6)
 
     def _report(self, number: int, status: str, reason: str, seconds: float = 0.0) -> None:

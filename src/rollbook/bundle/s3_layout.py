@@ -60,10 +60,12 @@ def _own_directory(cluster: str, began: dt.datetime) -> str:
 def prepare(delivery: Delivery, directory: BundleDirectory, request: Request, timeout: float) -> Delivery:
     """Write the script of the report, and upload it if nodes download it; returns where exactly nodes deliver.
 
-    In the script, secrets in commands of the user are masked. Raises the errors of `Bucket`.
+    In the script, secrets in commands of the user are masked. Raises `UsageError` if the report is in S3 already, and
+    the errors of `Bucket`.
     """
     directory.identify(delivery.cluster)
     delivery = dataclasses.replace(delivery, where=_own_directory(delivery.cluster.name, directory.began))
+    delivery.bucket.require_absent(delivery.key(SUMMARY))
     seconds = max(1.0, timeout - reserved(timeout))
     items, limits = request.masked().items, request.limits
     script = collector_script(items, request.window, seconds=seconds, size=limits.node_bytes)

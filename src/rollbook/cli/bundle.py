@@ -20,7 +20,6 @@ from click.core import ParameterSource
 from rollbook.api.bundle import TIMEOUT, Bundle, make_request, resume_request, run_bundle
 from rollbook.api.options import MAX_FANOUT
 from rollbook.aws.api import Account
-from rollbook.aws.clusters import discover
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
@@ -29,10 +28,9 @@ from rollbook.bundle.items import Item, catalogue, load, rendered
 from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Limits, Request
-from rollbook.bundle.s3_layout import parse_layout_path, prepare, require_layout_path, upload_layout
+from rollbook.bundle.s3_layout import prepare
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, Window
 from rollbook.bundle.summary import Delivery as Mode
-from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
 from rollbook.cli.options import (
     OUTPUT,
@@ -47,8 +45,9 @@ from rollbook.cli.options import (
 )
 from rollbook.cli.output import ProgressView, sheet, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.cli.s3 import account, s3_arguments, s3_options
-from rollbook.errors import RollbookError, UsageError
+from rollbook.cli.s3 import account, s3_options
+from rollbook.cli.uploads import Upload, describe_ways, send_archive, send_per_node
+from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage, HostResult
@@ -57,11 +56,6 @@ from rollbook.records.signing import try_key
 __all__ = ["command"]
 
 S3_TIMEOUT, ANSWER = 900.0, 60.0  # seconds for a node and for its answer with --s3-path, as the HyperPod collector has
-WAYS = {
-    "presigned": "uploaded by the node with presigned requests",
-    "session": "through the session",
-    "node": "uploaded by the node with its own permissions",
-}
 SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit", "limit", "keep_free", "run_timeout")
 
 
@@ -74,11 +68,7 @@ class Wanted:
     sign: Path | None
     cluster: ClusterOptions
     as_json: bool
-    upload: str | None
-    s3_path: str | None
-    delivery: Mode | None
-    download: Path | None
-    s3: Account
+    upload: Upload
     start_timeout: float | None
 
     def check(self, request: Request, *, resumed: bool = False) -> Delivery | None:
@@ -87,38 +77,8 @@ class Wanted:
             require_packer(self.archive)
         if self.sign is not None:
             try_key(self.sign)
-        if self.upload is not None:
-            require_target(self.upload, self.archive, self.s3)
-        if self.s3_path is None:
-            if self.download is not None or self.delivery is not None:
-                option = "--delivery" if self.download is None else "--download"
-                raise UsageError(f"{option} would have no effect: it is for what --s3-path uploads")
-            return None
-        if self.cluster.hyperpod is None:
-            raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); use --upload")
-        if self.archive is not None:
-            raise UsageError("--s3-path needs a results directory as --output")
-        mode = self._mode(request, resumed=resumed)
-        require_layout_path(self.s3_path, self.s3)
-        if self.download is not None:
-            try:
-                self.download.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"cannot create {self.download}: {error.strerror}") from error
-        found = asyncio.run(discover(self.cluster.hyperpod.account, self.cluster.hyperpod.cluster))
-        return Delivery(mode, parse_layout_path(self.s3_path), self.s3, found, keep=self.download)
-
-    def _mode(self, request: Request, *, resumed: bool) -> Mode:
-        """How nodes deliver; raises `UsageError` if that is impossible."""
         why = "with --obfuscate" if self.names else "with --resume" if resumed else ""
-        mode: Mode = self.delivery or ("session" if why else "presigned")
-        if why and mode != "session":
-            raise UsageError(f"--delivery {mode} is not possible {why}: archives are made here then, not on the nodes")
-        if mode == "node" and request.masked() != request:
-            raise UsageError(
-                "--delivery node would store a command with a secret in S3: use --delivery presigned or session"
-            )
-        return mode
+        return self.upload.check(request, self.archive, self.cluster.hyperpod, made_here=why)
 
 
 class BundleCommand(ReachCommand, click.Group):
@@ -367,11 +327,7 @@ def command(
         sign,
         ClusterOptions.of(reach.options, enabled=once, context=kubectl_context, seconds=kubectl_timeout),
         as_json,
-        upload,
-        s3_path,
-        delivery,
-        download,
-        account(s3, reach.options.given),
+        Upload(upload, s3_path, delivery, download, account(s3, reach.options.given)),
         start_timeout,
     )
     if resume is not None:
@@ -426,20 +382,12 @@ def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, a
     """
     try:
         if per_node:
-            _upload_layout(bundle, s3_path, s3, as_json=as_json)
+            send_per_node(bundle, s3_path, s3, as_json=as_json)
         else:
-            _upload(bundle, s3_path, s3, as_json=as_json)
+            send_archive(bundle, s3_path, s3, as_json=as_json)
     except KeyboardInterrupt:
         click.echo("not uploaded: interrupted", err=True)
         sys.exit(130)
-
-
-def _upload(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -> None:
-    done = upload_bundle(bundle, to, region=s3.region, profile=s3.profile, endpoint_url=s3.endpoint_url)
-    if as_json:
-        click.echo(encode(done), nl=False)
-    verified = {"sha256": "SHA-256", "md5": "MD5"}[done.verified]
-    click.echo(f"uploaded to {clean(done.url)}: {size(done.size)}, size and {verified} verified", err=True)
 
 
 def _resume(path: Path, reach: Reach, commands: Sequence[str], wanted: Wanted) -> None:
@@ -463,9 +411,11 @@ def _collect(
     *,
     delivery: Delivery | None,
 ) -> None:
+    # Before the event loop: a transport may look up its hosts, with a loop of its own.
+    nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, wanted.start_timeout)
+
     async def main() -> tuple[Bundle, bool]:
         stop = asyncio.Event()
-        nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, wanted.start_timeout)
         task = asyncio.create_task(
             run_bundle(
                 directory,
@@ -511,44 +461,8 @@ def _collect(
     is_complete = all(node.status == "complete" for node in summary.results)
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
-    _deliver(bundle.path, wanted, interrupted=interrupted)
+    wanted.upload.send(bundle.path, interrupted=interrupted)
     sys.exit(130 if interrupted else _coverage(summary).exit_code)
-
-
-def _deliver(bundle: Path, wanted: Wanted, *, interrupted: bool) -> None:
-    """Upload the bundle if that is wanted; if it fails, print how to try again, and raise the error."""
-    for to, per_node in ((wanted.upload, False), (wanted.s3_path, True)):
-        if to is None:
-            continue
-        argv = ["rollbook", "bundle", "upload", str(bundle), to, *(["--per-node"] if per_node else [])]
-        again = f"to upload it: {clean(shlex.join([*argv, *s3_arguments(wanted.s3)]))}"
-        if interrupted:
-            click.echo(f"not uploaded: interrupted; {again}", err=True)
-            continue
-        try:
-            if per_node:
-                _upload_layout(bundle, to, wanted.s3, keep=wanted.download)
-            else:
-                _upload(bundle, to, wanted.s3)
-        except KeyboardInterrupt:
-            click.echo(f"not uploaded: interrupted; {again}", err=True)
-            sys.exit(130)
-        except RollbookError:
-            click.echo(f"not uploaded; {again}", err=True)
-            raise
-
-
-def _upload_layout(bundle: Path, to: str, s3: Account, *, keep: Path | None = None, as_json: bool = False) -> None:
-    done = upload_layout(bundle, to, s3, keep)
-    if as_json:
-        click.echo(encode(done), nl=False)
-    where = done[-1].url.rpartition("/")[0]
-    total = size(sum(one.size for one in done))
-    click.echo(
-        f"uploaded to {clean(where)}/: {len(done)} objects, {total}, size and checksum of each verified", err=True
-    )
-    if keep is not None:
-        click.echo(f"the same files are in {clean(keep)}", err=True)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
@@ -559,13 +473,8 @@ def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
             reasons.setdefault((node.status, node.reason), []).append(node.node)
     for (status, reason), names in reasons.items():
         stderr().print(f"{status}  {clean(fold(names))}: {clean(reason)}", soft_wrap=True)
-    ways: dict[tuple[str, str], list[str]] = {}
-    for node in summary.results:
-        if node.archive is not None:
-            ways.setdefault((node.archive.delivery, node.archive.reason), []).append(node.node)
-    for (way, reason), names in ways.items():
-        because = f" ({clean(reason)})" if reason else ""
-        stderr().print(f"{WAYS[way]}{because}: {clean(fold(names))}", soft_wrap=True)
+    for line in describe_ways(summary):
+        stderr().print(line, soft_wrap=True)
     counts = _coverage(summary).by_status
     others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
     files = [file for node in summary.results for item in node.items for file in item.files]

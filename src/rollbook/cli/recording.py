@@ -51,8 +51,8 @@ OPTIONS = (
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
     option("--push", heading=RECORDING, default="", metavar="URL",
-           help="Send the metrics to this server during the run, by remote write, as Prometheus and VictoriaMetrics "
-           "accept it. A server that fails costs values, which are counted, nothing else."),
+           help="Send the metrics to this Prometheus or VictoriaMetrics server during the run, by remote write. Lost "
+           "values are counted; they do not affect the run."),
     sign_option,
     share_option,
     option("--name", heading=RECORDING, default="", metavar="NAME",

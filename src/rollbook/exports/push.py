@@ -100,10 +100,12 @@ class Push:
 
     def run(self) -> Pushed:
         """Send until the recording is over and all is sent, or its time has expired; returns and stores the result."""
-        while self._deadline is None:
+        over = False
+        while not over:
             self._sleep(POLL)
             self._read()
-            if time.monotonic() - self._closed_at >= self._limits.batch:
+            over = self._deadline is not None
+            if not over and time.monotonic() - self._closed_at >= self._limits.batch:
                 self._close_batch()
             self._send()
         self._read()
@@ -162,7 +164,10 @@ class Push:
                 late = self._unsent
             elif time.time_ns() - entry.arrived_ns > 1e9 * self._limits.age:
                 late = self._problem or f"this machine was more than {self._limits.age:g} s behind"
-            self._lose(*host.frame(frame, arrived_ns, self._batch, late))
+            try:
+                self._lose(*host.frame(frame, arrived_ns, self._batch, late))
+            except Exception as error:  # noqa: BLE001 - whatever a host sends affects only its own values
+                self._lose(host.count, f"unexpected: {error!r}")
         if self._batch.size >= self._limits.batch_bytes:
             self._close_batch()
             self._send()
@@ -283,7 +288,7 @@ class _Host:
         for device, values in [("", self._frames.values), *self._frames.devices.items()]:
             for name, value in values.items():
                 labels = self._series(device, name)
-                if labels:
+                if labels and labels not in now:
                     gauge = self._gauges[name]
                     batch.add(labels, time_, value * gauge.factor / gauge.divisor)
                     now.add(labels)
@@ -291,7 +296,7 @@ class _Host:
                     lost += 1
         self._end(self._now - now, batch)
         self._now = now
-        return lost, f"a host has more than {MOST_SERIES} series"
+        return lost, f"a host has more than {MOST_SERIES} series, or equal names within {LONGEST_LABEL} characters"
 
     def _series(self, device: str, name: str) -> bytes:
         """The labels of a series; empty if the host has too many."""

@@ -65,7 +65,8 @@ class Receiver:
         user, password = (urllib.parse.unquote(text or "") for text in (parts.username, parts.password))
         self._secrets = [text for text in (token, password, parts.password) if text]
         server = parts.netloc.rpartition("@")[2]
-        self._url = urllib.parse.urlunsplit((parts.scheme, server, parts.path.rstrip("/") or PATH, parts.query, ""))
+        path = PATH if parts.path in ("", "/") else parts.path
+        self._url = urllib.parse.urlunsplit((parts.scheme, server, path, parts.query, ""))
         self._headers = {
             "Content-Type": "application/x-protobuf",
             "Content-Encoding": "snappy",

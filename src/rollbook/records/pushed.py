@@ -18,7 +18,7 @@ LARGEST = 1 << 16  # bytes
 
 
 class Pushed(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The values that the receiver accepted (`sent`) and those that it did not (`lost`); null if that is not known.
+    """The number of values that the receiver accepted (`sent`) and did not accept (`lost`), left out if unknown.
 
     `url` is its address without secrets, `reason` that of the latest loss. A value is one metric of a host or device at
     one time.

@@ -28,6 +28,7 @@ from rollbook.tables.arrow import Batches, Numbers, Texts
 from rollbook.tables.columns import Block, Column, Origin
 from rollbook.tables.footers import concatenate
 from rollbook.tables.quoting import literal, parquet, quoted, text
+from rollbook.tables.reasons import reason_of
 
 __all__ = ["Part", "Parts", "about", "connect", "empty", "in_order", "join", "write"]
 
@@ -206,7 +207,7 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise RecordError(f"cannot write {path}: {error}") from error
+        raise RecordError(f"cannot write {path}: {reason_of(error)}") from error
 
 
 def _complete(source: Source, origins: Mapping[str, Origin]) -> dict[str, Origin]:

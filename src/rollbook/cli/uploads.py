@@ -1,0 +1,141 @@
+"""Uploads of issue reports: what the options ask for, and what is printed about it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from rollbook.aws.api import Account
+from rollbook.aws.clusters import discover
+from rollbook.bundle.delivery import Delivery
+from rollbook.bundle.hyperpod import HyperPod
+from rollbook.bundle.request import Request
+from rollbook.bundle.s3_layout import parse_layout_path, require_layout_path, upload_layout
+from rollbook.bundle.summary import BundleSummary
+from rollbook.bundle.summary import Delivery as Mode
+from rollbook.bundle.upload import require_target, upload_bundle
+from rollbook.clean import clean
+from rollbook.cli.output import size
+from rollbook.cli.s3 import s3_arguments
+from rollbook.errors import RollbookError, UsageError
+from rollbook.hosts import fold
+from rollbook.records.document import encode
+
+__all__ = ["Upload", "describe_ways", "send_archive", "send_per_node"]
+
+WAYS = {
+    "presigned": "uploaded by the node with presigned requests",
+    "session": "through the session",
+    "node": "uploaded by the node with its own permissions",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Upload:
+    """The options --upload, --s3-path, --delivery and --download, and the account for S3."""
+
+    archive_to: str | None
+    per_node_to: str | None
+    delivery: Mode | None
+    download: Path | None
+    s3: Account
+
+    def check(
+        self, request: Request, archive: Path | None, hyperpod: HyperPod | None, *, made_here: str
+    ) -> Delivery | None:
+        """Raise an error if the upload cannot succeed, before anything is collected; returns how nodes deliver.
+
+        `archive` is the bundle if it is one file. `made_here` says when archives cannot be made on the nodes.
+        """
+        if self.archive_to is not None:
+            require_target(self.archive_to, archive, self.s3)
+        if self.per_node_to is None:
+            if self.download is not None or self.delivery is not None:
+                option = "--delivery" if self.download is None else "--download"
+                raise UsageError(f"{option} would have no effect: it is for what --s3-path uploads")
+            return None
+        if hyperpod is None:
+            raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); use --upload")
+        if archive is not None:
+            raise UsageError("--s3-path needs a results directory as --output")
+        mode = self._mode(request, made_here)
+        require_layout_path(self.per_node_to, self.s3)
+        if self.download is not None:
+            try:
+                self.download.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"cannot create {self.download}: {error.strerror}") from error
+        found = asyncio.run(discover(hyperpod.account, hyperpod.cluster))
+        return Delivery(mode, parse_layout_path(self.per_node_to), self.s3, found, keep=self.download)
+
+    def send(self, bundle: Path, *, interrupted: bool) -> None:
+        """Upload the bundle if that is wanted; if it fails, print how to try again, and raise the error."""
+        for to, per_node in ((self.archive_to, False), (self.per_node_to, True)):
+            if to is None:
+                continue
+            argv = ["rollbook", "bundle", "upload", str(bundle), to, *(["--per-node"] if per_node else [])]
+            again = f"to upload it: {clean(shlex.join([*argv, *s3_arguments(self.s3)]))}"
+            if interrupted:
+                click.echo(f"not uploaded: interrupted; {again}", err=True)
+                continue
+            try:
+                if per_node:
+                    send_per_node(bundle, to, self.s3, keep=self.download)
+                else:
+                    send_archive(bundle, to, self.s3)
+            except KeyboardInterrupt:
+                click.echo(f"not uploaded: interrupted; {again}", err=True)
+                sys.exit(130)
+            except RollbookError:
+                click.echo(f"not uploaded; {again}", err=True)
+                raise
+
+    def _mode(self, request: Request, made_here: str) -> Mode:
+        mode: Mode = self.delivery or ("session" if made_here else "presigned")
+        if made_here and mode != "session":
+            raise UsageError(f"--delivery {mode} is not possible {made_here}: archives are made here, not on the nodes")
+        if mode == "node" and request.masked() != request:
+            raise UsageError(
+                "--delivery node would store a command with a secret in S3: use --delivery presigned or session"
+            )
+        return mode
+
+
+def send_archive(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -> None:
+    """Upload the bundle as one archive, and print where it is."""
+    done = upload_bundle(bundle, to, region=s3.region, profile=s3.profile, endpoint_url=s3.endpoint_url)
+    if as_json:
+        click.echo(encode(done), nl=False)
+    verified = {"sha256": "SHA-256", "md5": "MD5"}[done.verified]
+    click.echo(f"uploaded to {clean(done.url)}: {size(done.size)}, size and {verified} verified", err=True)
+
+
+def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = None, as_json: bool = False) -> None:
+    """Upload an archive for each node, as far as nodes have not done it, and print where they are."""
+    done = upload_layout(bundle, to, s3, keep)
+    if as_json:
+        click.echo(encode(done), nl=False)
+    where = done[-1].url.rpartition("/")[0]
+    total = size(sum(one.size for one in done))
+    click.echo(
+        f"uploaded to {clean(where)}/: {len(done)} objects, {total}, size and checksum of each verified", err=True
+    )
+    if keep is not None:
+        click.echo(f"the same files are in {clean(keep)}", err=True)
+
+
+def describe_ways(summary: BundleSummary) -> list[str]:
+    """A line for each way that archives took, with its nodes, and the reason if it is not the one requested."""
+    ways: dict[tuple[str, str], list[str]] = {}
+    for node in summary.results:
+        if node.archive is not None:
+            ways.setdefault((node.archive.delivery, node.archive.reason), []).append(node.node)
+    return [
+        f"{WAYS[way]}{f' ({clean(reason)})' if reason else ''}: {clean(fold(names))}"
+        for (way, reason), names in ways.items()
+    ]
