@@ -178,6 +178,29 @@ def test_a_comparison_in_sql(make: Make, compare: Rollbook) -> None:
     assert compare("old", "new", "--json", "--query", "SELECT 1").code == 2
 
 
+def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) -> None:
+    """Without a phase in common, results, facts and the metrics of the whole runs are compared; names stay texts."""
+    make("old", [1.00, 1.01, 1.02])
+    make("\x1b[31m</script>[red]new", [1.00, 1.01, 1.02])
+    others = sorted((tmp_path / "results" / "generic").iterdir())[3:]
+    for path in others:
+        (file,) = path.glob("*_metadata.json")
+        metadata = json.loads(file.read_text())
+        del metadata["phase_statistics"]
+        file.write_text(json.dumps(metadata))
+        hosts = json.loads((path / "hosts.json").read_text())
+        del hosts["phases"]
+        (path / "hosts.json").write_text(json.dumps(hosts))
+    page = tmp_path / "page.html"
+    ran = compare("old", ",".join(map(str, others)), "--all", "-o", str(page))
+    assert ran.code == 0
+    assert "no phase in common" in ran.err
+    assert "CPU busy" in ran.out, "metrics of the whole runs"
+    assert "\x1b" not in ran.out + ran.err
+    assert "</script>[red]" not in page.read_text()
+    assert compare("old", ",".join(map(str, others)), "--query", "SELECT label FROM sides").code == 0
+
+
 def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """Commas, a group's id or name, a directory, paths, and lists of records mean the same runs."""
     make("one", [1.0, 1.1, 1.2])

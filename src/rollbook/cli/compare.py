@@ -156,7 +156,8 @@ def _show(found: Comparison, *, everything: bool) -> None:
         shown = sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells)
         if not sys.stdout.isatty():
             console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
-        console.print(shown)
+        if cells:
+            console.print(shown)
         if rest:
             click.echo(rest)
         click.echo(f"\nchanged facts, most likely explanation first ({letter} against A):")

@@ -14,12 +14,14 @@ from rollbook.comparison.statistics import CALLED, FLOOR, Change, change_of
 from rollbook.comparison.values import Key, RunValues, phase_names, run_values
 from rollbook.errors import UsageError
 from rollbook.metrics import catalogue
+from rollbook.metrics.formatting import amount
 from rollbook.records.record import Record
 
 __all__ = ["Side", "compare_sides"]
 
 QUALITY = 0.05  # false discoveries among the metrics that are called different
-WHOLE = ("command", "run")  # phases that hold the whole work, the first that all runs have
+MOST_SIDES = 26  # each is named by a letter
+WHOLE = ("command", "run")  # phases that hold the whole work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +39,15 @@ def compare_sides(
 
     Metrics are those of `phase`, by default of the command. `floor` is the share below which differences of results do
     not matter; `history` has the usual spread of results by name. Raises `UsageError` if there are fewer than two
-    sides, a side has no runs, or a run does not have the phase.
+    or too many sides, a side has no runs, or a run does not have the phase.
     """
     if len(sides) < 2 or not all(side.runs for side in sides):
         raise UsageError("compare at least two runs, or two groups of runs")
+    if len(sides) > MOST_SIDES:
+        raise UsageError(f"compare at most {MOST_SIDES} sides, not {len(sides)}")
     counted = [[run for run in side.runs if not _failed(run)] or side.runs for side in sides]
     chosen = _phase(phase, counted)
-    values = [[run_values(run, chosen) for run in runs] for runs in counted]
+    values = [[run_values(run, chosen or _whole(run)) for run in runs] for runs in counted]
     rows = [
         row for key in _keys(values) if (row := _row(key, values, floor, (history or {}).get(key.name))) is not None
     ]
@@ -57,7 +61,10 @@ def compare_sides(
     ]
     lacks = [_lacking(values[0], one) for one in values]
     summaries = [_summary(side, missing) for side, missing in zip(sides, lacks, strict=True)]
-    return Comparison(sides=summaries, phase=chosen, rows=rows, facts=facts, notes=_notes(sides, summaries, rows))
+    notes = _notes(sides, summaries, rows)
+    if not chosen:
+        notes.append("the runs have no phase in common: metrics are those of the command or of the whole recording")
+    return Comparison(sides=summaries, phase=chosen, rows=rows, facts=facts, notes=notes)
 
 
 def _failed(run: Record) -> bool:
@@ -79,17 +86,19 @@ def _lacking(base: Sequence[RunValues], side: Sequence[RunValues]) -> list[str]:
 
 
 def _phase(wanted: str, sides: Sequence[Sequence[Record]]) -> str:
-    """The phase that is compared; raises `UsageError` if not all runs have it."""
+    """The phase that is compared; empty if there is none in common. Raises `UsageError` if a run lacks a wanted one."""
     names = [(run, phase_names(run)) for runs in sides for run in runs]
     if not wanted:
-        common = (name for name in (*WHOLE, *names[0][1]) if all(name in there for _, there in names))
-        if (found := next(common, None)) is None:
-            raise UsageError(f"the runs have no phase in common; the first has {', '.join(names[0][1])}")
-        return found
+        return next((name for name in (*WHOLE, *names[0][1]) if all(name in there for _, there in names)), "")
     for run, there in names:
         if wanted not in there:
             raise UsageError(f"{run.path} has no phase {wanted}; it has {', '.join(there)}")
     return wanted
+
+
+def _whole(run: Record) -> str:
+    """The phase that holds the whole work of a run; empty if it has only others."""
+    return next((name for name in WHOLE if name in phase_names(run)), "")
 
 
 def _keys(values: Sequence[Sequence[RunValues]]) -> list[Key]:
@@ -134,7 +143,7 @@ def _make_row(key: Key, values: list[list[float]], changes: list[Change], hosts:
 def _negligible(before: Sequence[float], after: Sequence[float], limit: float, unit: str) -> Change:
     found = change_of(before, after)
     return msgspec.structs.replace(
-        found, verdict="within noise", reason=f"differs by less than {limit:g} {unit}", needed=None
+        found, verdict="within noise", reason=f"differs by less than {amount(limit, unit)}", needed=None
     )
 
 
@@ -144,7 +153,7 @@ def _control_discoveries(rows: Sequence[Row], at: int) -> None:
     passed = max((rank for rank, (p, _) in enumerate(tested, 1) if p <= QUALITY * rank / len(tested)), default=0)
     for _, number in tested[passed:]:
         change = rows[number].changes[at]
-        if change.verdict in CALLED and change.reason != "likely":
+        if change.verdict in CALLED:
             change.verdict, change.reason = "cannot tell", f"could be chance among {len(tested)} metrics"
 
 
@@ -174,7 +183,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
             notes.append(f"{side.label} ran on other hosts than {base.label}")
     for side, summary in zip(sides, summaries, strict=True):
         if ended := [run for run in side.runs if _failed(run)]:
-            rest = "" if len(ended) == len(side.runs) else "; they are not counted"
+            rest = "" if len(ended) == len(side.runs) else "; not counted"
             notes.append(f"{len(ended)} of {len(side.runs)} runs of {side.label} failed: {_names(ended)}{rest}")
         if summary.lacks:
             notes.append(f"{side.label} lacks results of {base.label}: {_few(summary.lacks)}")

@@ -31,6 +31,7 @@ REPEATABILITY = 1.96 * math.sqrt(2)  # deviations by which two single runs diffe
 LEVEL = 0.95
 TESTED = 2  # runs a side from which there is an interval
 CERTAIN = 3  # runs a side from which a difference is more than likely: two that agree may have the same cause of error
+MOST = 101  # runs a side that are not worth counting
 HISTORY_FACTOR = 3.0  # a single run differs if it is this many times the usual spread away
 
 
@@ -168,11 +169,12 @@ def _direction(change: float, better: Better) -> Verdict:
 
 
 def _needed(count: int, interval: tuple[float, float, float], floor: float) -> int:
-    """The width of an interval falls with the square root of the number of runs."""
+    """The runs a side from which the interval would be narrow enough, if they vary as these do, at most `MOST`."""
     low, middle, high = interval
     wanted = max(abs(abs(middle) - floor), floor / 2)
-    runs = count * ((high - low) / 2 / wanted) ** 2
-    return max(count + 1, min(1000, math.ceil(runs)))
+    single = (high - low) / 2 / _quantile(count - 1) * math.sqrt(count)
+    enough = (runs for runs in range(count + 1, MOST) if single * _quantile(runs - 1) / math.sqrt(runs) <= wanted)
+    return next(enough, MOST)
 
 
 def _percent(share: float) -> str:

@@ -57,7 +57,7 @@ def verdict_cell(change: Change) -> str:
         needed = "more than 100" if change.needed > 100 else f"about {change.needed}"
         return f"cannot tell; {needed} runs each would"
     if change.reason == "likely":
-        return f"likely {change.verdict} (90 %)"
+        return f"likely {change.verdict}"
     return f"{change.verdict} ({change.reason})" if change.reason else change.verdict
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+
+import msgspec
 
 from rollbook.comparison.model import Kind
 from rollbook.comparison.results import Better, compared_results
+from rollbook.errors import RecordError
 from rollbook.metrics import catalogue
+from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.record import Record
 
 __all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
@@ -81,35 +84,40 @@ def _lengths(run: Record) -> dict[str, float]:
 
 def _metrics(run: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
     """Mean over time and hosts of each metric in the phase, and with several hosts the value of the worst one."""
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[PhaseStatistics]] = {}
     for row in _statistics(run):
-        if row.get("phase") == phase and row.get("mean") is not None:
-            rows.setdefault(str(row["metric"]), []).append(row)
+        if row.phase == phase and row.mean is not None:
+            rows.setdefault(row.metric, []).append(row)
     for name, metric in catalogue.load().items():
         if not (metric.chart and metric.compared) or not (found := rows.get(name)):
             continue
         better = metric_direction(name)
         yield Key("metric", name, metric.title, metric.unit, better), _mean(found, "mean"), ""
-        if metric.bad and max(row.get("hosts") or 0 for row in found) > 1:
+        if metric.bad and max(row.hosts or 0 for row in found) > 1:
             side = "hosts_min" if metric.bad == "low" else "hosts_max"
             title = f"{metric.title}, {'lowest' if metric.bad == 'low' else 'highest'} host"
-            yield Key("host", name, title, metric.unit, better), _mean(found, side), found[0].get("slowest_host") or ""
+            yield Key("host", name, title, metric.unit, better), _mean(found, side), found[0].slowest_host or ""
 
 
-def _mean(rows: Sequence[dict[str, Any]], name: str) -> float:
-    weights = [max(1, row.get("samples") or 1) for row in rows]
-    values = [row.get(name) for row in rows]
-    if any(not isinstance(value, int | float) for value in values):
-        return math.nan
-    return sum(w * float(v) for w, v in zip(weights, values, strict=True) if v is not None) / sum(weights)
+def _mean(rows: Sequence[PhaseStatistics], name: str) -> float:
+    """The mean weighted by samples; not a number if a row has no value."""
+    weights = [max(1, row.samples or 1) for row in rows]
+    values = [math.nan if (value := getattr(row, name)) is None else value for row in rows]
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
 
 
-def _statistics(run: Record) -> list[dict[str, Any]]:
-    """The statistics per phase that the record stores; a record without phases has none and they are computed."""
-    stored = run.metadata.get("phase_statistics")
-    if stored or not run.series_files():
-        return [row for row in stored or [] if isinstance(row, dict)]
-    from rollbook.sql.connection import connect, dicts  # noqa: PLC0415 - needs DuckDB
+def _statistics(run: Record) -> list[PhaseStatistics]:
+    """The statistics per phase that the record stores; a record without phases has none and they are computed.
 
-    with connect(run, whole=True) as connection:
-        return list(dicts(connection.execute("SELECT * FROM phase_stats")))
+    Raises `RecordError` if they are not what Rollbook stores.
+    """
+    rows = run.metadata.get("phase_statistics")
+    if not rows and run.series_files():
+        from rollbook.sql.connection import connect, dicts  # noqa: PLC0415 - needs DuckDB
+
+        with connect(run, whole=True) as connection:
+            rows = list(dicts(connection.execute("SELECT * FROM phase_stats")))
+    try:
+        return msgspec.convert(rows or [], list[PhaseStatistics])
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{run.path}: phase_statistics: {error}") from error

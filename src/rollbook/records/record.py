@@ -15,6 +15,7 @@ from rollbook.errors import RecordError
 from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus, Int64
 from rollbook.records.locate import metadata_files, not_a_record
+from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.reading import read_regular, require_directory, require_regular
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ __all__ = [
     "Loss",
     "LossKind",
     "Phase",
-    "PhaseStatistics",
     "Record",
     "RecordHosts",
     "SeriesHost",
@@ -200,25 +200,6 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
     def coverage(self) -> Coverage:
         """How many hosts were requested, and how many have each status."""
         return Coverage.of(self.outcome)
-
-
-class PhaseStatistics(msgspec.Struct):
-    """A row of `phase_statistics` in the metadata: a metric in a phase, over time and hosts."""
-
-    phase: str
-    metric: str
-    number: Int64 = -1
-    samples: Int64 | None = None
-    hosts: Int64 | None = None
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    max: float | None = None
-    hosts_p50: float | None = None
-    hosts_p95: float | None = None
-    hosts_min: float | None = None
-    hosts_max: float | None = None
-    slowest_host: str | None = None
 
 
 class _OwnMetadata(msgspec.Struct):

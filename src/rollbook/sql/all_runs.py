@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.locate import metadata_files
+from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.reading import read_regular
-from rollbook.records.record import PhaseStatistics
 from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
 from rollbook.sql.all_views import add_views, list_views
@@ -120,7 +120,7 @@ def _add_documents(connection: duckdb.DuckDBPyConnection, records: Mapping[str, 
     """Create the tables from the documents of the records; returns what could not be read."""
     problems: list[str] = []
     wanted = not used.isdisjoint(("results", "phase_stats"))
-    stored = [(run, _metadata(path)) for run, path in records.items()] if wanted else []
+    stored = list(_metadata(records, problems)) if wanted else []
     _insert(connection, RESULTS, [row for run, one in stored for row in _results(run, one)])
     _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
     _insert(connection, FINDINGS, _findings(records, problems) if "findings" in used else [])
@@ -150,11 +150,12 @@ def _time(started: str) -> dt.datetime | None:
         return None
 
 
-def _metadata(path: Path) -> _Metadata:
-    try:
-        return msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
-    except (RecordError, msgspec.MsgspecError, RecursionError, IndexError):
-        return _Metadata()
+def _metadata(records: Mapping[str, Path], problems: list[str]) -> Iterator[tuple[str, _Metadata]]:
+    for run, path in records.items():
+        try:
+            yield run, msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
+        except (RecordError, msgspec.MsgspecError, RecursionError, IndexError) as error:
+            problems.append(f"{run}: {error}")
 
 
 def _results(run: str, metadata: _Metadata) -> list[tuple[Any, ...]]:
