@@ -19,7 +19,7 @@ import pytest
 from rollbook import cli, recover
 from rollbook.cli import live
 from rollbook.cli.output import ProgressView, failures
-from rollbook.errors import EXIT_CODES, RecordError, Refused
+from rollbook.errors import RecordError, Refused
 from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read
@@ -32,12 +32,6 @@ from tests.support.schemas import differs, validate
 
 SOURCES = [word for name in ("identity", "os_release", "meminfo", "cpuinfo") for word in ("--source", name)]
 FINE = FakeHost(pages=linux("fine"))
-
-
-def test_exit_codes_are_those_of_the_help() -> None:
-    """The help of the command line names every exit code with its meaning."""
-    words = " ".join((cli.cli.help or "").split())
-    assert all(f"{code} {meaning}" in words for code, meaning in EXIT_CODES.items())
 
 
 @pytest.mark.parametrize(

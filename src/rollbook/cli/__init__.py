@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rollbook.errors import RollbookError, UsageError
+from rollbook.errors import EXIT_CODES, RollbookError, UsageError
 from rollbook.version import __version__
 
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
@@ -88,16 +88,20 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+HELP = f"""Rollbook records every host of a cluster.
+
+Exit codes: {"; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())}. `run` returns the exit status of
+its command.
+"""
+
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=Commands, help=HELP, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="rollbook", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Rollbook records every host of a cluster.
-
-    Exit codes: 0 success, 1 findings, or a command that `exec` ran failed on a host, 2 usage or
-    configuration error, 3 some hosts failed, or an MLPerf Storage run could not be judged, 4 no host
-    reached, 70 internal error, 126 the command of `run` cannot be executed, 127 the command of `run`
-    was not found, 130 interrupted. `run` returns the exit status of its command.
-    """
+    """The command line; its help names every exit code."""
 
 
 def main() -> None:
