@@ -134,7 +134,7 @@ def test_a_metric_of_another_package(package: dict[str, dict[str, str]], tmp_pat
     assert (chart.title, chart.devices is not None) == ("Requests served", True)
     result = engine.evaluate(engine.rule("host-outlier"), RunData(run.hosts, path=tmp_path))
     (finding,) = result.findings
-    assert finding.message.startswith("n5 requests served 0.10 × the median of 5 peers (40 1/s against 400 1/s)")
+    assert finding.message.startswith("n5 requests served 0.10 × the median of 5 peers (40/s against 400/s)")
     live = HostMetrics(1.0)
     for second in (0, 1):
         live.begin()

@@ -85,7 +85,7 @@ def test_many_hosts_are_folded(tmp_path: Path) -> None:
     lines = printed(record(tmp_path, 1000, 40, lost=lost, phase_statistics=rows), tmp_path)
     assert len(lines) <= 18
     assert "          unreachable  node[0001-0300]: refused [ssh: connect to host HOST port 22]" in lines
-    assert any("Disk write" in line and "652 GiB/s" in line and "node1 " in line for line in lines)
+    assert any("Disk write" in line and "652 GiB/s" in line and "node1 0.50 × median" in line for line in lines)
     assert any(line.startswith("overhead  0.02 CPU s per host, at most 0.02") for line in lines)
 
 

@@ -2,7 +2,7 @@
 
 const BYTES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** A value with its unit: `1.5 GiB/s`, `34 %`, `9.1 ms`. */
+/** A value with its unit: `1.5 GiB/s`, `34 %`, `9.1 ms`, `318/s`. */
 export function amount(value: number | null | undefined, unit: string): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "no data";
   if (unit.startsWith("B")) {
@@ -17,6 +17,7 @@ export function amount(value: number | null | undefined, unit: string): string {
   if (unit === "ns" || unit === "us") return amount(value / (unit === "ns" ? 1e6 : 1e3), "ms");
   if (unit === "ms" && Math.abs(value) >= 1000) return `${number(value / 1000)} s`;
   if (unit === "ms" && value !== 0 && Math.abs(value) < 0.1) return `${number(value * 1000)} µs`;
+  if (unit === "1/s") return `${number(value)}/s`;
   return `${number(value)} ${unit}`.trimEnd();
 }
 

@@ -156,7 +156,7 @@ export interface MetricSummary {
   hosts?: number;
   total?: number;
   slowest?: string;
-  slowest_mean?: number;
+  slowest_ratio?: number;
 }
 
 /** `src/rollbook/report/summary.py`; lists that are empty are absent. */

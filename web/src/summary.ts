@@ -96,7 +96,7 @@ function load(view: View): HTMLElement | null {
       const slowest = at < 0 ? "" : button(one.slowest!, { class: "link" }, () => view.select(at));
       cells.push(
         one.total === undefined ? "" : amount(one.total, one.unit),
-        h("span", {}, slowest, " ", at < 0 ? "" : amount(one.slowest_mean, one.unit)),
+        h("span", {}, slowest, " ", at < 0 ? "" : `${number(one.slowest_ratio!)} × the median`),
       );
     }
     return cells;

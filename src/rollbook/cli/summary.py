@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rollbook.clean import clean
 from rollbook.cli.output import coverage_line, text_width, wrapped
-from rollbook.metrics.formatting import amount
+from rollbook.metrics.formatting import amount, times
 from rollbook.records.results import Result
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _table(label: str, rows: Sequence[Sequence[str]], width: int) -> Lines:
 def _cells(one: MetricSummary) -> list[str]:
     total = amount(one.total, one.unit) if one.hosts > 1 and one.total is not None else ""
     slowest = ""
-    if one.hosts > 1 and one.slowest_mean is not None:
-        slowest = f"{one.slowest} {amount(one.slowest_mean, one.unit)}"
+    if one.hosts > 1 and one.slowest_ratio is not None:
+        slowest = f"{one.slowest} {times(one.slowest_ratio)} median"
     return [one.title, amount(one.mean, one.unit), amount(one.peak, one.unit), total, slowest]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rollbook.checks.text import change_text
 from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
 from rollbook.comparison.statistics import CALLED, Change, middle_of
-from rollbook.metrics.formatting import amount, number
+from rollbook.metrics.formatting import amount
 from rollbook.records import findings
 
 __all__ = [
@@ -31,11 +31,6 @@ FACTS = 10  # changed facts listed; the document has all
 def value_cell(values: Sequence[float], unit: str) -> str:
     """The mean of the runs with its unit: `1.5 GiB/s`."""
     middle = middle_of(values)
-    if unit == "ns":
-        scale, unit = (1e6, "ms") if middle >= 1e6 else (1e3, "us") if middle >= 1e3 else (1.0, "ns")
-        return amount(middle / scale, unit)
-    if unit == "1/s":
-        return f"{number(middle)} /s"
     return amount(middle, unit)
 
 

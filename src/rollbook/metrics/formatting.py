@@ -8,7 +8,7 @@ from rollbook.metrics.grid import Axis, Row
 from rollbook.metrics.metric import Metric
 from rollbook.metrics.outliers import Stretch, Threshold
 
-__all__ = ["amount", "clock_span", "number", "outlier_text", "ratio_text"]
+__all__ = ["amount", "clock_span", "number", "outlier_text", "ratio_text", "times"]
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 TIMES = ("ns", "us", "ms", "s")
@@ -24,7 +24,7 @@ def number(value: float) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """A value with its unit: `1.5 GiB/s`, `34 %`."""
+    """A value with its unit: `1.5 GiB/s`, `34 %`, `9306/s`."""
     if unit.startswith("B"):
         power = 0
         while abs(value) >= 1023.95 and power < len(BYTES) - 1:
@@ -36,8 +36,9 @@ def amount(value: float, unit: str) -> str:
         while abs(value) >= 1000 and scale < len(TIMES) - 1:
             value, scale = value / 1000, scale + 1
         return f"{number(value)} {TIMES[scale]}"
-    if unit == "1/s" and abs(value) >= 10_000:
-        return f"{number(value / 1e6)} M/s" if abs(value) >= 1e6 else f"{number(value / 1e3)} k/s"
+    if unit == "1/s":
+        factor, prefix = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k") if abs(value) >= 1e4 else (1.0, "")
+        return f"{number(value / factor)}{prefix}/s"
     return f"{number(value)} {unit}".rstrip()
 
 
@@ -45,7 +46,11 @@ def ratio_text(value: float, usual: float, threshold: Threshold) -> str:
     """How many times the usual value it is: `9.1 ×`; empty where the usual value is close to zero."""
     if abs(usual) < RATIO_FROM * threshold.negligible:
         return ""
-    ratio = value / usual
+    return times(value / usual)
+
+
+def times(ratio: float) -> str:
+    """A multiple: `0.41 ×`, `9.1 ×`, `27 ×`."""
     return f"{ratio:.2f} ×" if ratio < 1 else f"{ratio:.1f} ×" if ratio < 10 else f"{ratio:.0f} ×"
 
 

@@ -79,7 +79,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class MetricSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One metric: mean and peak of a host; for several hosts the sum of flows, and the slowest host with its mean."""
+    """One metric: mean and peak of a host; for several hosts the sum of flows, and the slowest host.
+
+    `slowest_ratio` is the mean of the slowest host as a multiple of that of the median host, in the longest phase.
+    """
 
     name: str
     title: str
@@ -89,7 +92,7 @@ class MetricSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     hosts: int = 1
     total: float | None = None
     slowest: str = ""
-    slowest_mean: float | None = None
+    slowest_ratio: float | None = None
 
 
 class PhaseSummary(msgspec.Struct, frozen=True):
@@ -259,7 +262,7 @@ def _combined(metric: Metric, phases: Sequence[tuple[int, Phase]], rows: Rows) -
     length = sum(weight for _, weight in parts)
     mean = sum(float(row["mean"]) * weight for row, weight in parts) / length
     hosts = max(int(row.get("hosts") or 1) for row, _ in parts)
-    slowest, extreme = _slowest(metric, *max(parts, key=lambda part: part[1]), length) if hosts > 1 else ("", None)
+    slowest, ratio = _slowest(metric, *max(parts, key=lambda part: part[1]), length) if hosts > 1 else ("", None)
     return MetricSummary(
         metric.name,
         metric.title,
@@ -269,17 +272,17 @@ def _combined(metric: Metric, phases: Sequence[tuple[int, Phase]], rows: Rows) -
         hosts,
         mean * hosts if hosts > 1 and metric.unit in ("B/s", "1/s") else None,
         slowest,
-        extreme,
+        ratio,
     )
 
 
 def _slowest(metric: Metric, row: Mapping[str, Any], length: int, whole: int) -> tuple[str, float | None]:
-    """The slowest host and its mean, if one phase is most of the time and the host differs by what matters."""
+    """The slowest host and its ratio, if one phase is most of the time and the host differs by what matters."""
     extreme, usual = row.get("hosts_max" if metric.bad == "high" else "hosts_min"), row.get("hosts_p50")
-    if length < MOST * whole or not isinstance(extreme, int | float) or not isinstance(usual, int | float):
+    if length < MOST * whole or not isinstance(extreme, int | float) or not isinstance(usual, int | float) or not usual:
         return "", None
     far = abs(extreme - usual) >= max(metric.negligible, DIFFERS * abs(usual))
-    return (str(row["slowest_host"]), float(extreme)) if far and row.get("slowest_host") else ("", None)
+    return (str(row["slowest_host"]), extreme / usual) if far and row.get("slowest_host") else ("", None)
 
 
 def _moved(phases: Sequence[tuple[int, Phase]], rows: Rows) -> Iterator[MetricSummary]:
