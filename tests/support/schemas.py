@@ -50,6 +50,14 @@ def _enum(value: Any, wanted: list[Any], _schema: Any, _parts: Any, path: str) -
     return None if value in wanted else f"{path}: {value!r:.60} is none of {wanted}"
 
 
+def _minimum(value: Any, wanted: float, _schema: Any, _parts: Any, path: str) -> str | None:
+    return None if value >= wanted else f"{path}: {value!r:.60} is less than {wanted}"
+
+
+def _maximum(value: Any, wanted: float, _schema: Any, _parts: Any, path: str) -> str | None:
+    return None if value <= wanted else f"{path}: {value!r:.60} is more than {wanted}"
+
+
 def _anyof(value: Any, wanted: list[Any], _schema: Any, parts: Any, path: str) -> str | None:
     problems = [differs(value, one, parts, path) for one in wanted]
     return None if None in problems else "; ".join(str(problem) for problem in problems)
