@@ -307,9 +307,9 @@ def test_bundle(job: SlurmLab, lab: Lab, tmp_path: Path, connect_back: str | Non
         once=False,
         output=tmp_path,
     )
-    assert [(node.node, node.status) for node in taken.summary.results] == [
-        *((name, "complete") for name in names[:3]),
-        ("nosuch", "unreachable"),
+    assert [(node.node, node.status, node.reason) for node in taken.summary.results] == [
+        *((name, "complete", "") for name in names[:3]),
+        ("nosuch", "unreachable", "Slurm knows no node of that name"),
     ]
     assert taken.summary.results[3].reason
     for name in names[:3]:

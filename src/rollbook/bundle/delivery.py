@@ -163,7 +163,7 @@ class Parcel:
         `until` is the moment, of the monotonic clock, at which the node must have ended. Raises `TransportError`.
         """
         mode = self.archive.delivery
-        if session.visit.hello.get("orders") == "argv" and mode != "session":
+        if not session.takes_orders and mode != "session":
             self._by_session("the session takes no input")
         if self.archive.delivery == "session":
             await session.read_items(orders(()))

@@ -72,6 +72,11 @@ class Session:
     async def __aexit__(self, *exc: object) -> None:
         await self._close(grace=0.0)
 
+    @property
+    def takes_orders(self) -> bool:
+        """Whether the agent has a return channel; one without got all its orders when it was started."""
+        return self.visit.hello.get("orders") != "argv"
+
     async def greet(self) -> None:
         """Send the plan and wait for the agent's hello."""
         await self._send(self.plan.orders())
@@ -90,7 +95,8 @@ class Session:
         """
         if self.visit.hello.get("kind") == "sh":
             raise AgentFailed("the host has no Python 3.6 or later, which reading the items of a report needs")
-        self._phases.discard(phase)
+        if self.takes_orders:  # otherwise it got all orders at its start, and may have done these
+            self._phases.discard(phase)
         await self._send(orders)
         await self._until(lambda: phase in self._phases)
 
@@ -100,7 +106,7 @@ class Session:
         None if the agent has no return channel.
         """
         best: Clock | None = None
-        if self.visit.hello.get("orders") == "argv":
+        if not self.takes_orders:
             return None
         for _ in range(count):
             self._pings += 1
@@ -218,8 +224,7 @@ class Session:
 
     async def _check_loss(self) -> None:
         """Request a key frame after a lost frame: the samples that follow cannot be decoded without it."""
-        hello = self.visit.hello
-        if not self._sampling or hello.get("kind") == "sh" or hello.get("orders") == "argv":
+        if not self._sampling or self.visit.hello.get("kind") == "sh" or not self.takes_orders:
             return
         self._needs_key |= self.decoder.lost > self._lost
         self._lost = self.decoder.lost
