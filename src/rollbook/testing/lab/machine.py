@@ -45,8 +45,9 @@ class Machine(Core):
         self._files.update(new)
 
     def programs(self, scripts: Mapping[str, str]) -> None:
-        """Put programs into the host's /usr/local/bin, which comes first in the PATH of a login."""
-        self.overlay({f"/usr/local/bin/{name}": text for name, text in scripts.items()}, mode=0o755)
+        """Put programs where they come before the machine's own, for the agent and in the PATH of a login."""
+        places = ("/usr/local/sbin", "/usr/local/bin")
+        self.overlay({f"{place}/{name}": text for place in places for name, text in scripts.items()}, mode=0o755)
 
     def hide(self, program: str) -> None:
         """Let the host have no such program, in no version (`python3` is also `python3.11`, `platform-python`)."""
