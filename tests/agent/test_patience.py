@@ -49,6 +49,8 @@ def test_time_without_a_processor_is_not_counted(clock: dict[str, float]) -> Non
     assert limit.is_extended
     clock["now"] = 105.0
     assert limit.is_over()
+    clock["delay"] += 3.0
+    assert limit.is_over(), "what is over stays over"
     limit.restart()
     clock["busy"] = clock["starved"] = 1
     while not limit.is_over(pid=1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import hashlib
+import json
 import os
 import random
 import subprocess
@@ -87,6 +88,16 @@ def descendants(pid: int) -> list[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while it was read; so did what it had started, or it belongs to another parent now
     return found[1:]
+
+
+def test_a_node_that_was_lost_after_its_last_item(tmp_path: Path) -> None:
+    """Nothing is missing, but the node is partial: resuming completes it."""
+    collected(tmp_path)
+    path = tmp_path / "x" / "summary.json"
+    document = json.loads(path.read_bytes())
+    document["results"][0] |= {"status": "partial", "reason": "the agent is gone"}
+    path.write_text(json.dumps(document))
+    check_completed(tmp_path)
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS))

@@ -105,18 +105,20 @@ def test_live_rates_are_those_of_the_record(tmp_path: Path) -> None:
 
 def test_a_lost_sample_gives_no_wrong_values(tmp_path: Path) -> None:
     """What follows a lost sample waits for a text that is whole, also where another frame came in between."""
-    frames = record_this_machine(tmp_path / "raw", beats=8, interval=0.2, names=(*SAMPLED, *FACTS))
+    frames = record_this_machine(tmp_path / "raw", beats=10, interval=0.2, names=(*SAMPLED, *FACTS))
     samples = [number for number, frame in enumerate(frames) if frame.kind == "S"]
     plan = Plan.of([catalogue.source(name) for name in (*SAMPLED, *FACTS)])
     # One sample in sixty is whole, at a beat that depends on the agent's process id: with it the values are back.
-    whole = [number for number in samples[6:] if list(Unpacker(plan).beat(frames[number].payload, 0, 0))]
+    whole = [number for number in samples if list(Unpacker(plan).beat(frames[number].payload, 0, 0))]
+    at = next(at for at in (4, 5, 6) if samples[at + 2] not in whole)
+    end = next((number for number in whole if number > samples[at + 2]), len(frames))
     live = Live([Host("here")], lambda _: Fake({}), interval=0.2)
-    for number, frame in enumerate(frames[: whole[0] if whole else None]):
-        if number == samples[4]:  # of this one there is only the number that the next frame has
+    for number, frame in enumerate(frames[:end]):
+        if number == samples[at]:  # of this one there is only the number that the next frame has
             continue
         beat = msgspec.structs.replace(frame, kind="B", payload=b"")
-        live.frame(0, 0, beat if number == samples[5] else frame)
-        if number == samples[3]:
+        live.frame(0, 0, beat if number == samples[at + 1] else frame)
+        if number == samples[at - 1]:
             assert live.board.hosts["here"].values
     assert not live.board.hosts["here"].values
 

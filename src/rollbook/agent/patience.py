@@ -27,17 +27,20 @@ class Patience:
         self.began = time.monotonic()
         self.deadline = min(self.began + self.seconds, self.until)
         self.last = min(self.began + MOST * self.seconds, self.until)
-        self.delay, self.is_extended, self.looks = run_delay(), False, 0
+        self.delay, self.is_extended, self.looks, self.ended = run_delay(), False, 0, False
 
     def left(self) -> float:
         """Seconds to the deadline."""
         return max(0.0, self.deadline - time.monotonic())
 
     def is_over(self, pid: int = 0) -> bool:
-        """Whether the time is over; it is extended while this process, or the program, waits for a processor."""
+        """Whether the time is over; it is extended while this process, or the program, waits for a processor.
+
+        Once over, it stays over: the program is killed then.
+        """
         moment = time.monotonic()
-        if moment < self.deadline:
-            return False
+        if self.ended or moment < self.deadline:
+            return self.ended
         before, delay = self.deadline, run_delay()
         self.deadline, self.delay = self.deadline + delay - self.delay, delay
         if self.deadline <= moment and pid and is_busy():
@@ -46,7 +49,8 @@ class Patience:
                 self.deadline = moment + LOOK_AGAIN
         self.deadline = min(self.deadline, self.last)
         self.is_extended = self.is_extended or self.deadline > before + 0.01
-        return moment >= self.deadline
+        self.ended = moment >= self.deadline
+        return self.ended
 
 
 def run_delay() -> float:

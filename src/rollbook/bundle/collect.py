@@ -177,7 +177,8 @@ class _Run:
             self._directory.identify(service.cluster)
 
     def _needs(self, node: NodeState) -> bool:
-        return node.facts is None or bool(self._directory.missing_items(node))
+        """Whether the node must be asked; also if it sent everything and then did not end as it should."""
+        return node.facts is None or node.result.status != "complete" or bool(self._directory.missing_items(node))
 
     def _halt(self, reason: str) -> None:
         """End the run: nodes keep what they have."""
