@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 __all__ = ["matches", "normalised"]
 
 STAMP = re.compile(r"\d{8}_\d{6}(?:[-_][\da-f]+)?|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?Z?")
-UNIT = r"(?: (?:[KMGT]i?B|kB|B|k|M|ns|us|ms|s|min|h|%|1|tasks)(?:/s)?)?"
+UNIT = r"(?: (?:[KMGT]i?B|kB|B|ns|us|ms|s|min|h|%|tasks)(?:/s)?|[kM]?/s)?"
 KEPT = r"\A\d+\Z|exit (?:status|code) \d+|\d+ of \d+ hosts?|\d+ (?:bytes|fail|findings?|partial|refused|warn)\b"
 NUMBER = re.compile(rf"({KEPT}|\bnode\[?[\d,-]+\]?)|(?<![\w./#])[-+±]?\d+(?:[.,]\d+)*{UNIT}(?!\w)")
 LABEL = 10  # columns of the summary before its text
