@@ -43,14 +43,6 @@ def run(s3: S3, rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return start
 
 
-@pytest.fixture
-def owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The credentials of the owner, for calls in this process."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER[0])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OWNER[1])
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-
-
 def test_a_bundle_arrives(run: Rollbook, s3: S3, tmp_path: Path) -> None:
     """The archive below the prefix has the bundle, which also stays here; no file has the credentials."""
     done = run("--via", "local", "--item", "os", "--no-once", "--upload", f"s3://{BUCKET}/cases/")

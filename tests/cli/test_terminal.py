@@ -211,7 +211,7 @@ def test_an_interactive_shell_has_job_control(tmp_path: Path) -> None:
     terminal.until(b"[1]")
     terminal.type(b"fg; echo interrup''ted\n")
     terminal.until(b"sleep 300\r\n")
-    time.sleep(0.3)  # until the job has the terminal
+    until(lambda: Path(f"/proc/{os.tcgetpgrp(terminal.fd)}/comm").read_text() == "sleep\n")
     terminal.type(CTRL_C)
     terminal.until(b"bash-")
     terminal.type(b"kill -0 %1 || exit 9\n")

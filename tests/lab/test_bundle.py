@@ -7,9 +7,8 @@ import gzip
 import hashlib
 import json
 import subprocess
-import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from rollbook.testing import Lab, LabHost
 from tests.lab.test_snapshot import arguments, nothing_left
 from tests.support.bundles import read_cases
 from tests.support.kube_record import KubeRecord, canary_container, kube_record, write_kubeconfig
+from tests.support.launchers import heard
+from tests.support.waits import READ_PAUSE, until, until_sampled
 
 ITEMS = """
 [lab-hang]
@@ -183,14 +184,6 @@ def check_findings(path: Path, planted: dict[str, list[str]], faulty: str, healt
         assert any(hit in line["text"] for hit in planted[rule["id"]] for line in shown), (rule["id"], shown)
 
 
-def until(ready: Callable[[], object]) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("victim", ["collector", "agent", "node"])
 @pytest.mark.parametrize("read", [0, 4])
 def test_killed_over_ssh(lab: Lab, tmp_path: Path, victim: str, read: int) -> None:
@@ -236,13 +229,13 @@ def test_a_run_that_loses_hosts(lab: Lab, tmp_path: Path) -> None:
         "--bundle-on-failure", "--", "sh", "-c", f"while [ ! -e {tmp_path}/lost ]; do sleep 0.1; done",
     )  # fmt: skip
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
-        until(lambda: all(any("binascii" in line for _, line in host.processes()) for host in (gone, broken, fine)))
-        until(lambda: list(tmp_path.glob("*/*/raw/*")))
-        time.sleep(2)
+        until_sampled(tmp_path, 3, 1)
         gone.close_port()
         gone.kill_sshd()
         broken.run(["pkill", "-KILL", "-f", "binascii"])
-        time.sleep(2)
+        [raw] = tmp_path.glob("*/*/raw")
+        names = [host.name for host in (gone, broken, fine)]
+        until(lambda: all(heard(raw, names)[host.name].lost for host in (gone, broken)), pause=READ_PAUSE)
         (tmp_path / "lost").touch()
         output = run.communicate()[0]
     [path] = tmp_path.glob("*/*/bundle")

@@ -43,15 +43,15 @@ class Span:
         depth = depth_of(line)
         if not text:
             return 0, 0, False
-        return self.inside(line, text, depth) if self.has(text, depth) else None
+        return self.inside(line, depth) if self.has(text, depth) else None
 
     def has(self, text: bytes, depth: int) -> bool:
         """Whether a line that is not empty belongs to the secret."""
         del text
         return depth > self.indent
 
-    def inside(self, line: bytes, text: bytes, depth: int) -> "Part":
-        del text
+    def inside(self, line: bytes, depth: int) -> "Part":
+        """The part of a line of the secret, and whether it is the last."""
         return depth, len(line), False
 
 
@@ -63,8 +63,8 @@ class ListSpan(Span):
             return False
         return depth > self.indent or (depth == self.indent and text[:2] == b"- ")
 
-    def inside(self, line: bytes, text: bytes, depth: int) -> "Part":
-        del text, depth
+    def inside(self, line: bytes, depth: int) -> "Part":
+        del depth
         lead = LEAD.match(line)
         return lead.end() if lead else 0, len(line), False
 
@@ -74,8 +74,7 @@ class DataSpan(Span):
 
     keys = 0  # their indentation
 
-    def inside(self, line: bytes, text: bytes, depth: int) -> "Part":
-        del text
+    def inside(self, line: bytes, depth: int) -> "Part":
         self.keys = self.keys or depth
         keyed = KEYED.match(line)
         return keyed.end() if keyed and depth <= self.keys else depth, len(line), False

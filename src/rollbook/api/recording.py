@@ -57,8 +57,8 @@ class Settings:
     between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
     key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
     options, stored as they are. `bundle_on_failure` adds an issue report of the affected hosts if the run failed.
-    `host_budget` multiplies what each host may send.
-    `push` is the address of a server that gets the metrics during the recording.
+    `host_budget` multiplies what each host may send. `push` is the address of a server that gets the metrics during the
+    recording.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
