@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from rollbook.api.options import TransportOptions
 from rollbook.bundle import kubernetes
 from rollbook.cli import cli
 from rollbook.testing.lab.processes import living
+from tests.support.commands import ROLLBOOK
 from tests.support.fake_aws import Node, fake_aws
 from tests.support.fake_kube import fake_kube, needs_kubectl
 from tests.support.kube_record import write_kubeconfig
 from tests.support.waits import until, until_sampled
-
-ROLLBOOK = [sys.executable, "-c", "from rollbook.cli import main; main()"]
 
 
 @dataclasses.dataclass
