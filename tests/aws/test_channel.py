@@ -205,7 +205,7 @@ def test_a_silent_node_is_given_up() -> None:
     assert channel.tick(299.0)
     channel.receive(encode(Message(kind=messages.OUTPUT, number=1, payload=b"y", payload_type=1)), 299.0)
     assert channel.tick(598.0)
-    with pytest.raises(ProtocolError, match="acknowledges nothing"):
+    with pytest.raises(ProtocolError, match="stopped acknowledging"):
         channel.tick(600.0)
 
 

@@ -194,11 +194,11 @@ def test_named_statuses(job: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
         job.ask("scontrol", "update", f"nodename={drained}", "state=resume")
     assert {inside[name].status for name in (drained, *fine)} == {"complete"}
     assert (inside[down].status, "bad disk" in inside[down].reason) == ("unreachable", True)
-    assert inside["nosuch"].reason in ("Slurm knows no node of that name", "not one of the nodes of job 1")
+    assert inside["nosuch"].reason in ("Slurm knows no node with this name", "not one of the nodes of job 1")
     assert {outside[name].status for name in fine} == {"complete"}
     assert (outside[down].status, "bad disk" in outside[down].reason) == ("unreachable", True)
     assert (outside[drained].status, "to be moved" in outside[drained].reason) == ("refused", True)
-    assert (outside["nosuch"].status, outside["nosuch"].reason) == ("unreachable", "Slurm knows no node of that name")
+    assert (outside["nosuch"].status, outside["nosuch"].reason) == ("unreachable", "Slurm knows no node with this name")
 
 
 def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:
@@ -309,7 +309,7 @@ def test_bundle(job: SlurmLab, lab: Lab, tmp_path: Path, connect_back: str | Non
     )
     assert [(node.node, node.status, node.reason) for node in taken.summary.results] == [
         *((name, "complete", "") for name in names[:3]),
-        ("nosuch", "unreachable", "Slurm knows no node of that name"),
+        ("nosuch", "unreachable", "Slurm knows no node with this name"),
     ]
     for name in names[:3]:
         [file] = taken.path.glob(f"nodes/{name}/command-1/*")

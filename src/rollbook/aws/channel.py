@@ -168,7 +168,7 @@ class Channel:
         Not only the oldest: some agents never acknowledge a message whose first acknowledgement was lost.
         """
         if self._sent and now - max(self._sent[0].first, self._heard_at) > SILENCE:
-            raise ProtocolError("the node acknowledges nothing any more")
+            raise ProtocolError("the node has stopped acknowledging messages")
         late = [sent for sent in self._sent if now >= self._due(sent)]
         for sent in late:
             sent.at, sent.tries = now, sent.tries + 1

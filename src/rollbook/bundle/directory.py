@@ -127,7 +127,7 @@ class BundleDirectory:
         """
         require_own(path, "only its owner continues it")
         if (path / MARKER).exists():
-            raise UsageError(f"{path} is obfuscated: its nodes cannot be asked any more")
+            raise UsageError(f"{path} is obfuscated and cannot be resumed: the names of its nodes are replaced")
         remove_leftovers(path)
         request, summary = read(path / REQUEST, Request), read(path / SUMMARY, BundleSummary)
         found = metadata_files(path)

@@ -50,14 +50,14 @@ class Limit(click.ParamType[float]):
     default=100 * FLOOR,
     show_default=True,
     metavar="PERCENT",
-    help="Differences of results below this do not matter.",
+    help="Ignore differences of results below this.",
 )
 @click.option(
     "--fail-on",
     type=Limit(),
     metavar="slower:N%",
-    help="Exit with 1 if a main result is worse by more than N % (of runs that are too few to test, also by more than "
-    "10 %), and with 3 if that cannot be told.",
+    help="Exit with 1 if a main result is worse by more than N % (with too few runs to test, also by more than 10 %), "
+    "and with 3 if the data does not suffice to decide.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all metrics, not only those that differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -90,11 +90,11 @@ def command(
     """Compare runs: results, phases, metrics and changed facts of A with those of B and further sides.
 
     Each side is a RECORD, several separated by commas, the name of several records, a group of `run --repeat` by name
-    or id, or a directory of records. Five runs a side, alternating, are a good number: from two on differences are
-    tested. Exits with 1 or 3 only with --fail-on.
+    or id, or a directory of records. Differences are tested if each side has at least two runs; five runs, alternating
+    between the sides, are a good number. Exits with 1 or 3 only with --fail-on.
 
-    Tables of --query: sides, comparison and changed_facts with what is printed otherwise, and those of `rollbook query
-    --all` for the compared records: runs, results, phases, phase_stats, facts, rates, disks and others.
+    Tables for --query: sides, comparison and changed_facts contain what is printed otherwise; all tables of `rollbook
+    query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.
     """
     if output_format and sql is None:
         raise UsageError("--format needs --query; --json prints the comparison")

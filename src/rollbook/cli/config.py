@@ -48,9 +48,9 @@ class Config(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.con
 def command(*, as_json: bool) -> None:
     """Show the default of every option that can be configured, and where it comes from.
 
-    The first that has a value counts: the command line, the variable ROLLBOOK_KEY, the project's rollbook.toml (in the
-    working directory or above, or the file in ROLLBOOK_CONFIG), the user's rollbook/rollbook.toml in $XDG_CONFIG_HOME
-    or ~/.config, the built-in default.
+    The first of these that is set is used: the command line, the variable ROLLBOOK_KEY, the project's rollbook.toml (in
+    the working directory or above, or the file in ROLLBOOK_CONFIG), the user's rollbook/rollbook.toml in
+    $XDG_CONFIG_HOME or ~/.config, the built-in default.
     """
     found = _config()
     if as_json:

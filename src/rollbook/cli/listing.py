@@ -41,7 +41,7 @@ LONGEST, SHORTEST = 40, 7  # characters of a command, a note or the reason of a 
     default=50,
     show_default=True,
     metavar="N",
-    help="Most records to list; 0: all.",
+    help="Maximum number of records to list; 0: all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(

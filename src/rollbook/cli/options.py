@@ -135,6 +135,10 @@ class Number(click.FloatRange):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return super().convert(value, param, ctx)
 
+    def _describe_range(self) -> str:
+        """The range for `--help`; click prints `x<=None` for a number without limits."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
 
 class SizeType(click.ParamType[Any]):
     """A size such as `256 MiB`."""

@@ -220,10 +220,10 @@ OPTIONS = (
            help="Hosts: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; comma or space lists; may be "
            "repeated. [default: the Slurm job's nodes, else this machine]"),
     option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
-           help="File of hosts, one or more a line, or an MPI host file."),
+           help="File with one or more hosts per line, or an MPI host file."),
     option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS", help="Hosts to leave out."),
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
-           help=f"Transport: {', '.join(BUILT_IN)}, one of a plug-in, or auto: slurm inside an allocation, else local "
+           help=f"Transport: {', '.join(BUILT_IN)}, a plug-in's, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
     option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),

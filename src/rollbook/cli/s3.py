@@ -14,7 +14,7 @@ __all__ = ["account", "s3_arguments", "s3_options"]
 
 OPTIONS = (
     option("--s3-endpoint-url", heading=OUTPUT, metavar="URL", help="S3 server [default: Amazon's]."),
-    option("--s3-region", heading=OUTPUT, metavar="REGION", help="Region of the S3 server [default: that of AWS]."),
+    option("--s3-region", heading=OUTPUT, metavar="REGION", help="Region of the S3 server [default: as configured]."),
     option("--s3-profile", heading=OUTPUT, metavar="NAME", help="Profile of ~/.aws/config for S3."),
 )
 

@@ -39,7 +39,7 @@ __all__ = ["command"]
 @click.option(
     "--once",
     is_flag=True,
-    help="Print one table of two samples, too few for RDMA and NFS, and exit; default if stdout is not a terminal.",
+    help="Take two samples (too few for RDMA and NFS), print one table and exit; default if stdout is not a terminal.",
 )
 @click.option(
     "--speed",
@@ -47,7 +47,7 @@ __all__ = ["command"]
     default=10.0,
     show_default=True,
     metavar="N",
-    help="Playback speed.",
+    help="Playback speed of a record.",
 )
 @reach_options
 def command(reach: Reach, *, record: Path | None, interval: float, once: bool, speed: float) -> None:

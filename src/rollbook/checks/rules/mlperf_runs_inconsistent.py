@@ -25,7 +25,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """Each property that must be equal, with its values."""
     group = runs_of(run)
     if len(group.measured) < 2:
-        raise NotApplicable("there are not several runs")
+        raise NotApplicable("there are fewer than two runs")
     properties: dict[str, Callable[[ModelRun], Any]] = {
         "model": lambda one: one.metadata.get("model"),
         "accelerator": lambda one: one.metadata.get("accelerator"),
