@@ -8,7 +8,7 @@ from typing import Any
 
 from rollbook.bundle.evidence import BundleData
 from rollbook.bundle.page import write_page
-from rollbook.bundle.reading import ARCHIVES, Bundle, unpack
+from rollbook.bundle.reading import Bundle, archive_suffix, unpack
 from rollbook.bundle.rules import rules
 from rollbook.checks import engine
 from rollbook.checks.silence import Silence
@@ -61,8 +61,8 @@ def open_bundle_data(directory: Path, **options: Any) -> BundleData:
 
 def _directory(bundle: Path) -> Path:
     """The directory of a report, unpacked if it is an archive."""
-    suffix = next((suffix for suffix in ARCHIVES if bundle.name.endswith(suffix)), None)
-    if suffix is None or bundle.is_dir():
+    suffix = archive_suffix(bundle)
+    if not suffix or bundle.is_dir():
         return bundle
     target = bundle.with_name(bundle.name.removesuffix(suffix))
     if target.exists():

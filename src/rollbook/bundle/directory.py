@@ -19,8 +19,8 @@ from rollbook import times
 from rollbook.aws.clusters import Cluster
 from rollbook.bundle.mark_key import kept_key, new_key
 from rollbook.bundle.obfuscate import MARKER
-from rollbook.bundle.reading import ARCHIVES
-from rollbook.bundle.receive import Redaction, Redactions, file_name
+from rollbook.bundle.reading import archive_suffix
+from rollbook.bundle.receive import Redaction, Redactions, file_name, take_name
 from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
 from rollbook.errors import RecordError, UsageError
@@ -34,7 +34,7 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
-__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "archive_suffix", "read_summary"]
+__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "read_summary"]
 
 KIND = "bundle"
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
@@ -66,25 +66,13 @@ class NodeState:
         self.unlisted = 0
 
 
-def archive_suffix(path: Path) -> str:
-    """The suffix of an archive's name; empty for a directory."""
-    return next((suffix for suffix in ARCHIVES if path.name.endswith(suffix)), "")
-
-
 class BundleDirectory:
     """A bundle that is written. `nodes` has the state of every requested node."""
 
     def __init__(self, record: RecordDirectory, request: Request, hosts: Sequence[Host], began: dt.datetime) -> None:
         self.record, self.path, self.request, self.began = record, record.path, request, began
-        self.nodes: dict[str, NodeState] = {}
         taken: set[str] = set()
-        for host in hosts:
-            name, count = file_name(host.name), 1
-            while name in taken:
-                count += 1
-                name = f"{file_name(host.name)}~{count}"
-            taken.add(name)
-            self.nodes[host.name] = NodeState(host, f"nodes/{name}")
+        self.nodes = {host.name: NodeState(host, f"nodes/{take_name(file_name(host.name), taken)}") for host in hosts}
         self.note = ""
         """What `redactions.json` of nodes says about the marks."""
         self.cluster: list[ItemResult] = []

@@ -25,7 +25,7 @@ from rollbook.errors import AgentFailed, RecordError, RollbookError
 from rollbook.files import atomic_file, write_file
 from rollbook.records.reading import require_directory
 
-__all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name"]
+__all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name", "take_name"]
 
 MOST_FILES = 2000  # of an item: more than the agent sends
 CHUNK = 1 << 17  # inflated bytes in a frame
@@ -94,6 +94,16 @@ def file_name(source: str) -> str:
     return name or "file"
 
 
+def take_name(name: str, taken: set[str]) -> str:
+    """A name that is not taken yet, the second of `eth0` as `eth0~2`; adds it to those that are."""
+    unique, count = name, 1
+    while unique in taken:
+        count += 1
+        unique = f"{name}~{count}"
+    taken.add(unique)
+    return unique
+
+
 class _Open:
     """A file that is being received."""
 
@@ -158,11 +168,6 @@ class NodeFiles:
         self._on_item = on_item
         self._received = [_Received() for _ in items]
         self._listed = self.unlisted = 0
-
-    @property
-    def finished(self) -> int:
-        """How many items are finished."""
-        return sum(one.done for one in self._received)
 
     def take(self, payload: bytes) -> None:
         """Process one frame."""
@@ -240,15 +245,10 @@ class NodeFiles:
         source = mask_text(source) if " " in source else source
         if given and (not SAFE.fullmatch(given) or given in received.names):
             raise _invalid("an unsafe file name")
-        name = unique = given or file_name(source)
-        count = 1
-        while unique in received.names:
-            count += 1
-            unique = f"{name}~{count}"
-        received.names.add(unique)
-        relative = f"{self._relative}/{item.id}/{unique}"
+        name = take_name(given or file_name(source), received.names)
+        relative = f"{self._relative}/{item.id}/{name}"
         try:
-            received.open[file] = _Open(directory / unique, relative, source[:LONGEST_SOURCE])
+            received.open[file] = _Open(directory / name, relative, source[:LONGEST_SOURCE])
         except RecordError as error:
             raise NoSpace(str(error)) from error
 

@@ -19,9 +19,10 @@ from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
-from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
 from rollbook.bundle.once import ClusterOptions
+from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Request
 from rollbook.bundle.s3_layout import prepare
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
