@@ -21,7 +21,7 @@ import msgspec
 
 from rollbook import times
 from rollbook.api.keywords import RecordingOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of, transport_options
+from rollbook.api.options import as_list, check_fanout, hosts_of
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
@@ -52,13 +52,11 @@ INTERRUPTED = "interrupted"
 class Settings:
     """The settings of a recording.
 
-    `type` is the type of record, `interval` the seconds between samples (0: snapshots only; None: 0.5, more
-    as the run grows), `parts` the directories
-    between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
-    key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
-    options, stored as they are. `bundle_on_failure` adds an issue report of the affected hosts if the run failed.
-    `host_budget` multiplies what each host may send. `push` is the address of a server that gets the metrics during the
-    recording.
+    `type` is the type of record, `interval` the seconds between samples (0: snapshots only; None: 0.5, more as the run
+    grows), `placement` moves the record once the command has ended, `sign` is a key for the manifest, `share` whether
+    others may read the record, `label` its name, tags and note, `args` the user's options, stored as they are.
+    `bundle_on_failure` adds an issue report of the affected hosts if the run failed. `host_budget` multiplies what each
+    host may send. `push` is the address of a server that gets the metrics during the recording.
     """
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
@@ -76,7 +74,6 @@ class Settings:
     bundle_on_failure: bool = False
     push: str = ""
     label: Label = dataclasses.field(default_factory=Label)
-    parts: tuple[str, ...] = ()
     placement: Placement | None = None
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -92,7 +89,7 @@ def settings_of(hosts: str | Sequence[str], **options: Unpack[RecordingOptions])
         if own.get(name) is not None:
             own[name] = Path(own[name])
     own["label"] = Label.of(others.pop("name", ""), as_list(others.pop("tags", ())), others.pop("note", ""))
-    return Settings(hosts=hosts_of(hosts), options=transport_options(**others), **own)
+    return Settings(hosts=hosts_of(hosts), options=Options.of(**others), **own)
 
 
 def in_group(settings: Settings, index: int, size: int) -> Settings:
@@ -173,7 +170,7 @@ class Recording:
         settings, self._loop = self.settings, asyncio.get_running_loop()
         now = dt.datetime.now(dt.UTC)
         directory = self._directory = RecordDirectory.create(
-            settings.results_dir.absolute(), settings.type, now, settings.parts, share=settings.share
+            settings.results_dir.absolute(), settings.type, now, share=settings.share
         )
         about = {
             "type": settings.type,

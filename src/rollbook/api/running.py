@@ -254,13 +254,9 @@ def _stop_events(signals: Signals, interrupt: Callable[[int], None]) -> Iterator
             (hurry if stop.is_set() else stop).set()
         interrupt(number)
 
-    signals.receive(lambda number: _call_soon(loop, handle, number))
+    # A handler runs between any two instructions of the loop: the loop takes the signal when it is ready.
+    signals.receive(lambda number: loop.call_soon_threadsafe(handle, number))
     try:
         yield stop, hurry
     finally:
         signals.receive(None)
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, handle: Callable[[int], None], number: int) -> None:
-    """A handler runs between any two instructions of the loop: the loop takes the signal when it is ready."""
-    loop.call_soon_threadsafe(handle, number)

@@ -19,7 +19,7 @@ from rollbook.records.findings import Findings
 from rollbook.records.layout import update_manifest
 from rollbook.records.reading import require_own
 from rollbook.records.record import RecordHosts
-from rollbook.records.signing import signature_file
+from rollbook.records.signing import is_signed
 
 __all__ = ["analyse", "apply_rules", "open_bundle_data"]
 
@@ -38,14 +38,13 @@ def analyse(bundle: Path, silences: Sequence[Silence] = ()) -> Findings:
 
 def apply_rules(directory: Path, silences: Sequence[Silence] = ()) -> Findings:
     """As `analyse`, for a report that this process has written."""
-    manifest = directory / "manifest.json"
-    if manifest.exists() and signature_file(manifest).exists():
+    if is_signed(directory):
         raise UsageError(f"{directory} is signed; writing its findings would invalidate the signature: analyse a copy")
     run = open_bundle_data(directory)
     findings = engine.check(run, silences)
     write_file(directory / "findings.json", encode(findings))
     write_page(run, findings, directory / "index.html")
-    if manifest.exists():
+    if (directory / "manifest.json").exists():
         for name in ("findings.json", "index.html"):
             update_manifest(directory, name)
     return findings

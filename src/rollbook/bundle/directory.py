@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import PRIVATE, remove_leftovers, write_file
 from rollbook.hosts import Host
-from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode, read
 from rollbook.records.hosts import GAVE_DATA, HostResult, HostStatus
 from rollbook.records.layout import RecordDirectory, size_and_hash
@@ -235,25 +233,7 @@ class BundleDirectory:
 
     def write_record(self) -> None:
         """Write the files of a snapshot, and remove what only an interrupted run needs."""
-        hosts = [self._host_result(node) for node in self.nodes.values()]
-        cluster = ClusterInformation.of(hosts)
-        began = int(self.began.timestamp()) * 10**9
-        write_file(
-            self.path / "hosts.json", encode(RecordHosts(started_ns=began, ended_ns=time.time_ns(), start=hosts))
-        )
-        self.record.write("cluster_info.json", cluster)
-        self.record.write(
-            "metadata.json",
-            {
-                "benchmark_type": KIND,
-                "run_datetime": self.record.stamp,
-                "num_processes": cluster.num_hosts,
-                "parameters": {},
-                "result_dir": str(self.path),
-                "system_info": cluster,
-                "cluster_information": cluster,
-            },
-        )
+        self.record.write_snapshot([self._host_result(node) for node in self.nodes.values()], self.began)
         for node in self.nodes.values():
             (self.path / node.relative / STATE).unlink(missing_ok=True)
 
