@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, effect, finding_for, is_measured, is_size, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, is_measured, is_size, round_of, table
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
@@ -23,8 +23,8 @@ ID, SEVERITY, NEEDS = "mlperf-collection", "warn", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Clients without data, and a list of clients shorter than the number declared."""
-    validation = effect(round_of(run).cluster.not_collected)
-    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    validation = Validation(round_of(run).cluster.not_collected)
+    cluster = cluster_of(run.metadata)
     method = str(cluster.get("collection_method", "unknown"))
     if run.start:
         missing = [host.name for host in run.start if not host.gave_data]
