@@ -18,6 +18,7 @@ from typing import IO, get_args
 
 import msgspec
 
+from rollbook.agent.outgoing import unescaped
 from rollbook.bundle.items import Item
 from rollbook.bundle.request import MIB, mask_text
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
@@ -173,7 +174,7 @@ class NodeFiles:
         """Process one frame."""
         end = payload.find(b"\n", 0, LONGEST_HEAD)
         head = payload[: end if end >= 0 else LONGEST_HEAD].decode("utf-8", "backslashreplace")
-        fields = [_unescape(field) for field in head.split("\t")]
+        fields = [unescaped(field) for field in head.split("\t")]
         body = payload[end + 1 :] if end >= 0 else b""
         if len(fields) < 3:
             raise _invalid("a frame without a header")
@@ -323,10 +324,6 @@ def _missing(size: int, before: int, after: int) -> str:
 
 def _bytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
-
-
-def _unescape(field: str) -> str:
-    return re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n"}.get(found[1], found[1]), field)
 
 
 def _number(text: str, most: int) -> int:
