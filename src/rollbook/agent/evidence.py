@@ -92,7 +92,7 @@ class Collection:
             if self.archive:
                 self.archive.obey(word, fields)
         else:
-            self.items[-1].asks.append([word] + fields)
+            self.items[-1].parts.append([word] + fields)
 
     def fill(self) -> None:
         """Start the next items. One whose limit may not fit waits for those that run, then gets what is left."""

@@ -40,10 +40,10 @@ class Item:
     ) -> None:
         self.number, self.seconds, self.limit = number, int(milliseconds) / 1000, int(limit)
         self.keep, self.redact, self.dated, self.first = keep, redact, dated == "1", first == "1"
-        self.asks: "list[list[str]]" = []
+        self.parts: "list[list[str]]" = []
 
     def all(self, word: str) -> "list[str]":
-        return [ask[1] for ask in self.asks if ask[0] == word]
+        return [part[1] for part in self.parts if part[0] == word]
 
 
 class ItemReader:
@@ -104,15 +104,15 @@ class ItemReader:
 
     def wanted(self) -> bool:
         """Whether one of the item's conditions holds; without any, always."""
-        asked = [ask[1:] for ask in self.item.asks if ask[0] == "when"]
-        for kind, what in asked:
+        conditions = [part[1:] for part in self.item.parts if part[0] == "when"]
+        for kind, what in conditions:
             if kind == "command" and installed(what):
                 return True
             if kind == "path" and any(os.path.exists(path) for path in self.matches(what)):
                 return True
-        if asked:
-            self.note("absent", "this node has none of %s" % ", ".join(what for _, what in asked))
-        return not asked
+        if conditions:
+            self.note("absent", "this node has none of %s" % ", ".join(what for _, what in conditions))
+        return not conditions
 
     def read_all(self) -> None:
         """Read paths, then commands. All share the limit: small ones are read whole, the others get equal parts."""
@@ -154,13 +154,13 @@ class ItemReader:
 
     def commands(self) -> "Iterator[list[str]]":
         each = [os.path.basename(path) for pattern in self.item.all("for") for path in self.matches(pattern)]
-        for ask in self.item.asks:
-            if ask[0] == "command":
-                if any("{each}" in word for word in ask):
+        for part in self.item.parts:
+            if part[0] == "command":
+                if any("{each}" in word for word in part):
                     for name in each[:MOST_FILES]:
-                        yield [word.replace("{each}", name) for word in ask[1:]]
+                        yield [word.replace("{each}", name) for word in part[1:]]
                 else:
-                    yield ask[1:]
+                    yield part[1:]
 
     def size_of(self, path: str) -> int:
         try:

@@ -12,7 +12,7 @@ RECOVERY = 0.05  # of the full rate, regained with every start that was not thro
 
 
 class StartRate:
-    """Grants starts at `per_second` at most, in the order they were asked for.
+    """Grants starts at `per_second` at most, in the order of the calls.
 
     The account's limit is shared with other users, so a throttled start halves the rate, and every start that succeeds
     brings it back a little.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from rollbook.bundle.page import write_page
 from rollbook.bundle.reading import Bundle, archive_suffix, unpack
 from rollbook.bundle.rules import rules
 from rollbook.checks import engine
-from rollbook.checks.silence import Silence
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.records.document import encode, read
@@ -24,7 +22,7 @@ from rollbook.records.signing import is_signed
 __all__ = ["analyse", "apply_rules", "open_bundle_data"]
 
 
-def analyse(bundle: Path, silences: Sequence[Silence] = ()) -> Findings:
+def analyse(bundle: Path) -> Findings:
     """Apply all rules to an issue report; writes `findings.json` and `index.html` into it and returns the findings.
 
     An archive is unpacked next to itself first, into a directory of its name. Raises `UsageError` for a report that is
@@ -33,15 +31,15 @@ def analyse(bundle: Path, silences: Sequence[Silence] = ()) -> Findings:
     """
     directory = _directory(bundle)
     require_own(directory, "analyse a copy")
-    return apply_rules(directory, silences)
+    return apply_rules(directory)
 
 
-def apply_rules(directory: Path, silences: Sequence[Silence] = ()) -> Findings:
+def apply_rules(directory: Path) -> Findings:
     """As `analyse`, for a report that this process has written."""
     if is_signed(directory):
         raise UsageError(f"{directory} is signed; writing its findings would invalidate the signature: analyse a copy")
     run = open_bundle_data(directory)
-    findings = engine.check(run, silences)
+    findings = engine.check(run)
     write_file(directory / "findings.json", encode(findings))
     write_page(run, findings, directory / "index.html")
     if (directory / "manifest.json").exists():

@@ -1,4 +1,4 @@
-"""What an issue report was asked for: items, time window and limits, as a document and as orders for agents."""
+"""What an issue report contains: items, time window and limits, as a document and as orders for agents."""
 
 from __future__ import annotations
 

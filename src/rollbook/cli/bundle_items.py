@@ -15,7 +15,7 @@ from rollbook.bundle.items import Item, catalogue, load, rendered
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import Window
 from rollbook.clean import clean
-from rollbook.cli.options import RECORDING, Number, SizeType, option, refuse_given
+from rollbook.cli.options import RECORDING, Number, SizeType, add_options, option, refuse_given
 from rollbook.cli.output import print_sheet, size
 from rollbook.hosts import fold
 from rollbook.records.document import encode
@@ -55,9 +55,7 @@ def item_options(command: Callable[..., Any]) -> Callable[..., Any]:
         selection["limits"] = Limits(**{field: rest.pop(name) for name, field in LIMITS.items()})
         return command(selection=selection, **rest)
 
-    for add in reversed(OPTIONS):
-        with_selection = add(with_selection)
-    return with_selection
+    return add_options(with_selection, OPTIONS)
 
 
 def refuse_selection(why: str) -> None:

@@ -23,7 +23,7 @@ from rollbook.bundle.summary import BundleSummary
 from rollbook.bundle.summary import Delivery as Mode
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, option
+from rollbook.cli.options import OUTPUT, add_options, option
 from rollbook.cli.output import size
 from rollbook.cli.s3 import s3_arguments, s3_options
 from rollbook.errors import RollbookError, UsageError
@@ -140,9 +140,7 @@ def upload_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return command(upload=Upload(upload, s3_path, delivery, download, s3), **rest)
 
-    for add in reversed(OPTIONS):
-        with_upload = add(with_upload)
-    return with_upload
+    return add_options(with_upload, OPTIONS)
 
 
 def send_archive(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -> None:
