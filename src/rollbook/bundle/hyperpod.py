@@ -61,7 +61,9 @@ async def collect(bundle: Path, hyperpod: HyperPod, nodes: Sequence[str], *, sal
     part, account, name = ClusterPart(bundle, salt, SECONDS), hyperpod.account, hyperpod.cluster
 
     async def describe() -> _Answer:
-        return _Answer(_content(await account.call("sagemaker", "describe_cluster", ClusterName=name)))
+        answer = await account.call("sagemaker", "describe_cluster", ClusterName=name)
+        answer.pop("ResponseMetadata", None)
+        return _Answer(answer)
 
     async def every_node() -> _Answer:
         return _Answer([node async for node in list_nodes(account, name)])
@@ -140,10 +142,6 @@ async def _item(part: ClusterPart, name: str, call: str, reading: Awaitable[_Ans
 def _write(part: ClusterPart, path: str, call: str, answer: _Answer) -> File:
     missing = f"all but {answer.problem}" if answer.status == "truncated" else ""
     return part.write(path, part.redact(encode(answer.content), path), f"sagemaker {call}", truncated=missing)
-
-
-def _content(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
 def _since(began: float) -> float:

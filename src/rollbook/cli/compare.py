@@ -11,7 +11,7 @@ import click
 
 from rollbook.api.comparing import compare, open_sides
 from rollbook.api.listing import summary_of
-from rollbook.clean import clean
+from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import Number
 from rollbook.cli.output import print_sheet, stderr, wrapped
@@ -144,7 +144,7 @@ def _judge(found: Comparison, limit: float) -> int:
 def _show(found: Comparison, *, everything: bool) -> None:
     for at, side in enumerate(found.sides):
         runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        command = side.command if len(side.command) <= LONGEST else f"{side.command[: LONGEST - 1]}…"
+        command = shorten(side.command, LONGEST)
         click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {command}"))
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
