@@ -17,7 +17,8 @@ from typing import Protocol, Unpack
 from rollbook.adapters import load
 from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import require_no_event_loop
-from rollbook.api.recording import Recording, Settings, settings_of, start_thread
+from rollbook.api.recording import Recording, start_thread
+from rollbook.api.settings import Settings, settings_of
 from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress

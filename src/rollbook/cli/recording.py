@@ -15,7 +15,8 @@ from typing import Any, NoReturn, Self
 import click
 from rich.console import Console
 
-from rollbook.api.recording import INTERRUPTED, LONGEST, SHORTEST, Recording, Settings
+from rollbook.api.recording import INTERRUPTED, Recording
+from rollbook.api.settings import LONGEST, SHORTEST, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
