@@ -29,9 +29,11 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     instance_id: str = ""
     logical_id: str = ""
+    instance_type: str = ""
     status: str = ""
     message: str = ""
     hostname: str = ""
+    role: str = ""
 
     @property
     def name(self) -> str:
@@ -60,39 +62,49 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster and its nodes, in the order of the service."""
 
     name: str
+    arn: str
     id: str
+    status: str
     orchestrator: Orchestrator
+    eks_cluster: str = ""
     nodes: tuple[ClusterNode, ...] = ()
 
 
-async def discover(account: Account, cluster: str, *, groups: Sequence[str] = ()) -> Cluster:
-    """The cluster of that name or ARN, with all its nodes or those of these instance groups.
+async def discover(account: Account, cluster: str, *, groups: Sequence[str] = (), nodes: Sequence[str] = ()) -> Cluster:
+    """The cluster of that name or ARN, with all its nodes or those selected.
 
-    Groups are compared without regard to case; one that does not exist raises `UsageError`. API errors raise `AwsError`
-    or `NoHostReached`.
+    Groups are compared without regard to case. Nodes may be named by any of `ClusterNode.names`; names that match no
+    node raise `UsageError`, as does a group that does not exist. API errors raise `AwsError` or `NoHostReached`.
     """
     described = await account.call("sagemaker", "describe_cluster", ClusterName=cluster)
     arn = str(described["ClusterArn"])
     found = CLUSTER_ID.search(arn)
     if found is None:
         raise AwsError(f"the ARN of cluster {cluster} has an unexpected form: {arn}")
-    nodes = [_node(summary, found[1]) async for summary in list_nodes(account, cluster)]
+    roles = _roles(described)
+    every = [_node(summary, found[1], roles) async for summary in list_nodes(account, cluster)]
+    selected = _in_groups(every, groups, cluster)
+    if nodes:
+        selected = await _by_name(account, cluster, selected, nodes)
+    orchestrator = described.get("Orchestrator") or {}
+    eks = str((orchestrator.get("Eks") or {}).get("ClusterArn", ""))
+    kind: Orchestrator = "eks" if eks else "slurm" if "Slurm" in orchestrator or roles else "unknown"
     return Cluster(
         name=str(described["ClusterName"]),
+        arn=arn,
         id=found[1],
-        orchestrator=_orchestrator(described),
-        nodes=tuple(_in_groups(nodes, groups, cluster)),
+        status=str(described.get("ClusterStatus", "")),
+        orchestrator=kind,
+        eks_cluster=eks,
+        nodes=tuple(selected),
     )
 
 
-def _orchestrator(described: dict[str, Any]) -> Orchestrator:
-    """As the description names it; Slurm also if an instance group has a role in it."""
-    named = described.get("Orchestrator") or {}
-    if (named.get("Eks") or {}).get("ClusterArn"):
-        return "eks"
+def _roles(described: dict[str, Any]) -> dict[str, str]:
+    """The Slurm role of each instance group that has one."""
     groups = [*described.get("InstanceGroups", ()), *described.get("RestrictedInstanceGroups", ())]
-    has_roles = any((group.get("SlurmConfig") or {}).get("NodeType") for group in groups)
-    return "slurm" if "Slurm" in named or has_roles else "unknown"
+    found = {str(group.get("InstanceGroupName", "")): group.get("SlurmConfig") or {} for group in groups}
+    return {name: str(config["NodeType"]) for name, config in found.items() if config.get("NodeType")}
 
 
 def list_nodes(account: Account, cluster: str) -> AsyncIterator[dict[str, Any]]:
@@ -136,16 +148,18 @@ async def _pages(account: Account, operation: str, key: str, **parameters: Any) 
         parameters["NextToken"] = token
 
 
-def _node(summary: dict[str, Any], cluster_id: str) -> ClusterNode:
-    status = summary.get("InstanceStatus") or {}
+def _node(summary: dict[str, Any], cluster_id: str, roles: dict[str, str]) -> ClusterNode:
+    status, group = summary.get("InstanceStatus") or {}, str(summary.get("InstanceGroupName", ""))
     return ClusterNode(
         cluster_id=cluster_id,
-        group=str(summary.get("InstanceGroupName", "")),
+        group=group,
         instance_id=str(summary.get("InstanceId") or ""),
         logical_id=str(summary.get("NodeLogicalId") or ""),
+        instance_type=str(summary.get("InstanceType") or ""),
         status=str(status.get("Status") or ""),
         message=str(status.get("Message") or ""),
         hostname=str(summary.get("PrivateDnsHostname") or ""),
+        role=roles.get(group, ""),
     )
 
 
@@ -175,3 +189,17 @@ async def with_hostnames(account: Account, cluster: str, nodes: Sequence[Cluster
         return msgspec.structs.replace(node, hostname=str(answer["NodeDetails"].get("PrivateDnsHostname") or ""))
 
     return list(await asyncio.gather(*map(complete, nodes)))
+
+
+async def _by_name(
+    account: Account, cluster: str, nodes: Sequence[ClusterNode], names: Sequence[str]
+) -> list[ClusterNode]:
+    """The nodes that any of the names means, in the order of the names."""
+    known = list(nodes)
+    if set(names) - {name for node in known for name in node.names}:
+        known = await with_hostnames(account, cluster, known)
+    by_name = {name: node for node in known for name in node.names}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        raise UsageError(f"cluster {cluster} has no node called {', '.join(missing)}")
+    return list(dict.fromkeys(by_name[name] for name in names))
