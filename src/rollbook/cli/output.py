@@ -133,8 +133,8 @@ def print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap:
         console.width = max(width, 1)
         with console.capture() as captured:
             console.print(shown)
-        for line in captured.get().splitlines():  # without the blanks that fill the last column
-            click.echo(line.rstrip(), color=True)
+        # Without the blanks that fill the last column.
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     elif wrap or width <= console.width:
         console.print(shown)
     else:
