@@ -255,8 +255,11 @@ def _stop_events(signals: Signals, interrupt: Callable[[int], None]) -> Iterator
             (hurry if stop.is_set() else stop).set()
         interrupt(number)
 
-    # A handler runs between any two instructions of the loop: the loop takes the signal when it is ready.
-    signals.receive(lambda number: loop.call_soon_threadsafe(handle, number))
+    def receive(number: int) -> None:
+        """A handler runs between any two instructions of the loop: the loop takes the signal when it is ready."""
+        loop.call_soon_threadsafe(handle, number)
+
+    signals.receive(receive)
     try:
         yield stop, hurry
     finally:
