@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 
 import rollbook
-from rollbook.api.options import transport_options
 from rollbook.api.recording import Recording
 from rollbook.cli import cli
 from rollbook.collect.recorder import Recorder
@@ -106,8 +105,8 @@ def test_a_text_is_one_word(tmp_path: Path) -> None:
     """Not as many as it has letters: a source, a table, an option of ssh."""
     assert rollbook.snapshot(sources="meminfo").hosts[0].facts.keys() == {"meminfo"}
     assert (
-        transport_options(ssh_options="Port=1")
-        == transport_options(ssh_options=["Port=1"])
+        Options.of(ssh_options="Port=1")
+        == Options.of(ssh_options=["Port=1"])
         == Options(given={"ssh_options": ("Port=1",)})
     )
     with rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording:

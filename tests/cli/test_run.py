@@ -17,7 +17,7 @@ import pytest
 
 from rollbook import record as record_block
 from rollbook import snapshot
-from rollbook.api.recording import Settings
+from rollbook.api.settings import Settings
 from rollbook.checks.verify import verify
 from rollbook.records.document import encode
 from rollbook.records.record import Record

@@ -17,7 +17,8 @@ import pytest
 
 from rollbook.agent.loop import KEY_BEATS
 from rollbook.api.finish import finish, open_record
-from rollbook.api.recording import Recording, Settings
+from rollbook.api.recording import Recording
+from rollbook.api.settings import Settings
 from rollbook.collect import stream
 from rollbook.hosts import Host
 from rollbook.journal.reader import Reader

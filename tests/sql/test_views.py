@@ -24,7 +24,7 @@ from rollbook.journal import writer
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import survey
 from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
-from rollbook.records.document import Snapshot, encode
+from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleResult, Silenced
 from rollbook.records.hosts import HostResult
 from rollbook.records.layout import RecordDirectory, list_files
@@ -602,8 +602,9 @@ def test_an_export_that_cannot_be_written(small: Record, tmp_path: Path, form: s
 @pytest.mark.parametrize("form", ["openmetrics", "timeseries"])
 def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
     """A snapshot has none: that is said, and no empty file is left."""
-    leaf = RecordDirectory.create(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
-    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
+    began = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
+    leaf = RecordDirectory.create(tmp_path, "snapshot", began)
+    leaf.write_snapshot([], began)
     with pytest.raises(RecordError, match="has no samples to write"):
         invoke("export", str(leaf.path), "--format", form, "-o", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

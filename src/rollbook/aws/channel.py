@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rollbook.aws import messages
-from rollbook.aws.messages import Flag, Message, Payload, acknowledge, acknowledgement, decode, encode
+from rollbook.aws.messages import Flag, Message, Payload, acknowledge, acknowledged, decode, encode
 from rollbook.errors import ProtocolError
 
 __all__ = ["Channel", "Closed", "Event", "Exit", "Key", "KeyNeeded", "Output", "Ready", "Stderr"]
@@ -186,7 +186,7 @@ class Channel:
             message = decode(data)
             self._heard_at = now
             if message.kind == messages.ACKNOWLEDGE:
-                self._acknowledged(acknowledgement(message).number, now)
+                self._forget(acknowledged(message), now)
                 return []
         except ProtocolError:
             return []
@@ -210,7 +210,7 @@ class Channel:
         """Answer the handshake: no data key could be generated."""
         self._respond(encrypted=False, error=reason)
 
-    def _acknowledged(self, number: int, now: float) -> None:
+    def _forget(self, number: int, now: float) -> None:
         for place, sent in enumerate(self._sent):
             if sent.message.number == number:
                 if sent.tries == 1:  # the answer to a repetition may belong to the first try

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from rollbook.api.comparing import compare, open_sides
 from rollbook.api.listing import summary_of
-from rollbook.clean import clean
+from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import Number
-from rollbook.cli.output import sheet, stderr, width_of, wrapped
+from rollbook.cli.output import print_sheet, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.statistics import FLOOR
@@ -143,21 +142,17 @@ def _judge(found: Comparison, limit: float) -> int:
 
 
 def _show(found: Comparison, *, everything: bool) -> None:
-    console = Console(highlight=False)
     for at, side in enumerate(found.sides):
         runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        command = side.command if len(side.command) <= LONGEST else f"{side.command[: LONGEST - 1]}…"
+        command = shorten(side.command, LONGEST)
         click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {command}"))
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
         click.echo()
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
-        shown = sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells)
-        if not sys.stdout.isatty():
-            console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
         if cells:
-            console.print(shown)
+            print_sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells, wrap=True)
         if rest:
             click.echo(rest)
         click.echo(f"\nchanged facts, most likely explanation first ({letter} against A):")

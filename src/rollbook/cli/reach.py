@@ -19,7 +19,18 @@ from click.core import ParameterSource
 
 from rollbook.api.options import MAX_FANOUT
 from rollbook.cli.configuration import Setting, configured
-from rollbook.cli.options import HOSTS, RECORDING, TRANSPORT, Command, Number, Option, complete, option, refuse_given
+from rollbook.cli.options import (
+    HOSTS,
+    RECORDING,
+    TRANSPORT,
+    Command,
+    Number,
+    Option,
+    add_options,
+    complete,
+    option,
+    refuse_given,
+)
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.options import Declared
@@ -288,6 +299,4 @@ def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Call
 
     per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
                       metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
-    for add in reversed((*OPTIONS, per_host)):
-        with_reach = add(with_reach)
-    return with_reach
+    return add_options(with_reach, (*OPTIONS, per_host))

@@ -15,10 +15,11 @@ from typing import Any, NoReturn, Self
 import click
 from rich.console import Console
 
-from rollbook.api.recording import INTERRUPTED, LONGEST, SHORTEST, Recording, Settings
+from rollbook.api.recording import INTERRUPTED, Recording
+from rollbook.api.settings import LONGEST, SHORTEST, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, RECORDING, Number, option, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_summary
@@ -104,9 +105,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(settings=settings, **rest)
 
-    for add in reversed(OPTIONS):
-        with_settings = add(with_settings)
-    return with_settings
+    return add_options(with_settings, OPTIONS)
 
 
 def option_values(hosts: Sequence[Host]) -> dict[str, Any]:
@@ -137,9 +136,7 @@ class RunView(ProgressView):
         self._missing: list[HasStatus] = []
 
     def __enter__(self) -> Self:
-        if not self._contact:
-            return self
-        if self._quiet:
+        if self._quiet or not self._contact:
             return self
         self._reach.explain()
         return super().__enter__()

@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from rollbook.adapters import load, names
-from rollbook.api.recording import Recording, Settings, in_group
+from rollbook.api.recording import Recording
 from rollbook.api.running import run_command
+from rollbook.api.settings import Settings, in_group
 from rollbook.api.signals import Signals
 from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, option
 from rollbook.cli.reach import Reach, ReachCommand, is_typed, reach_options

@@ -30,7 +30,7 @@ __all__ = ["command"]
 @click.option(
     "--sign",
     "key",
-    type=InputFile(directory=True),
+    type=InputFile(),
     metavar="KEY",
     help="Sign the record with this ssh key if it has no problems.",
 )

@@ -11,7 +11,7 @@ import click
 from rich.cells import cell_len
 
 from rollbook.api.finish import open_record
-from rollbook.api.recording import LONGEST, SHORTEST
+from rollbook.api.settings import LONGEST, SHORTEST
 from rollbook.cli.options import Number, refuse_given
 from rollbook.cli.output import failures, stderr, table, terminal_width
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
