@@ -48,7 +48,6 @@ from tests.support.waits import SECONDS, until
 if TYPE_CHECKING:
     from rollbook.agent.wire import Carrier
 
-pytestmark = pytest.mark.lab
 BOOT = slurp("/proc/sys/kernel/random/boot_id")
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
 

