@@ -55,6 +55,11 @@ def _record(name: str, given: dict[str, Any], unread: list[str]) -> HostResult:
     return msgspec.convert(fields, HostResult).typed()
 
 
+def is_whole(host: SeriesHost) -> bool:
+    """Whether nothing of a series is lost, but beats that a busy machine missed, which the agents count."""
+    return host.status == "complete" or host.is_sparse
+
+
 class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One run as data, and the expected result of a rule."""
 
