@@ -126,6 +126,7 @@ def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
     script = "n=0; trap 'n=$((n+1)); echo heard $n' INT; echo ready; while [ $n -lt 2 ]; do sleep 0.1; done; exit 6"
     terminal = Terminal(tmp_path, [*SERIES, "--", "sh", "-c", script])
     terminal.until(b"ready")
+    until_sampled(tmp_path / "out", hosts=1, samples=3)
     for number in (b"1", b"2"):
         terminal.type(CTRL_C)
         terminal.until(b"heard " + number)
