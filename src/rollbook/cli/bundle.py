@@ -43,7 +43,7 @@ from rollbook.cli.options import (
     refuse_given,
     sign_option,
 )
-from rollbook.cli.output import ProgressView, sheet, size, stderr
+from rollbook.cli.output import ProgressView, failures, sheet, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.s3 import account, s3_options
 from rollbook.cli.uploads import Upload, describe_ways, send_archive, send_per_node
@@ -462,20 +462,15 @@ def _collect(
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     wanted.upload.send(bundle.path, interrupted=interrupted)
-    sys.exit(130 if interrupted else _coverage(summary).exit_code)
+    sys.exit(130 if interrupted else Coverage.of(_hosts(summary)).exit_code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
-    """Print the nodes that are not complete, those with the same reason together, the counts, and the notes."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for node in summary.results:
-        if node.status != "complete":
-            reasons.setdefault((node.status, node.reason), []).append(node.node)
-    for (status, reason), names in reasons.items():
-        stderr().print(f"{status}  {clean(fold(names))}: {clean(reason)}", soft_wrap=True)
+    """Print the nodes that are not complete, those with the same cause together, the counts, and the notes."""
+    failures(_hosts(summary))
     for line in describe_ways(summary):
         stderr().print(line, soft_wrap=True)
-    counts = _coverage(summary).by_status
+    counts = Coverage.of(_hosts(summary)).by_status
     others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
     files = [file for node in summary.results for item in node.items for file in item.files]
     parts = [f"{counts.get('complete', 0)} of {summary.total_nodes} nodes complete", *others]
@@ -488,8 +483,8 @@ def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
             click.echo(f"{about}: {clean(note)}", err=True)
 
 
-def _coverage(summary: BundleSummary) -> Coverage:
-    return Coverage.of([HostResult(name=node.node, status=node.status) for node in summary.results])  # type: ignore[arg-type]
+def _hosts(summary: BundleSummary) -> list[HostResult]:
+    return [HostResult(name=one.node, status=one.status, reason=one.reason) for one in summary.results]  # type: ignore[arg-type]
 
 
 def _list(items: Sequence[Item]) -> None:
