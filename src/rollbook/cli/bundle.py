@@ -55,7 +55,8 @@ from rollbook.records.signing import try_key
 
 __all__ = ["command"]
 
-S3_TIMEOUT, ANSWER = 900.0, 60.0  # seconds for a node and for its answer with --s3-path, as the HyperPod collector has
+# With --s3-path, as the HyperPod collector has them: seconds for a node and for its answer, nodes in parallel.
+S3_TIMEOUT, ANSWER, WORKERS = 900.0, 60.0, 16
 SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit", "limit", "keep_free", "run_timeout")
 
 
@@ -253,7 +254,7 @@ class View(ProgressView):
     heading=TRANSPORT,
     type=click.IntRange(1, MAX_FANOUT),
     metavar="N",
-    help="Another name of --fanout.",
+    help=f"Another name of --fanout. [default: {WORKERS} with --s3-path, else that of --fanout]",
 )
 @option(
     "--kubectl-context",
@@ -269,6 +270,7 @@ class View(ProgressView):
     show_default=True,
     help="Read Kubernetes, Slurm's controller and the service of HyperPod once, from this machine.",
 )
+@click.option("--debug", is_flag=True, hidden=True, expose_value=False)  # of the HyperPod collector: without effect
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
 @click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
 @functools.partial(reach_options, timeout=TIMEOUT)
@@ -316,11 +318,13 @@ def command(
     if list_items:
         _list([*catalogue(), *(item for file in item_files for item in load(file))])
         return
-    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
     if s3_path is not None:
         start_timeout = start_timeout or ANSWER
+        if context.get_parameter_source("fanout") is ParameterSource.DEFAULT:
+            max_workers = max_workers or WORKERS
         if context.get_parameter_source("timeout") is ParameterSource.DEFAULT:
             reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
+    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
     wanted = Wanted(
         output if archive_suffix(output) else None,
         obfuscate,
