@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -124,23 +123,6 @@ def test_commands(faults: Faults) -> None:
     ]
     assert done.hosts[0].stdout == done.hosts[1].stdout == text
     assert done.exit_code == 3
-
-
-def test_an_interrupted_command() -> None:
-    """Ctrl-C ends the command on the node and the session at the service."""
-    with fake_aws(NODES[:1]) as service:
-        argv = [*ROLLBOOK, "exec", "--via", "ssm", "--live"]
-        argv += ["--cluster", "research", "--endpoint-url", service.endpoint, "--start-rate", "50"]
-        argv += ["--", "sleep 600 & echo $! $$; sleep 600"]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            pids = process.stdout.readline().split()[1:]
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
-        assert process.returncode == 130
-        assert len(pids) == 2
-        until(lambda: not any(map(is_alive, pids)))
-        assert not service.sessions
 
 
 def test_killed_collector() -> None:

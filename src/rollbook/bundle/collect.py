@@ -361,6 +361,7 @@ class _Run:
             items=[],
             instance_id=node.host.name if INSTANCE.fullmatch(node.host.name) else "",
             success=success,
+            output=parcel.tail if parcel else "",
             error="" if status == "complete" else (parcel.tail if parcel else "") or reason,
             elapsed=round(time.monotonic() - began, 3),
             archive=parcel.archive if parcel and parcel.is_delivered else None,

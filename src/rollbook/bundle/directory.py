@@ -11,6 +11,7 @@ import datetime as dt
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,6 +52,14 @@ class _Line(msgspec.Struct, omit_defaults=True):
     node: NodeResult | None = None
 
 
+class _Member(NamedTuple):
+    """What the service of HyperPod has of a node."""
+
+    instance_id: str = ""
+    group: str = ""
+    role: str = ""
+
+
 class NodeState:
     """What is known of one node: its facts, items and result. `relative` is its directory in the bundle."""
 
@@ -75,7 +84,7 @@ class BundleDirectory:
         """What `redactions.json` of nodes says about the marks."""
         self.cluster: list[ItemResult] = []
         self.cluster_type = self.cluster_name = self.cluster_id = ""
-        self._members: dict[str, tuple[str, str]] = {}  # instance id and group of nodes in a HyperPod cluster
+        self._members: dict[str, _Member] = {}
 
     @classmethod
     def create(cls, output: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
@@ -124,7 +133,9 @@ class BundleDirectory:
         directory = cls(record, request, hosts, summary.timestamp)
         directory.cluster, directory.cluster_type = summary.cluster, summary.cluster_type
         directory.cluster_name, directory.cluster_id = summary.cluster_name, summary.cluster_id
-        directory._members = {one.node: (one.instance_id, one.node_group) for one in summary.results if one.node_group}
+        directory._members = {
+            one.node: _Member(one.instance_id, one.node_group, one.role) for one in summary.results if one.node_group
+        }
         facts = {host.name: host for host in read(path / "hosts.json", RecordHosts).start}
         for result in summary.results:
             node = directory.nodes[result.node]
@@ -186,18 +197,18 @@ class BundleDirectory:
             write_file(self.node_path(node) / REDACTIONS, encode(found))
 
     def identify(self, cluster: Cluster) -> None:
-        """Remember the HyperPod cluster, and the instance and group of every node."""
+        """Remember the HyperPod cluster, and what it has of every node."""
         self.cluster_name, self.cluster_id = cluster.name, cluster.id
         if cluster.orchestrator != "unknown":
             self.cluster_type = cluster.orchestrator
-        by_name = {name: node for node in cluster.nodes for name in node.names}
-        self._members = {
-            name: (by_name[name].instance_id, by_name[name].group) for name in self.nodes if name in by_name
+        by_name = {
+            name: _Member(node.instance_id, node.group, node.role) for node in cluster.nodes for name in node.names
         }
+        self._members = {name: by_name[name] for name in self.nodes if name in by_name}
 
     def member(self, node: str) -> tuple[str, str]:
         """The instance id and the group of a node; empty if it is not in a HyperPod cluster."""
-        return self._members.get(node, ("", ""))
+        return self._members.get(node, _Member())[:2]
 
     def summary(self, *, interrupted: bool) -> BundleSummary:
         """Everything that is known now; items in the order in which they were requested."""
@@ -206,8 +217,8 @@ class BundleDirectory:
             order = [item.id for item in self.request.items]
             items = [node.items[name] for name in order if name in node.items]
             result = msgspec.structs.replace(node.result, items=items)
-            if node.host.name in self._members:
-                result.instance_id, result.node_group = self._members[node.host.name]
+            if (member := self._members.get(node.host.name)) is not None:
+                result.instance_id, result.node_group, result.role = member
             results.append(result)
         successful = sum(result.success for result in results)
         return BundleSummary(

@@ -68,7 +68,7 @@ class Kubectl:
     context: str = ""
     kubeconfig: str = ""
     cluster: str = ""
-    """Name or ARN of the cluster; empty if it is not known."""
+    """Name or ARN of the EKS cluster; empty if it is not known. Compared if the configuration has an ARN, too."""
     program: str = "kubectl"
 
     def current(self, *words: str) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ async def collect(
     part = ClusterPart(bundle, salt, seconds, environ)
     kubectl, problem = await _verified(part, kubectl)
     if problem:
-        is_absent = "not in PATH" in problem
+        is_absent = "not in PATH" in problem and not kubectl.cluster
         return [ItemResult(id=ITEM, status="absent" if is_absent else "failed", reason=problem)], part
     results = await part.run(list(_queries(kubectl)))
     logs = list(_log_queries(kubectl, bundle, results, window))
@@ -116,7 +116,7 @@ async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, str]:
     except (msgspec.MsgspecError, LookupError, TypeError):
         return kubectl, f"kubectl has no context {kubectl.context}"
     wanted = kubectl.cluster
-    if wanted and actual != wanted and actual.rpartition("/")[2] != wanted.rpartition("/")[2]:
+    if wanted and actual.startswith("arn:") and actual.rpartition("/")[2] != wanted.rpartition("/")[2]:
         return kubectl, f"context {kubectl.context} is for cluster {actual}, not for {wanted}; name another context"
     _, reason, _ = await part.output(kubectl.argv("get", "--raw", "/version"), VERIFY_SECONDS)
     return kubectl, reason

@@ -38,7 +38,7 @@ from rollbook.cli.options import (
     option,
     sign_option,
 )
-from rollbook.cli.output import ProgressView, size, stderr
+from rollbook.cli.output import ProgressView, failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.s3 import account, s3_options
 from rollbook.cli.uploads import Upload, describe_ways, send_archive, send_per_node, upload_options
@@ -50,7 +50,8 @@ from rollbook.records.signing import try_key
 
 __all__ = ["command"]
 
-S3_TIMEOUT, ANSWER = 900.0, 60.0  # seconds for a node and for its answer with --s3-path, as the HyperPod collector has
+# With --s3-path, as the HyperPod collector has them: seconds for a node and for its answer, nodes in parallel.
+S3_TIMEOUT, ANSWER, WORKERS = 900.0, 60.0, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +157,7 @@ class View(ProgressView):
     heading=TRANSPORT,
     type=click.IntRange(1, MAX_FANOUT),
     metavar="N",
-    help="Another name of --fanout.",
+    help=f"Another name of --fanout. [default: {WORKERS} with --s3-path, else that of --fanout]",
 )
 @option(
     "--kubectl-context",
@@ -172,6 +173,7 @@ class View(ProgressView):
     show_default=True,
     help="Read Kubernetes, Slurm's controller and the service of HyperPod once, from this machine.",
 )
+@click.option("--debug", is_flag=True, hidden=True, expose_value=False)  # of the HyperPod collector: without effect
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
 @click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
 @functools.partial(reach_options, timeout=TIMEOUT)
@@ -205,11 +207,13 @@ def command(
     if list_items:
         print_items(selection["item_files"])
         return
-    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
     if upload.per_node_to is not None:
         start_timeout = start_timeout or ANSWER
+        if context.get_parameter_source("fanout") is ParameterSource.DEFAULT:
+            max_workers = max_workers or WORKERS
         if context.get_parameter_source("timeout") is ParameterSource.DEFAULT:
             reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
+    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
     wanted = Wanted(
         output if archive_suffix(output) else None,
         obfuscate,
@@ -327,20 +331,15 @@ def _collect(
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     wanted.upload.send(bundle.path, interrupted=interrupted)
-    sys.exit(130 if interrupted else _coverage(summary).exit_code)
+    sys.exit(130 if interrupted else Coverage.of(_hosts(summary)).exit_code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
-    """Print the nodes that are not complete, those with the same reason together, the counts, and the notes."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for node in summary.results:
-        if node.status != "complete":
-            reasons.setdefault((node.status, node.reason), []).append(node.node)
-    for (status, reason), names in reasons.items():
-        stderr().print(f"{status}  {clean(fold(names))}: {clean(reason)}", soft_wrap=True)
+    """Print the nodes that are not complete, those with the same cause together, the counts, and the notes."""
+    failures(_hosts(summary))
     for line in describe_ways(summary):
         stderr().print(line, soft_wrap=True)
-    counts = _coverage(summary).by_status
+    counts = Coverage.of(_hosts(summary)).by_status
     others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
     files = [file for node in summary.results for item in node.items for file in item.files]
     parts = [f"{counts.get('complete', 0)} of {summary.total_nodes} nodes complete", *others]
@@ -353,5 +352,5 @@ def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
             click.echo(f"{about}: {clean(note)}", err=True)
 
 
-def _coverage(summary: BundleSummary) -> Coverage:
-    return Coverage.of([HostResult(name=node.node, status=node.status) for node in summary.results])  # type: ignore[arg-type]
+def _hosts(summary: BundleSummary) -> list[HostResult]:
+    return [HostResult(name=one.node, status=one.status, reason=one.reason) for one in summary.results]  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ from rollbook.cli.output import size
 from rollbook.cli.s3 import s3_arguments, s3_options
 from rollbook.errors import RollbookError, UsageError
 from rollbook.hosts import fold
+from rollbook.records.causes import group_by_cause
 from rollbook.records.document import encode
 
 __all__ = ["Upload", "describe_ways", "send_archive", "send_per_node", "upload_options"]
@@ -167,12 +168,13 @@ def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = Non
 
 
 def describe_ways(summary: BundleSummary) -> list[str]:
-    """A line for each way that archives took, with its nodes, and the reason if it is not the one requested."""
-    ways: dict[tuple[str, str], list[str]] = {}
+    """A line for each way that archives took, with its nodes, and the cause if it is not the one requested."""
+    ways: dict[str, list[tuple[str, str]]] = {}
     for node in summary.results:
         if node.archive is not None:
-            ways.setdefault((node.archive.delivery, node.archive.reason), []).append(node.node)
+            ways.setdefault(node.archive.delivery, []).append((node.node, node.archive.reason))
     return [
         f"{WAYS[way]}{f' ({clean(reason)})' if reason else ''}: {clean(fold(names))}"
-        for (way, reason), names in ways.items()
+        for way, reasons in ways.items()
+        for reason, names in group_by_cause(reasons)
     ]
