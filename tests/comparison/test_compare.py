@@ -94,7 +94,7 @@ def test_groups_with_a_known_difference(make: Make, compare: Rollbook) -> None:
     assert compare("new", "old", "--fail-on", "slower:5%").code == 0, "faster is not slower"
     assert compare("old", "new", "--phase", "warmup").code == 2, "no run has this phase"
     text = compare("old", "new")
-    assert "worse" in text.out
+    assert "\n\nnew against old: 1 result worse: wall_seconds +19" in text.out, "the answer comes first"
     assert "always -> never" in text.out
     assert "alternate the runs" in text.err
 

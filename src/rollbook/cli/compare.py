@@ -19,7 +19,15 @@ from rollbook.cli.output import sheet, stderr, width_of, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.statistics import FLOOR
-from rollbook.comparison.text import change_cell, fact_lines, folded_rows, interval_text, value_cell, verdict_cell
+from rollbook.comparison.text import (
+    change_cell,
+    fact_lines,
+    folded_rows,
+    headline,
+    interval_text,
+    value_cell,
+    verdict_cell,
+)
 from rollbook.errors import UsageError
 from rollbook.records.document import encode
 
@@ -151,6 +159,7 @@ def _show(found: Comparison, *, everything: bool) -> None:
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
         click.echo()
+        click.echo(wrapped(clean(headline(found, number - 1)), sys.stdout, 2))
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
         shown = sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells)
