@@ -206,7 +206,8 @@ class ProgressView:
 
         done, active = dict(self._done), dict(self._active)  # copies: this runs in another thread
         counts = "  ".join(f"{count} {status}" for status, count in done.items())
-        text = Text(f"{sum(done.values())} of {self._requested} hosts  {counts}")
+        hosts = "host" if self._requested == 1 else "hosts"
+        text = Text(f"{sum(done.values())} of {self._requested} {hosts}  {counts}")
         slow = [name for name, since in active.items() if time.monotonic() - since > 2]
         if slow:
             text.append(f"\nwaiting for {fold(slow)}", "dim")
