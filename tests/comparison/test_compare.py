@@ -293,3 +293,40 @@ def test_an_interrupted_group_stays_usable(tmp_path: Path, monkeypatch: pytest.M
     assert [side.failed for side in found.sides] == [1, 0]
     (row,) = [row for row in found.rows if row.name == "wall_seconds"]
     assert [len(values) for values in row.values] == [2, 3]
+
+
+# Kills the agent, a child of the same process, in the second repeat.
+LOSE = """
+import os, pathlib
+count = pathlib.Path("count")
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+for pid in filter(str.isdigit, os.listdir("/proc") if count.read_text() == "xx" else []):
+    try:
+        words = pathlib.Path("/proc", pid, "cmdline").read_bytes().split(b"\\0")
+        parent = pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        continue
+    if int(parent) == os.getppid() and b"-I" in words:
+        os.kill(int(pid), 9)
+"""
+
+
+def test_a_host_lost_in_one_repeat(tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other repeats go on; the end of the group, the list and the comparison name the run that lacks its host."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    argv = ("--repeat", "3", "--no-report", "--skip-timeseries", "--", sys.executable, "-c", LOSE)
+    ran = rollbook("run", "--name", "again", *argv)
+    assert ran.code == 0, "the command succeeded"
+    assert "3 of 3 runs, 1 without all hosts; rollbook compare again OTHER" in ran.err
+    listed = rollbook("list").out.splitlines()
+    hosts = listed[0].index("HOSTS")
+    assert [line[hosts : hosts + 6].strip() for line in listed[1:]] == ["1", "0 of 1", "1"]
+    lost = listed[2].split()[0].rpartition("/")[2]
+    (tmp_path / "count").unlink()
+    strict = rollbook("run", "--name", "strict", "--strict", *argv)
+    assert strict.code == 3
+    assert "2 of 3 runs, 1 without all hosts; rollbook compare strict OTHER" in strict.err, "no command failed"
+    notes = rollbook("compare", "again", "strict").err
+    assert f"note: 1 of 3 runs of again lack hosts: {lost}" in notes
+    assert "note: 1 of 2 runs of strict lack hosts: " in notes

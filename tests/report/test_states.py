@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,18 @@ for (let y = 0; y < height; y++) {
   before = full;
 }
 return lines;
+"""
+# Draws all charts again, and gives for each of them left edge, right edge and text of the labels of its time axis.
+TIME_LABELS = r"""
+const done = arguments[0], labels = new Map(), proto = CanvasRenderingContext2D.prototype, draw = proto.fillText;
+proto.fillText = function (text, x, ...rest) {
+  const half = this.measureText(text).width / 2;
+  if (!labels.has(this)) labels.set(this, []);
+  if (/^\d\d:\d\d/.test(text)) labels.get(this).push([x - half, x + half, text]);
+  return draw.call(this, text, x, ...rest);
+};
+document.querySelector('[aria-label="Light or dark"]').click();
+setTimeout(() => { proto.fillText = draw; done([...labels.values()]); }, 500);
 """
 STYLE = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1])"
 FIO = {"jobs": [{"job": "seq", "error": 0, "write_bandwidth_bytes_per_second": 1 << 30, "write_clat_p99_ns": 188_000}]}
@@ -167,7 +180,10 @@ def test_a_run_of_two_samples(window: Browser, tmp_path: Path) -> None:
     """Each sample is a point that can be seen, and labels of the time axis do not overlap."""
     page = shown(window, tmp_path, report_records.run(tmp_path, 1, 2), tables(1, 2))
     assert page.script(INKED, ".chart .uplot canvas") > 10
-    page.script("return document.querySelector('.chart')")
+    charts = [sorted(labels) for labels in page.later(TIME_LABELS) if labels]
+    assert all(len(labels) > 1 for labels in charts)
+    overlaps = [(one, other) for labels in charts for one, other in pairwise(labels) if one[1] > other[0]]
+    assert (len(charts) > 5, overlaps) == (True, [])
 
 
 def test_hosts_that_failed_alike(window: Browser, tmp_path: Path) -> None:
