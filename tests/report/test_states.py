@@ -44,6 +44,12 @@ for (let y = 0; y < height; y++) {
 }
 return lines;
 """
+# A chart out of sight does not follow the pointer; which ones are in sight is known after a frame.
+IN_VIEW = """
+const done = arguments[0];
+document.querySelector("#chart-CHART").scrollIntoView({ block: "center" });
+requestAnimationFrame(() => requestAnimationFrame(() => done(true)));
+"""
 # Draws all charts again, and gives for each of them left edge, right edge and text of the labels of its time axis.
 TIME_LABELS = r"""
 const done = arguments[0], labels = new Map(), proto = CanvasRenderingContext2D.prototype, draw = proto.fillText;
@@ -54,7 +60,7 @@ proto.fillText = function (text, x, ...rest) {
   return draw.call(this, text, x, ...rest);
 };
 document.querySelector('[aria-label="Light or dark"]').click();
-setTimeout(() => { proto.fillText = draw; done([...labels.values()]); }, 500);
+requestAnimationFrame(() => requestAnimationFrame(() => { proto.fillText = draw; done([...labels.values()]); }));
 """
 STYLE = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1])"
 FIO = {"jobs": [{"job": "seq", "error": 0, "write_bandwidth_bytes_per_second": 1 << 30, "write_clat_p99_ns": 188_000}]}
@@ -156,6 +162,7 @@ def test_requests_of_disks_and_the_state_of_gpus(window: Browser, tmp_path: Path
     read = {}
     for name in DEVICES:
         page.wait(f"document.querySelector('#chart-{name} .uplot')")
+        page.later(IN_VIEW.replace("CHART", name))
         page.hover(f"#chart-{name} .lines", (400, 50))
         title, _, value = text(page, f"#chart-{name} header").split("\n")
         read[name] = title, value
@@ -180,7 +187,7 @@ def test_a_run_of_two_samples(window: Browser, tmp_path: Path) -> None:
     """Each sample is a point that can be seen, and labels of the time axis do not overlap."""
     page = shown(window, tmp_path, report_records.run(tmp_path, 1, 2), tables(1, 2))
     assert page.script(INKED, ".chart .uplot canvas") > 10
-    charts = [sorted(labels) for labels in page.later(TIME_LABELS) if labels]
+    charts = [sorted({tuple(label) for label in labels}) for labels in page.later(TIME_LABELS) if labels]
     assert all(len(labels) > 1 for labels in charts)
     overlaps = [(one, other) for labels in charts for one, other in pairwise(labels) if one[1] > other[0]]
     assert (len(charts) > 5, overlaps) == (True, [])

@@ -35,7 +35,7 @@ CLOSE_NS = 2_000_000
 def write_openmetrics(run: Record, path: Path) -> None:
     """Write the file atomically; raises `RecordError`."""
     try:
-        with connect(run, rates=False) as connection, atomic_file(path, mode=BY_UMASK) as file:
+        with connect(run, wanted=()) as connection, atomic_file(path, mode=BY_UMASK) as file:
             for part in _parts(connection, run):
                 file.write(part.encode())
             file.write(b"# EOF\n")
@@ -67,8 +67,10 @@ def help_of(columns: Sequence[Column]) -> str:
     for metric in metrics.load().values():
         for column in columns:
             formula = metric.formulas.get(column.table)
+            if formula is None or column.name not in formula.columns:
+                continue
             all_rows = all(f"'{value}'" in column.where for value in metric.where.values())
-            if formula is None or column.name not in formula.columns or (column.keyless and not all_rows):
+            if column.keyless and not all_rows:
                 continue
             names[metric.name] = None
             if len(formula.columns) == 1 and all_rows:  # then it describes the column itself
