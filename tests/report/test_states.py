@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -150,7 +151,7 @@ def beat_of_devices(beat: int) -> dict[str, dict[str, str]]:
 def test_requests_of_disks_and_the_state_of_gpus(window: Browser, tmp_path: Path) -> None:
     """From the text that a host sends to what a person reads under the pointer, and in the table at the top."""
     path = tmp_path / "test" / "20261115_120000"
-    start = report_records.START_NS
+    start = time.time_ns() // 10**9 * 10**9 - 20 * 10**9
     script = Script(path / "raw", ["node1"], tuple(beat_of_devices(0)), started_ns=start)
     script.connect()
     for beat in range(20):
@@ -191,6 +192,14 @@ def test_a_run_of_two_samples(window: Browser, tmp_path: Path) -> None:
     assert all(len(labels) > 1 for labels in charts)
     overlaps = [(one, other) for labels in charts for one, other in pairwise(labels) if one[1] > other[0]]
     assert (len(charts) > 5, overlaps) == (True, [])
+
+
+def test_a_run_without_hosts(window: Browser, tmp_path: Path) -> None:
+    """It says so, and has no empty tables."""
+    page = shown(window, tmp_path, report_records.run(tmp_path, 0, 60), None)
+    assert text(page, "#verdict") == "No hosts were recorded"
+    assert "none recorded" in text(page, ".tiles")
+    assert page.script("return document.querySelectorAll('#hosts, #facts, .keys dt').length") == 0
 
 
 def test_hosts_that_failed_alike(window: Browser, tmp_path: Path) -> None:

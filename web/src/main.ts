@@ -39,8 +39,7 @@ function start(): void {
     ...charts(drawn, cards, timeline),
     phases(view),
     findings(view),
-    hosts(view),
-    facts(page),
+    ...(page.hosts.length ? [hosts(view), facts(page)] : []),
     about(page),
   );
   document.title = `${page.title} · Rollbook`;
@@ -111,8 +110,14 @@ function toolbar(view: View, page: Page): HTMLElement {
     ["hosts", "Hosts"],
     ["facts", "Facts"],
   ] as const) {
-    const empty = (target === "charts" && !page.charts.length) || (target === "phases" && !page.phases.length);
-    if (!empty) add(links, h("a", { href: `#${target}` }, name));
+    const there = {
+      charts: page.charts,
+      phases: page.phases,
+      findings: [true],
+      hosts: page.hosts,
+      facts: page.hosts,
+    };
+    if (there[target].length) add(links, h("a", { href: `#${target}` }, name));
   }
   return h(
     "header",
@@ -218,7 +223,8 @@ function about(page: Page): HTMLElement {
     ["j k", "next host, previous host"],
     ["← → ↑ ↓ ⏎", "in a heat map: move the cursor, open the host"],
   ];
-  const rows = [...(many ? peers : []), ...(page.charts.length ? zoom : []), ["Esc", "close the host"]];
+  const close = [["Esc", "close the host"]];
+  const rows = [...(many ? peers : []), ...(page.charts.length ? zoom : []), ...(page.hosts.length ? close : [])];
   const list = h("dl", { class: "keys" });
   for (const [key, does] of rows) add(list, h("dt", {}, h("kbd", {}, key!)), h("dd", {}, does!));
   return h(

@@ -65,12 +65,12 @@ def stderr() -> Console:
 
 
 def terminal_width(stream: TextIO) -> int:
-    """The columns of a terminal; any number into a pipe."""
+    """The columns of a terminal, 80 if it does not know them; any number into a pipe."""
     if not stream.isatty():
         return sys.maxsize
     columns = os.environ.get("COLUMNS", "")
     try:
-        return int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+        return (int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns) or 80
     except OSError:
         return 80
 
