@@ -165,7 +165,8 @@ def test_requests_of_disks_and_the_state_of_gpus(window: Browser, tmp_path: Path
         page.wait(f"document.querySelector('#chart-{name} .uplot')")
         page.later(IN_VIEW.replace("CHART", name))
         page.hover(f"#chart-{name} .lines", (400, 50))
-        title, _, value = text(page, f"#chart-{name} header").split("\n")
+        title, at, value = filter(None, text(page, f"#chart-{name} header").split("\n"))
+        assert at.endswith(" UTC")
         read[name] = title, value
     assert read == DEVICES
     load = text(page, "#load")
