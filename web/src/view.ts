@@ -49,11 +49,13 @@ export class View {
 
   constructor(page: Page) {
     this.page = page;
+    this.whole = [page.start, Math.max(page.end, page.start + 1000)];
     // A sample is drawn in the middle of its cell, which may be before the start or after the end of the run.
-    const middles = page.charts.flatMap(({ start, bucket, packed }) =>
-      [0.5, packed.buckets - 0.5].map((cells) => start + cells * bucket),
-    );
-    this.whole = [Math.min(page.start, ...middles), Math.max(page.end, page.start + 1000, ...middles)];
+    for (const { start, bucket, packed } of page.charts) {
+      const end = start + packed.buckets * bucket;
+      if (start + bucket / 2 < this.whole[0]) this.whole[0] = start;
+      if (end - bucket / 2 > this.whole[1]) this.whole[1] = end;
+    }
     this.range = this.whole;
     this.hosts = page.hosts.map((_, at) => at);
   }

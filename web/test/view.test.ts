@@ -72,7 +72,8 @@ test("zooming calls the listeners, and stops at the edges", () => {
 test("samples at both ends of a short run are inside its range", () => {
   assert.deepEqual(view().whole, [0, 100_000]);
   const chart = { start: -1500, bucket: 1000, packed: { buckets: 103 } };
-  assert.deepEqual(view([chart]).whole, [-1000, 101_000]);
+  assert.deepEqual(view([chart]).whole, [-1500, 101_500]);
+  assert.deepEqual(view([{ start: -400, bucket: 1000, packed: { buckets: 100 } }]).whole, [0, 100_000]);
 });
 
 test("stepping moves among the hosts shown", () => {
