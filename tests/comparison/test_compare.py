@@ -220,13 +220,15 @@ def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_pat
     assert compare("one").code == 2
 
 
-def test_another_command_is_the_first_explanation(make: Make) -> None:
+def test_another_command_is_the_first_explanation(make: Make, compare: Rollbook) -> None:
     """How a run was started ranks above facts; a fact that varies among repeats ranks low."""
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19], {"thp": {"enabled": "never"}}, command="sleep 0.7")
     facts = rollbook.compare("old", "new").facts[0].facts
     assert fact_text(facts[0]).startswith("command: sleep 0.6 -> sleep 0.7")
     assert len(facts) >= 2
+    make("lines", [1.20], command="sleep\n\t0.7")
+    assert compare("old", "lines").out.splitlines()[1].endswith("  sleep 0.7")
 
 
 def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None:
@@ -289,6 +291,7 @@ def test_an_interrupted_group_stays_usable(tmp_path: Path, monkeypatch: pytest.M
         assert ran.returncode == code, name
         assert "3 of 5 runs, 2 without all hosts, 1 interrupted; rollbook compare" in ran.stderr
         assert "run 3 of 5" not in ran.stderr, "--quiet prints only what went wrong, and the group"
+        assert ran.stderr.count("  no-such-host.invalid: ") == 3, "once in each run"
     found = rollbook.compare("ended", "handled")
     assert [side.failed for side in found.sides] == [1, 0]
     (row,) = [row for row in found.rows if row.name == "wall_seconds"]

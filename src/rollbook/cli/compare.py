@@ -154,7 +154,8 @@ def _show(found: Comparison, *, everything: bool) -> None:
     console = Console(highlight=False)
     for at, side in enumerate(found.sides):
         runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        command = side.command if len(side.command) <= LONGEST else f"{side.command[: LONGEST - 1]}…"
+        command = " ".join(side.command.split())
+        command = command if len(command) <= LONGEST else f"{command[: LONGEST - 1]}…"
         click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {command}"))
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):

@@ -117,7 +117,7 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyCon
     try:
         return connection.execute(_select(sql))
     except duckdb.Error as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error).expandtabs(4)) from error
 
 
 def rows(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
