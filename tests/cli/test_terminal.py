@@ -142,7 +142,7 @@ def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
 def test_ctrl_c_before_the_command_starts(tmp_path: Path) -> None:
     """Who is waited for is shown. Nothing was run: no record is left, and the code is that of an interruption."""
     terminal = Terminal(tmp_path, [*RUN, "--via", "ssh", "-w", "nowhere", *SILENT, "--", "touch", "ran"])
-    terminal.until(b"0 of 1 hosts")
+    terminal.until(b"0 of 1 host")
     terminal.until(b"waiting for nowhere")
     terminal.type(CTRL_C)
     assert terminal.end() == 130

@@ -442,6 +442,13 @@ OUTSIDE = [
 ]
 
 
+def test_the_reason_of_a_query_that_fails_can_be_printed(small_once: Record) -> None:
+    """DuckDB indents its candidates with tabs, which a terminal is not sent."""
+    with store.connect(small_once) as connection, pytest.raises(UsageError, match="Candidate functions") as caught:
+        store.query(connection, "SELECT round(INTERVAL 1 SECOND)")
+    assert "\t" not in str(caught.value)
+
+
 def test_no_way_out(small: Record) -> None:
     """A query can read the record and nothing else, and write nothing."""
     before = {path: path.read_bytes() for path in list_files(small.path).values()}

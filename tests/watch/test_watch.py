@@ -43,7 +43,7 @@ from rollbook.watch.live import Live
 from rollbook.watch.replay import Replay
 from rollbook.watch.screen import Details, WatchApp
 from rollbook.watch.table import WIDTHS, HostTable
-from rollbook.watch.text import details, table_row
+from rollbook.watch.text import details, status_line, table_row
 from tests.sql.test_views import TRUTH, net
 from tests.support.commands import MAIN
 from tests.support.waits import SECONDS, until_true
@@ -434,6 +434,19 @@ def test_a_long_silence_fits_its_column(seconds: float, shown: str) -> None:
     board.now_ns = START + round(seconds * SECOND)
     assert table_row(board, board.hosts["a"])[1] == shown
     assert len(shown) <= WIDTHS["state"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "shown"),
+    [
+        (1, "1 host, 1 connecting  by unusual"),
+        (2, "2 hosts, 2 connecting  by unusual  too few hosts to compare, at least 5 needed"),
+        (5, "5 hosts, 5 connecting  by unusual"),
+    ],
+)
+def test_the_status_line(hosts: int, shown: str) -> None:
+    """A single host has no peers to miss."""
+    assert status_line(Board([f"n{number}" for number in range(hosts)], 1.0), "unusual") == shown
 
 
 @pytest.mark.parametrize(

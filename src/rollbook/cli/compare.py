@@ -18,7 +18,15 @@ from rollbook.cli.output import print_sheet, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.statistics import FLOOR
-from rollbook.comparison.text import change_cell, fact_lines, folded_rows, interval_text, value_cell, verdict_cell
+from rollbook.comparison.text import (
+    change_cell,
+    fact_lines,
+    folded_rows,
+    headline,
+    interval_text,
+    value_cell,
+    verdict_cell,
+)
 from rollbook.errors import UsageError
 from rollbook.records.document import encode
 
@@ -144,11 +152,12 @@ def _judge(found: Comparison, limit: float) -> int:
 def _show(found: Comparison, *, everything: bool) -> None:
     for at, side in enumerate(found.sides):
         runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        command = shorten(side.command, LONGEST)
+        command = shorten(" ".join(side.command.split()), LONGEST)
         click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {command}"))
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
         click.echo()
+        click.echo(wrapped(clean(headline(found, number - 1)), sys.stdout, 2))
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
         if cells:

@@ -212,4 +212,4 @@ def _signal_name(number: int) -> str:
 def _summary(done: Execution) -> str:
     """`7 of 8 hosts complete, 1 refused; exit status 0 on 6`."""
     good = sum(result.succeeded for result in done.hosts)
-    return f"{coverage_line(done.coverage)}; exit status 0 on {good}"
+    return f"{coverage_line(done.coverage)}; exit status 0 on {good or 'none'}"

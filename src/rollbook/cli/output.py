@@ -65,12 +65,12 @@ def stderr() -> Console:
 
 
 def terminal_width(stream: TextIO) -> int:
-    """The columns of a terminal; any number into a pipe."""
+    """The columns of a terminal, 80 if it does not know them; any number into a pipe."""
     if not stream.isatty():
         return sys.maxsize
     columns = os.environ.get("COLUMNS", "")
     try:
-        return int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+        return (int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns) or 80
     except OSError:
         return 80
 
@@ -214,7 +214,8 @@ class ProgressView:
 
         done, active = dict(self._done), dict(self._active)  # copies: this runs in another thread
         counts = "  ".join(f"{count} {status}" for status, count in done.items())
-        text = Text(f"{sum(done.values())} of {self._requested} hosts  {counts}")
+        hosts = "host" if self._requested == 1 else "hosts"
+        text = Text(f"{sum(done.values())} of {self._requested} {hosts}  {counts}")
         slow = [name for name, since in active.items() if time.monotonic() - since > 2]
         if slow:
             text.append(f"\nwaiting for {fold(slow)}", "dim")

@@ -185,7 +185,8 @@ class RunView(ProgressView):
 def show_end(recording: Recording, *, quiet: bool = False, as_json: bool = False) -> None:
     """Print the summary on stderr after the command's own output, or as JSON on stdout.
 
-    With `quiet`, only what went wrong: hosts that are not complete, a record that is not finished or not signed.
+    With `quiet`, only what went wrong since the start: hosts that are not complete, a record that is not finished or
+    not signed.
     """
     try:
         _show_end(recording, stderr(), quiet=quiet, as_json=as_json)
@@ -221,7 +222,9 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
     if as_json:
         click.echo(encode(summarise(recording.record)), nl=False)
     elif quiet:
-        failures(recording.record.hosts.outcome)
+        hosts = recording.record.hosts
+        printed = {(host.name, host.status, host.reason) for host in hosts.start}
+        failures([host for host in hosts.outcome if (host.name, host.status, host.reason) not in printed])
     else:
         show_summary(summarise(recording.record), console)
     if recording.bundle is not None and not quiet:

@@ -200,7 +200,11 @@ def _ending(recording: Recording, code: int, *, stopped: bool) -> str:
         return "not finished"
     if stopped:
         return "interrupted"
-    return "failed" if code else "" if recording.record.coverage.complete else "without all hosts"
+    if recording.exit_code:
+        return "failed"
+    if not recording.record.coverage.complete:
+        return "without all hosts"
+    return "rejected by --strict" if code else ""
 
 
 def _show_place(settings: Settings, endings: Sequence[str]) -> None:
