@@ -266,8 +266,8 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, as_json: bool) -> None:
     """Upload an existing BUNDLE to S3 and verify it.
 
-    S3-PATH is s3://bucket/prefix. A directory is packed first. An existing object is not replaced. With --per-node, BUNDLE is a directory, and an
-    upload that failed is continued.
+    S3-PATH is s3://bucket/prefix. A directory is packed first. An existing object is not replaced. With --per-node,
+    BUNDLE is a directory, and an upload that failed is continued.
     """
     try:
         if per_node:
