@@ -92,6 +92,8 @@ async def _foreign(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: b
     part = ClusterPart(bundle, salt, VERIFY_SECONDS)
     config = [f"--kubeconfig={kubectl.kubeconfig}"] if kubectl.kubeconfig else []
     found, reason, _ = await part.output([kubectl.program, *config, "get", "nodes", "-o", "name"], VERIFY_SECONDS)
+    if "localhost:8080" in reason:  # what kubectl tries without any configuration
+        return "kubectl has no current context; name one with --kubectl-context"
     if reason:
         return reason
     known = {_short(name.removeprefix("node/")) for name in found.decode("utf-8", "replace").split()}
