@@ -177,7 +177,7 @@ class _Run:
             self._directory.identify(service.cluster)
 
     def _needs(self, node: NodeState) -> bool:
-        """Whether the node must be asked; also if it sent everything and then did not end as it should."""
+        """Whether the node must be read; also if it sent everything and then did not end as it should."""
         return node.facts is None or node.result.status != "complete" or bool(self._directory.missing_items(node))
 
     def _halt(self, reason: str) -> None:

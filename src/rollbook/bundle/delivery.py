@@ -257,7 +257,7 @@ class Parcel:
         with self._path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if self._sha256 and (size, found) != (self._size, self._sha256):
-            raise AgentFailed("the archive of the node was changed on its way")
+            raise AgentFailed("the archive of the node was changed in transit")
         if self._arrived:
             self.archive = msgspec.structs.replace(self.archive, size=size, sha256=found)
 

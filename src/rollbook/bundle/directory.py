@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,14 +19,13 @@ from rollbook import times
 from rollbook.aws.clusters import Cluster
 from rollbook.bundle.mark_key import kept_key, new_key
 from rollbook.bundle.obfuscate import MARKER
-from rollbook.bundle.reading import ARCHIVES
-from rollbook.bundle.receive import Redaction, Redactions, file_name
+from rollbook.bundle.reading import archive_suffix
+from rollbook.bundle.receive import Redaction, Redactions, file_name, take_name
 from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import PRIVATE, remove_leftovers, write_file
 from rollbook.hosts import Host
-from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode, read
 from rollbook.records.hosts import GAVE_DATA, HostResult, HostStatus
 from rollbook.records.layout import RecordDirectory, size_and_hash
@@ -35,7 +33,7 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
-__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "archive_suffix", "read_summary"]
+__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "read_summary"]
 
 KIND = "bundle"
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
@@ -75,25 +73,13 @@ class NodeState:
         self.unlisted = 0
 
 
-def archive_suffix(path: Path) -> str:
-    """The suffix of an archive's name; empty for a directory."""
-    return next((suffix for suffix in ARCHIVES if path.name.endswith(suffix)), "")
-
-
 class BundleDirectory:
     """A bundle that is written. `nodes` has the state of every requested node."""
 
     def __init__(self, record: RecordDirectory, request: Request, hosts: Sequence[Host], began: dt.datetime) -> None:
         self.record, self.path, self.request, self.began = record, record.path, request, began
-        self.nodes: dict[str, NodeState] = {}
         taken: set[str] = set()
-        for host in hosts:
-            name, count = file_name(host.name), 1
-            while name in taken:
-                count += 1
-                name = f"{file_name(host.name)}~{count}"
-            taken.add(name)
-            self.nodes[host.name] = NodeState(host, f"nodes/{name}")
+        self.nodes = {host.name: NodeState(host, f"nodes/{take_name(file_name(host.name), taken)}") for host in hosts}
         self.note = ""
         """What `redactions.json` of nodes says about the marks."""
         self.cluster: list[ItemResult] = []
@@ -136,7 +122,7 @@ class BundleDirectory:
         """
         require_own(path, "only its owner continues it")
         if (path / MARKER).exists():
-            raise UsageError(f"{path} is obfuscated: its nodes cannot be asked any more")
+            raise UsageError(f"{path} is obfuscated and cannot be resumed: the names of its nodes are replaced")
         remove_leftovers(path)
         request, summary = read(path / REQUEST, Request), read(path / SUMMARY, BundleSummary)
         found = metadata_files(path)
@@ -258,25 +244,7 @@ class BundleDirectory:
 
     def write_record(self) -> None:
         """Write the files of a snapshot, and remove what only an interrupted run needs."""
-        hosts = [self._host_result(node) for node in self.nodes.values()]
-        cluster = ClusterInformation.of(hosts)
-        began = int(self.began.timestamp()) * 10**9
-        write_file(
-            self.path / "hosts.json", encode(RecordHosts(started_ns=began, ended_ns=time.time_ns(), start=hosts))
-        )
-        self.record.write("cluster_info.json", cluster)
-        self.record.write(
-            "metadata.json",
-            {
-                "benchmark_type": KIND,
-                "run_datetime": self.record.stamp,
-                "num_processes": cluster.num_hosts,
-                "parameters": {},
-                "result_dir": str(self.path),
-                "system_info": cluster,
-                "cluster_information": cluster,
-            },
-        )
+        self.record.write_snapshot([self._host_result(node) for node in self.nodes.values()], self.began)
         for node in self.nodes.values():
             (self.path / node.relative / STATE).unlink(missing_ok=True)
 

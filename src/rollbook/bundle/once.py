@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 from rollbook.bundle import hyperpod, kubernetes, slurm
 from rollbook.bundle.cluster import ClusterPart
 from rollbook.bundle.hyperpod import HyperPod, Service
-from rollbook.bundle.kubernetes import Kubectl
+from rollbook.bundle.kubernetes import VERIFY_SECONDS, Kubectl
 from rollbook.bundle.receive import Redaction, Redactions
 from rollbook.bundle.summary import ItemResult, ItemStatus, Window
 from rollbook.files import write_file
@@ -18,8 +18,6 @@ from rollbook.records.document import encode
 from rollbook.transports.routing import Options
 
 __all__ = ["ClusterOptions", "read_cluster"]
-
-VERIFY_SECONDS = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +88,7 @@ async def read_cluster(
 async def _foreign(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: bytes) -> str:
     """Why the current context is not read; empty if it is that of the nodes."""
     part = ClusterPart(bundle, salt, VERIFY_SECONDS)
-    config = [f"--kubeconfig={kubectl.kubeconfig}"] if kubectl.kubeconfig else []
-    found, reason, _ = await part.output([kubectl.program, *config, "get", "nodes", "-o", "name"], VERIFY_SECONDS)
+    found, reason, _ = await part.output(kubectl.current("get", "nodes", "-o", "name"), VERIFY_SECONDS)
     if "localhost:8080" in reason:  # what kubectl tries without any configuration
         return "kubectl has no current context; name one with --kubectl-context"
     if reason:

@@ -19,7 +19,18 @@ from click.core import ParameterSource
 
 from rollbook.api.options import MAX_FANOUT
 from rollbook.cli.configuration import Setting, configured
-from rollbook.cli.options import HOSTS, RECORDING, TRANSPORT, Command, Number, Option, complete, option, refuse_given
+from rollbook.cli.options import (
+    HOSTS,
+    RECORDING,
+    TRANSPORT,
+    Command,
+    Number,
+    Option,
+    add_options,
+    complete,
+    option,
+    refuse_given,
+)
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.options import Declared
@@ -225,10 +236,10 @@ OPTIONS = (
            help="Hosts: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; comma or space lists; may be "
            "repeated. [default: the Slurm job's nodes, else this machine]"),
     option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
-           help="File of hosts, one or more a line, or an MPI host file."),
+           help="File with one or more hosts per line, or an MPI host file."),
     option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS", help="Hosts to leave out."),
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
-           help=f"Transport: {', '.join(BUILT_IN)}, one of a plug-in, or auto: slurm inside an allocation, else local "
+           help=f"Transport: {', '.join(BUILT_IN)}, a plug-in's, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
     option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),
@@ -293,6 +304,4 @@ def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Call
 
     per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
                       metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
-    for add in reversed((*OPTIONS, per_host)):
-        with_reach = add(with_reach)
-    return with_reach
+    return add_options(with_reach, (*OPTIONS, per_host))
