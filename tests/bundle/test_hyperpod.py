@@ -110,16 +110,28 @@ def test_a_call_that_fails(tmp_path: Path, operation: str, error: tuple[str, str
     assert {node["status"] for node in summary["results"]} == {"complete"}
 
 
-def test_no_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("PATH", "/nowhere", "kubectl is not in PATH"),
+        pytest.param(
+            "KUBECONFIG",
+            "/nowhere",
+            "kubectl has no current context; name one with --kubectl-context",
+            marks=needs_kubectl,
+        ),
+    ],
+)
+def test_no_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, reason: str) -> None:
     """Of an EKS cluster Kubernetes is expected: that it was not read is a finding, and everything else is there."""
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv(name, value)
     with fake_aws([Node(NODES[0].instance, environment={"PATH": "/usr/bin:/bin"})]) as service:
         summary = bundle(service, tmp_path)
     items = {item["id"]: item for item in summary["cluster"]}
-    assert (items["kubernetes"]["status"], items["kubernetes"]["reason"]) == ("failed", "kubectl is not in PATH")
+    assert (items["kubernetes"]["status"], items["kubernetes"]["reason"]) == ("failed", reason)
     assert summary["results"][0]["status"] == "complete"
     [found] = tmp_path.glob("bundle/*/findings.json")
-    assert "kubernetes failed: kubectl is not in PATH" in found.read_text()
+    assert f"kubernetes failed: {reason}" in found.read_text()
 
 
 @needs_kubectl

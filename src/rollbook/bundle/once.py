@@ -89,6 +89,8 @@ async def _foreign(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: b
     """Why the current context is not read; empty if it is that of the nodes."""
     part = ClusterPart(bundle, salt, VERIFY_SECONDS)
     found, reason, _ = await part.output(kubectl.current("get", "nodes", "-o", "name"), VERIFY_SECONDS)
+    if "localhost:8080" in reason:  # what kubectl tries without any configuration
+        return "kubectl has no current context; name one with --kubectl-context"
     if reason:
         return reason
     known = {_short(name.removeprefix("node/")) for name in found.decode("utf-8", "replace").split()}

@@ -32,7 +32,7 @@ def blocked(run: BundleData) -> Iterator[Hit]:
     """Processes in state D by their place in the kernel; a note unless there are many."""
     found: dict[tuple[str, str], list[_Blocked]] = {}
     for one in _blocked(run):
-        if not KERNEL_THREADS.match(one.name):
+        if one.name and not KERNEL_THREADS.match(one.name):  # without a name: it ended while it was read
             found.setdefault((one.text.node, one.place), []).append(one)
     for (node, place), ones in found.items():
         names = ", ".join(dict.fromkeys(one.name for one in ones[:5]))
