@@ -236,7 +236,7 @@ function about(page: Page): HTMLElement {
     h(
       "p",
       { class: "small", title: local(page.created) },
-      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It does not load anything.`,
+      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from the network.`,
     ),
   );
 }

@@ -103,7 +103,7 @@ function load(view: View): HTMLElement | null {
   });
   const headings = ["", "Mean", "Peak", ...(many ? ["All hosts", "Slowest host"] : [])];
   const title = many ? "Load, per host" : "Load";
-  const shown = table("Mean and peak of what moved", headings, rows);
+  const shown = table("Mean and peak of metrics that changed", headings, rows);
   return h("div", { class: "tile", id: "load" }, h("h2", {}, title), h("div", { class: "scroll" }, shown));
 }
 

@@ -120,17 +120,25 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
     print_sheet(headings, [(name, *cells) for name, cells in rows])
 
 
-def print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table or, if that is wider than the terminal, each row as lines of name and value."""
+def print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool = False) -> None:
+    """Print a table; if it is wider than the terminal, each row as lines of name and value or, with `wrap`, wrapped.
+
+    In a file or a pipe, it is as wide as it needs to be.
+    """
     from rich.console import Console  # noqa: PLC0415
 
     shown, console = sheet(headings, rows), Console(highlight=False)
     width = width_of(shown, console)
-    if sys.stdout.isatty() and width > console.width:  # FORCE_COLOR makes a terminal of a pipe for rich
-        _print_lines([clean(heading) for heading in headings], rows)
-    else:
-        console.width = max(width, 1)  # a file or a pipe has no width to wrap at
+    if not sys.stdout.isatty():  # FORCE_COLOR makes a terminal of a pipe for rich
+        console.width = max(width, 1)
+        with console.capture() as captured:
+            console.print(shown)
+        # Without the blanks that fill the last column.
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    elif wrap or width <= console.width:
         console.print(shown)
+    else:
+        _print_lines([clean(heading) for heading in headings], rows)
 
 
 def _print_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollbook.clean import clean
+from rollbook.clean import clean, shorten
 from rollbook.cli.output import coverage_line, text_width, wrapped
 from rollbook.metrics.formatting import amount, times
 from rollbook.records.results import Result
@@ -130,8 +130,9 @@ def _phases(found: Summary, width: int) -> Lines:
     rows = [["", "time", *(one.title for one in most)]]
     for phase in found.phases[:MOST_PHASES]:
         values = {one.name: amount(one.mean, one.unit) for one in phase.metrics}
-        name = phase.name if len(phase.name) <= MOST_NAME else f"{phase.name[: MOST_NAME - 1]}…"
-        rows.append([name, duration(phase.seconds), *(values.get(one.name, "") for one in most)])
+        rows.append(
+            [shorten(phase.name, MOST_NAME), duration(phase.seconds), *(values.get(one.name, "") for one in most)]
+        )
     yield from _table("phases", rows, width)
     if len(found.phases) > MOST_PHASES:
         yield _row("", f"{len(found.phases) - MOST_PHASES} more phases are on the page"), ""
