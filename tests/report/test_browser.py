@@ -12,6 +12,7 @@ import pytest
 from rollbook.records.findings import Finding, RuleResult, Silenced
 from rollbook.report.build import build
 from rollbook.report.page import html
+from rollbook.report.summary import summarise
 from tests.report.test_page import EVIL, hostile, tables
 from tests.support import report_records
 from tests.support.browser import Browser, browser
@@ -342,10 +343,14 @@ def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp
     )
     results = [RuleResult(id="odd", outcome="fail", findings=[late, silenced])]
     views, path = tables(8, 240, slow=((3, 9.0, 0.1, 0.6),)), tmp_path / "report.html"
-    path.write_text(html(build(report_records.check(report_records.run(tmp_path, 8, 240), views, *results), views)))
+    run = report_records.check(report_records.run(tmp_path, 8, 240), views, *results)
+    path.write_text(html(build(run, views)))
     window.resize(1440, 900)
     window.open(path)
     window.wait(DRAWN)
+    assert summarise(run).counts == {"fail": 1, "warn": 1}, "the terminal, the tile and the section agree"
+    assert "1 fail 1 warn" in text(window, ".tiles")
+    assert text(window, "#findings p").startswith("2 findings: 1 fail, 1 warn. 2 rules: 2 with findings")
     assert text(window, "#headlines li") == "fail the link was reset odd"
     assert text(window, "#headlines .warn").startswith("warn node3 ")
     assert text(window, "#verdict") == "Problems: the link was reset (odd)"
