@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rollbook.testing import Fake, FakeHost, Lab, LabCannot
+from rollbook.testing import Fake, FakeHost, LabCannot
 from tests.support.commands import Ended, Rollbook
 
 # How long an example takes depends on what else the machine does: that is not a failure. The examples are the same in
@@ -35,33 +34,12 @@ IGNORED: dict[signal.Signals, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
-def session_lab() -> Iterator[Lab]:
-    """Eight hosts for the whole session; tests take `lab`."""
-    with Lab(8) as lab:
-        yield lab
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Nothing is written into the state directory of the user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
-
-
-@pytest.fixture
-def lab(session_lab: Lab) -> Iterator[Lab]:
-    """Eight fresh hosts: those that a test has changed are reset after it."""
-    yield session_lab
-    session_lab.restore()
-
-
-@pytest.fixture
-def make_lab() -> Iterator[Callable[..., Lab]]:
-    """Make labs of one's own, `make_lab(2, max_startups="2:90:4")`; they end with the test."""
-    with contextlib.ExitStack() as stack:
-        yield lambda *args, **options: stack.enter_context(Lab(*args, **options))
 
 
 @pytest.fixture
@@ -120,20 +98,12 @@ class NotRun:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; begin the list of what was not run."""
     config.addinivalue_line("markers", "needs(*programs): programs without which the test cannot run")
-    config.addinivalue_line("markers", "lab: has lab hosts or daemons of others, and waits more than it works")
     config.addinivalue_line("markers", "alone: has the machine to itself: keeps processors busy, or measures rates")
     config.pluginmanager.register(NotRun())
     # Under nohup, and in the background of a script, signals are ignored, and programs under test would inherit that.
     for number, handler in IGNORED.items():
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests with a lab."""
-    for item in items:
-        if {"session_lab", "make_lab"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("lab")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

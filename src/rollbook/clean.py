@@ -1,10 +1,10 @@
-"""Makes text from hosts, which is untrusted, safe to print."""
+"""Makes text fit to print: safe, because hosts are untrusted, and short."""
 
 from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["clean"]
+__all__ = ["clean", "shorten"]
 
 
 def clean(text: object) -> str:
@@ -13,3 +13,8 @@ def clean(text: object) -> str:
         c if c.isprintable() and unicodedata.category(c) not in ("Cf", "Cc", "Co", "Cs", "Cn") else "?"
         for c in str(text)
     )
+
+
+def shorten(text: str, longest: int) -> str:
+    """The text, or its start and `…` if it has more than `longest` characters."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

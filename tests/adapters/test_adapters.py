@@ -22,8 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollbook import adapters
-from rollbook.adapters import NAMES, Outcome, Ran, leaf_parts, load
+from rollbook.adapters import NAMES, Outcome, Ran, load
 from rollbook.adapters.argv import processes
+from rollbook.adapters.mlpstorage import leaf_parts
 from rollbook.adapters.results import Results
 from rollbook.errors import UsageError
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,9 +27,9 @@ from rollbook.testing.journals import record_this_machine
 NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "identity")
 
 
-def journal_with(directory: Path, **begin: object) -> Path:
+def journal_with(directory: Path, names: Sequence[str] = NAMES, **begin: object) -> Path:
     """A record directory with nothing but the journal of a short recording of this machine."""
-    record_this_machine(directory / "raw", 3, 0.1, NAMES, **{"type": "generic", "stamp": directory.name, **begin})
+    record_this_machine(directory / "raw", 3, 0.1, names, **{"type": "generic", "stamp": directory.name, **begin})
     return directory
 
 
@@ -45,6 +45,20 @@ def unfinished(journal: Path, tmp_path: Path) -> Path:
     record = tmp_path / "generic" / "20260101_000000"
     shutil.copytree(journal, record / "raw")
     return record
+
+
+@pytest.fixture(scope="module")
+def finished_once(journal: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same record, finished."""
+    record = tmp_path_factory.mktemp("finished") / "generic" / "20260101_000000"
+    shutil.copytree(journal, record / "raw")
+    return finish(record, report=False).path
+
+
+@pytest.fixture
+def finished(finished_once: Path, tmp_path: Path) -> Path:
+    """A finished record that a test may damage."""
+    return Path(shutil.copytree(finished_once, tmp_path / "generic" / "20260101_000000"))
 
 
 def everything(root: Path) -> dict[str, tuple[int, int]]:
@@ -63,7 +77,7 @@ def everything(root: Path) -> dict[str, tuple[int, int]]:
 )
 def test_the_journal_chooses_no_file_name(tmp_path: Path, begin: dict[str, str]) -> None:
     """Files are named after the directory, whatever the journal contains."""
-    record = journal_with(tmp_path / "results" / "generic" / "20260101_000000", **begin)
+    record = journal_with(tmp_path / "results" / "generic" / "20260101_000000", ["loadavg"], **begin)
     before = everything(tmp_path).keys()
     finish(record, report=False)
     assert {path for path in everything(tmp_path) if path not in before and not path.startswith(str(record))} == set()
@@ -151,15 +165,14 @@ def _endless(path: Path) -> None:
 @pytest.mark.parametrize(("plant", "what"), [(_fifo, "a FIFO"), (_endless, "a symlink")])
 @pytest.mark.parametrize("name", ["hosts.json", "metadata", "series/loadavg.parquet"])
 def test_special_files_are_rejected_by_name(
-    unfinished: Path, plant: Callable[[Path], None], what: str, name: str
+    finished: Path, plant: Callable[[Path], None], what: str, name: str
 ) -> None:
     """A FIFO would block for ever, a link to /dev/zero would fill the memory."""
-    finish(unfinished, report=False)
-    path = next(unfinished.glob("*_metadata.json")) if name == "metadata" else unfinished / name
+    path = next(finished.glob("*_metadata.json")) if name == "metadata" else finished / name
     path.unlink()
     plant(path)
     with pytest.raises(RecordError, match=f"{path.name} is {what}"):
-        rollbook.query(unfinished, "SELECT * FROM loadavg")
+        rollbook.query(finished, "SELECT * FROM loadavg")
 
 
 def test_a_fifo_as_journal(unfinished: Path) -> None:
@@ -171,12 +184,11 @@ def test_a_fifo_as_journal(unfinished: Path) -> None:
         finish(unfinished)
 
 
-def test_a_document_that_is_too_large_is_not_read(unfinished: Path) -> None:
+def test_a_document_that_is_too_large_is_not_read(finished: Path) -> None:
     """Its size is checked first: it takes no memory."""
-    finish(unfinished, report=False)
-    os.truncate(unfinished / "hosts.json", 1 << 40)
+    os.truncate(finished / "hosts.json", 1 << 40)
     with pytest.raises(RecordError, match=r"hosts\.json is larger than 1024 MiB"):
-        open_record(unfinished)
+        open_record(finished)
 
 
 def test_yaml_aliases_do_not_explode(tmp_path: Path) -> None:
@@ -234,33 +246,31 @@ def test_the_second_waits_and_does_not_finish_again(unfinished: Path, monkeypatc
     ],
 )
 def test_a_damaged_table_affects_only_its_own_queries(
-    unfinished: Path, replacement: Callable[[Callable[[str], Path]], bytes]
+    finished: Path, replacement: Callable[[Callable[[str], Path]], bytes]
 ) -> None:
     """Other tables can still be queried, and the damaged one is named."""
-    finish(unfinished, report=False)
-    path = unfinished / "series" / "diskstats.parquet"
-    path.write_bytes(replacement((unfinished / "series").joinpath))
-    assert rollbook.query(unfinished, "SELECT count(*) >= 3 AS whole FROM loadavg") == [{"whole": True}]
-    assert rollbook.query(unfinished, "SELECT status FROM hosts") == [{"status": "complete"}]
+    path = finished / "series" / "diskstats.parquet"
+    path.write_bytes(replacement((finished / "series").joinpath))
+    assert rollbook.query(finished, "SELECT count(*) >= 3 AS whole FROM loadavg") == [{"whole": True}]
+    assert rollbook.query(finished, "SELECT status FROM hosts") == [{"status": "complete"}]
     with (
         pytest.raises(UsageError, match="the table diskstats is damaged"),
         pytest.warns(UserWarning, match="do not match the manifest: diskstats"),
     ):
-        rollbook.query(unfinished, "SELECT * FROM diskstats")
+        rollbook.query(finished, "SELECT * FROM diskstats")
 
 
-def test_a_changed_table_is_reported(unfinished: Path) -> None:
+def test_a_changed_table_is_reported(finished: Path) -> None:
     """A table whose hash is not that of the manifest is named when a query uses it, directly or through a view."""
-    finish(unfinished, report=False)
-    manifest = read(unfinished / "manifest.json", Manifest)
+    manifest = read(finished / "manifest.json", Manifest)
     manifest.files = [
         msgspec.structs.replace(entry, sha256="0" * 64) if entry.path == "series/loadavg.parquet" else entry
         for entry in manifest.files
     ]
-    (unfinished / "manifest.json").write_bytes(encode(manifest))
-    rollbook.query(unfinished, "SELECT count(*) AS n FROM meminfo")
+    (finished / "manifest.json").write_bytes(encode(manifest))
+    rollbook.query(finished, "SELECT count(*) AS n FROM meminfo")
     with pytest.warns(UserWarning, match="do not match the manifest: loadavg"):
-        rollbook.query(unfinished, "SELECT count(*) AS n FROM loadavg_rates")
+        rollbook.query(finished, "SELECT count(*) AS n FROM loadavg_rates")
 
 
 def test_records_are_private_unless_shared(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import rollbook
 from rollbook import errors
 from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import TransportOptions
-from rollbook.api.recording import Settings
+from rollbook.api.settings import Settings
 
 PUBLIC = {
     "rollbook": """

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rollbook.aws import messages
 from rollbook.aws.channel import Channel, Closed, Event, Exit, KeyNeeded, Output, Ready, Stderr
-from rollbook.aws.messages import Message, Payload, acknowledge, acknowledgement, decode, encode
+from rollbook.aws.messages import Message, Payload, acknowledge, acknowledged, decode, encode
 from rollbook.errors import ProtocolError
 from tests.support.ssm import NodeSide
 
@@ -158,7 +158,7 @@ def test_duplicates_are_acknowledged_again() -> None:
     data = encode(Message(kind=messages.OUTPUT, payload=b"x", payload_type=1))
     assert channel.receive(data, 0.0) == [Output(b"x")]
     assert channel.receive(data, 0.1) == []
-    assert [acknowledgement(decode(reply)).number for reply in channel.outgoing(0.1)] == [0, 0]
+    assert [acknowledged(decode(reply)) for reply in channel.outgoing(0.1)] == [0, 0]
 
 
 def test_no_handshake() -> None:
@@ -205,7 +205,7 @@ def test_a_silent_node_is_given_up() -> None:
     assert channel.tick(299.0)
     channel.receive(encode(Message(kind=messages.OUTPUT, number=1, payload=b"y", payload_type=1)), 299.0)
     assert channel.tick(598.0)
-    with pytest.raises(ProtocolError, match="acknowledges nothing"):
+    with pytest.raises(ProtocolError, match="stopped acknowledging"):
         channel.tick(600.0)
 
 

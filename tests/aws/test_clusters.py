@@ -59,6 +59,25 @@ def test_orchestrators() -> None:
         assert found(service).orchestrator == "unknown"
 
 
+def test_slurm_roles_restricted_groups_and_nodes_without_an_instance() -> None:
+    """Every node is listed, with its role; restricted groups have none, and new nodes only a logical id."""
+    nodes = [
+        Node("i-0000000000000001a", "head", role="Controller"),
+        Node("i-0000000000000001b", "gpu", is_restricted=True),
+        Node("", "compute", role="Compute", logical="node-3", status="Pending"),
+    ]
+    with fake_aws(nodes) as service:
+        service.orchestrator = None
+        cluster = found(service)
+        assert cluster.orchestrator == "slurm"
+        assert [(node.name, node.role, node.is_reachable) for node in cluster.nodes] == [
+            ("i-0000000000000001a", "Controller", True),
+            ("i-0000000000000001b", "", True),
+            ("node-3", "Compute", False),
+        ]
+        assert [node.name for node in found(service, nodes=["node-3"]).nodes] == ["node-3"]
+
+
 @pytest.mark.parametrize(
     ("faults", "cluster", "error", "text", "code"),
     [

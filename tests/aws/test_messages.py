@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollbook.aws import messages
-from rollbook.aws.messages import Message, acknowledge, acknowledgement, decode, encode
+from rollbook.aws.messages import Message, acknowledge, acknowledged, decode, encode
 from rollbook.errors import ProtocolError
 
 
@@ -61,8 +62,11 @@ def test_damaged(place: int, flip: int) -> None:
 def test_acknowledgement() -> None:
     """It names the message it refers to."""
     message = Message(kind=messages.OUTPUT, number=7, payload=b"x", payload_type=1)
-    found = acknowledgement(decode(encode(acknowledge(message))))
-    assert (found.kind, found.id, found.number) == (messages.OUTPUT, str(message.id), 7)
+    sent = decode(encode(acknowledge(message)))
+    assert acknowledged(sent) == 7
+    content = json.loads(sent.payload)
+    assert content["AcknowledgedMessageType"] == messages.OUTPUT
+    assert content["AcknowledgedMessageId"] == str(message.id)
     for payload in (b"", b"[]", b"{}", b'{"AcknowledgedMessageType": 1}', b"\xff"):
         with pytest.raises(ProtocolError):
-            acknowledgement(Message(kind=messages.ACKNOWLEDGE, payload=payload))
+            acknowledged(Message(kind=messages.ACKNOWLEDGE, payload=payload))

@@ -57,6 +57,7 @@ def test_a_command() -> None:
             ["lost", "duplicated", "reordered", "late"],
         ),
         (Faults(dropped_sockets=2, drop_after=15), ["dropped"]),
+        (Faults(dropped_sockets=1, drop_after=15, failing_resumes=2), ["dropped"]),
         (Faults(late_exit=0.5), []),
         (Faults(encrypted=True), []),
         (Faults(encrypted=True, loss=0.05, dropped_sockets=1, close_seconds=60), ["lost", "dropped"]),
@@ -68,6 +69,7 @@ def test_a_command() -> None:
         "lateness",
         "all of these",
         "dropped sockets",
+        "failing resumes",
         "late exit",
         "KMS",
         "KMS and loss",
@@ -105,8 +107,8 @@ def test_a_node_that_closes_too_early() -> None:
 
 
 def test_throttling() -> None:
-    """Throttled starts slow the rate down and are not an error; a throttled end is repeated."""
-    with fake_aws([NODE], Faults(throttled_starts=3, throttled_ends=1)) as service:
+    """Throttled starts slow the rate down and are not an error; failing starts and throttled ends are repeated."""
+    with fake_aws([NODE], Faults(throttled_starts=3, failing_starts=2, throttled_ends=1)) as service:
         output, session = asyncio.run(run(service, "echo x"))
         assert (output, session.exit_code, service.starts) == (b"x\n", 0, 1)
         assert not service.sessions
@@ -141,6 +143,7 @@ def test_an_unfinished_character() -> None:
         (Faults(), "i-00000000000000000", Unreachable, "no connection to the node"),
         (Faults(errors={"StartSession": ("AccessDeniedException", "no")}), TARGET, AwsError, "not allowed to call"),
         (Faults(errors={"StartSession": ("ExpiredTokenException", "old")}), TARGET, AwsError, "log in again"),
+        (Faults(errors={"StartSession": ("InternalServerError", "no")}), TARGET, AwsError, "AWS failed .* try again"),
     ],
 )
 def test_starts_that_fail(faults: Faults, target: str, error: type[Exception], text: str) -> None:
@@ -154,6 +157,22 @@ def test_starts_that_fail(faults: Faults, target: str, error: type[Exception], t
     with fake_aws([NODE], faults) as service:
         with pytest.raises(error, match=text):
             asyncio.run(start(service))
+        assert not service.sessions
+
+
+def test_a_start_that_is_cancelled() -> None:
+    """A session whose start was granted but not answered yet when the caller gave up is ended at the service."""
+
+    async def start(service: FakeAws) -> None:
+        session = Session(Account(endpoint_url=service.endpoint), TARGET, rate=StartRate(50))
+        starting = asyncio.create_task(session.__aenter__())
+        await asyncio.to_thread(until, lambda: service.sessions)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    with fake_aws([NODE], Faults(slow_start=0.5)) as service:
+        asyncio.run(start(service))
         assert not service.sessions
 
 

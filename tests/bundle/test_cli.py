@@ -200,7 +200,7 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
                 shown += piece
     os.close(master)
     assert process.returncode == 0, shown
-    assert b"0 of 1 hosts" in shown
+    assert b"0 of 1 host" in shown
     assert b"1 items" in shown
 
 

@@ -26,8 +26,10 @@ from click.testing import CliRunner, Result
 import rollbook
 from rollbook.aws.api import Account, AwsError
 from rollbook.aws.objects import Bucket
+from rollbook.bundle import collect as collecting
 from rollbook.bundle import delivery
 from rollbook.cli import cli
+from rollbook.hosts import Host
 from tests.support.fake_aws import Faults, Node, fake_aws
 from tests.support.s3 import BUCKET, OWNER, READER, S3
 from tests.support.s3_watch import NO_CREDENTIALS, aws_program, watched
@@ -217,6 +219,26 @@ def test_requests_are_valid_for_the_archive_only(s3: S3) -> None:
         bucket.grant("grants/two", 5, [digest, digest], 1 << 20, 60)
 
 
+@pytest.mark.parametrize(
+    ("more", "fanout", "timeout"),
+    [([], 16, 900), (["--max-workers", "5"], 5, 900), (["--fanout", "70", "--timeout", "80"], 70, 80)],
+)
+def test_flags_of_the_hyperpod_collector(
+    collect: Collect, monkeypatch: pytest.MonkeyPatch, more: list[str], fanout: int, timeout: float
+) -> None:
+    """They are accepted, with its defaults."""
+    used: dict[str, Any] = {}
+
+    async def no_node(hosts: list[Host], *_: object, **options: Any) -> None:
+        used.update(options, hosts=[host.name for host in hosts])
+
+    monkeypatch.setattr(collecting, "fan_out", no_node)
+    nodes = [Node(FIRST), Node(SECOND, group="controller"), Node(f"{FIRST[:-1]}c")]
+    chosen = ["--nodes", f"hyperpod-{FIRST}", SECOND, "--instance-groups", "worker", "controller"]
+    assert collect(nodes, *chosen, "--debug", *more).done.exit_code == 4
+    assert (used["hosts"], used["fanout"], used["timeout"]) == ([f"hyperpod-{FIRST}", SECOND], fanout, timeout)
+
+
 def test_a_node_that_does_not_answer(collect: Collect, tmp_path: Path) -> None:
     """It costs its start timeout; resumed, what it reads comes through the session, and the layout is complete."""
     nodes = [Node(SECOND, prefix=("sh", "-c", "sleep 60"))]
@@ -263,6 +285,7 @@ def test_by_the_node(collect: Collect, s3: S3, tmp_path: Path) -> None:
     assert (second["status"], second["Success"], "archive" in second) == ("partial", False, False)
     assert "collector_script.sh ended with exit status 1: fatal error:" in second["reason"]
     assert "AccessDenied" in second["Error"]
+    assert second["Output"] == second["Error"]
     report.require_same(tmp_path / "again")
     assert TOKEN.encode() not in b"".join(path.read_bytes() for path in report.local.rglob("*") if path.is_file())
     objects = report.objects()

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from rollbook.bundle import kubernetes
 from rollbook.cli import cli
 from tests.support.fake_aws import FakeAws, Faults, Node, fake_aws
+from tests.support.fake_kube import needs_kubectl
+from tests.support.kube_record import CLUSTER, kube_record, write_kubeconfig
 
 NODES = [
     Node("i-0000000000000001a", dns="ip-10-1-0-7.ec2.internal"),
-    Node("i-0000000000000001b", group="controller"),
+    Node("i-0000000000000001b", group="controller", role="Controller"),
     Node("i-0000000000000001c", status="Pending"),
 ]
 NOON = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
@@ -62,8 +65,8 @@ def test_the_service_is_read(tmp_path: Path, page: int) -> None:
         "abcdef123456",
         "eks",
     )
-    assert [(node["InstanceId"], node["NodeGroup"]) for node in summary["results"]] == [
-        (node.instance, node.group) for node in NODES
+    assert [(node["InstanceId"], node["NodeGroup"], node.get("role", "")) for node in summary["results"]] == [
+        (node.instance, node.group, node.role) for node in NODES
     ]
     items = {item["id"]: item["status"] for item in summary["cluster"] if item["id"].startswith("hyperpod")}
     assert items == dict.fromkeys(
@@ -105,6 +108,47 @@ def test_a_call_that_fails(tmp_path: Path, operation: str, error: tuple[str, str
     assert error[1] in next(one["reason"] for one in summary["cluster"] if one["id"] == item)
     assert {one["status"] for one in items.values()} == {"complete"}
     assert {node["status"] for node in summary["results"]} == {"complete"}
+
+
+def test_no_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an EKS cluster Kubernetes is expected: that it was not read is a finding, and everything else is there."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with fake_aws([Node(NODES[0].instance, environment={"PATH": "/usr/bin:/bin"})]) as service:
+        summary = bundle(service, tmp_path)
+    items = {item["id"]: item for item in summary["cluster"]}
+    assert (items["kubernetes"]["status"], items["kubernetes"]["reason"]) == ("failed", "kubectl is not in PATH")
+    assert summary["results"][0]["status"] == "complete"
+    [found] = tmp_path.glob("bundle/*/findings.json")
+    assert "kubernetes failed: kubectl is not in PATH" in found.read_text()
+
+
+@needs_kubectl
+@pytest.mark.parametrize("eks", [CLUSTER, "arn:aws:eks:us-west-2:123456789012:cluster/another"])
+def test_nodes_of_an_eks_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eks: str) -> None:
+    """The current context of kubectl is read if it has the nodes, which are called otherwise there, and is theirs."""
+    with fake_aws([Node("i-0a1b2c3d4e5f60710")]) as service, kube_record() as (_, address):
+        service.orchestrator = {"Eks": {"ClusterArn": eks}}
+        monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "kubeconfig", address)))
+        monkeypatch.setattr(kubernetes, "KINDS", kubernetes.KINDS[:1])
+        summary = bundle(service, tmp_path)
+    items = {item["id"]: item for item in summary["cluster"]}
+    if eks == CLUSTER:
+        assert items["kubernetes-nodes"]["status"] == "complete"
+    else:
+        assert items["kubernetes"]["status"] == "failed"
+        assert items["kubernetes"]["reason"].startswith(f"context lab is for cluster {CLUSTER}, not for {eks}")
+
+
+def test_the_same_cause_is_one_line(tmp_path: Path) -> None:
+    """Reasons that contain the name of the node are one line of the terminal, as in every other command."""
+    with fake_aws(NODES) as service:
+        argv = ["bundle", "--via", "ssm", "--cluster", "research", "--endpoint-url", service.endpoint]
+        argv += ["-w", "ip-10-9-9-[8-9]", "--item", "os", "--no-once", "-o", str(tmp_path)]
+        done = CliRunner().invoke(cli, argv)
+    assert done.exit_code == 4
+    reason = "cluster research has no node called HOST"
+    assert f"unreachable  ip-10-9-9-[8-9]: {reason}\n" in done.stderr
+    assert f"nothing was collected: {reason} (ip-10-9-9-[8-9])" in " ".join(done.stdout.split())
 
 
 def test_obfuscated(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.support.launchers import send_signal
 MOMENTS = 10
 ITEMS = [
     Item(id=f"item-{number:02}", title="", commands=(f"echo begun {number}; sleep 0.1; seq 20000; echo {number}",))
-    for number in range(16)
+    for number in range(8)
 ]
 HOSTS = parse_hosts(["localhost"])
 SCRIPT = """
@@ -108,7 +108,7 @@ def test_collector_killed(tmp_path: Path, moment: int) -> None:
     while not list(tmp_path.glob("x/*_metadata.json")):
         assert run.poll() is None
         time.sleep(0.005)
-    time.sleep(random.Random(moment).uniform(0, 1.5))
+    time.sleep(random.Random(moment).uniform(0, 1.0))
     run.kill()
     run.wait()
     check_completed(tmp_path)
@@ -121,7 +121,7 @@ def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
     others = descendants(os.getpid())
 
     def kill() -> None:
-        time.sleep(random.Random(moment).uniform(0.05, 1.2))
+        time.sleep(random.Random(moment).uniform(0.05, 0.8))
         found = [pid for pid in descendants(os.getpid()) if pid not in others]
         send_signal(found[: 1 if victim == "agent" else None])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -29,13 +31,38 @@ CANARIES = [
 LOG = "/api/v1/namespaces/training/pods/trainer-4/log"
 
 
-@pytest.fixture
-def server() -> Iterator[tuple[KubeRecord, str]]:
+@contextlib.contextmanager
+def recorded() -> Iterator[tuple[KubeRecord, str]]:
     """The recorded cluster."""
     with kube_record() as (record, address):
         record.logs[LOG] = b"2026-11-15T01:45:29Z step 1 api_key=canary-in-a-log\n"
         record.logs[f"{LOG}.previous"] = b"2026-11-15T01:40:00Z out of memory\n"
         yield record, address
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[KubeRecord, str]]:
+    """That cluster, for tests that change it."""
+    with recorded() as found:
+        yield found
+
+
+@dataclasses.dataclass
+class Collected:
+    """What was collected into a directory, and what the server was asked for."""
+
+    directory: Path
+    items: dict[str, ItemResult]
+    part: ClusterPart
+    requests: list[tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Collected:
+    """All kinds, for tests that only read."""
+    directory = tmp_path_factory.mktemp("collected")
+    with recorded() as (record, address):
+        return Collected(directory, *collect(directory, address), record.requests)
 
 
 def collect(tmp_path: Path, address: str, **options: str) -> tuple[dict[str, ItemResult], ClusterPart]:
@@ -54,45 +81,54 @@ def everything(tmp_path: Path) -> str:
     return "".join(path.read_text() for path in sorted((tmp_path / "bundle").rglob("*")) if path.is_file())
 
 
-def test_all_kinds_as_text_and_json(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+def test_all_kinds_as_text_and_json(collected: Collected) -> None:
     """Each item is complete and its files are as the summary says; nothing secret is in them."""
-    items, part = collect(tmp_path, server[1])
+    items = collected.items
     assert {item.status for item in items.values()} == {"complete"}, items
     for name in ("nodes", "pods", "events", "persistent-volume-claims", "services", "deployments", "stateful-sets"):
         kinds = {Path(file.path).suffix for file in items[f"kubernetes-{name}"].files}
         assert kinds == {".txt", ".json"}
     for item in items.values():
         for file in item.files:
-            path = tmp_path / "bundle" / file.path
+            path = collected.directory / "bundle" / file.path
             assert path.stat().st_size == file.size
             assert path.stat().st_mode & 0o777 == 0o600
             assert "--context=lab" in file.source
-    text = everything(tmp_path)
+    text = everything(collected.directory)
     assert "canary" not in text
     assert "trainer-4" in text
     assert "OOMKilled" in text
-    assert any(rule == "kubernetes" for _, rule, *_ in part.redactions)
+    assert any(rule == "kubernetes" for _, rule, *_ in collected.part.redactions)
 
 
-def test_values_of_secrets_are_not_fetched(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+def test_values_of_secrets_are_not_fetched(collected: Collected) -> None:
     """The server is asked for tables of secrets and config maps, not for the objects."""
-    collect(tmp_path, server[1])
-    requests = [accept for path, accept in server[0].requests if re.search("/(secrets|configmaps)", path)]
+    requests = [accept for path, accept in collected.requests if re.search("/(secrets|configmaps)", path)]
     assert requests
     assert all(accept.startswith("application/json;as=Table") for accept in requests)
-    names = json.loads((tmp_path / "bundle/cluster/kubernetes-secrets/secrets.json").read_text())["items"]
+    [path] = collected.directory.glob("bundle/cluster/kubernetes-secrets/secrets.json")
+    names = json.loads(path.read_text())["items"]
     assert {"namespace": "training", "name": "hf-token", "type": "Opaque", "data": "1"}.items() <= names[1].items()
 
 
-def test_logs_of_failing_containers(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+def test_logs_of_failing_containers(collected: Collected) -> None:
     """The current and the previous log of the container that crashes, redacted; none of those that work."""
-    items, _ = collect(tmp_path, server[1])
-    files = {Path(file.path).name: file for file in items["kubernetes-logs"].files}
+    files = {Path(file.path).name: file for file in collected.items["kubernetes-logs"].files}
     assert list(files) == ["training_trainer-4_trainer.log", "training_trainer-4_trainer.previous.log"]
     assert "limit-bytes" in files["training_trainer-4_trainer.log"].source
-    assert "api_key=***" in (tmp_path / "bundle" / files["training_trainer-4_trainer.log"].path).read_text()
+    log = collected.directory / "bundle" / files["training_trainer-4_trainer.log"].path
+    assert "api_key=***" in log.read_text()
 
 
+@pytest.fixture
+def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the kinds: each takes a second of kubectl."""
+    chosen = [kind for kind in kubernetes.KINDS if kind[0] in {"pods", "resource-quotas"}]
+    assert len(chosen) == 2
+    monkeypatch.setattr(kubernetes, "KINDS", chosen)
+
+
+@pytest.mark.usefixtures("few_kinds")
 def test_the_context_must_belong_to_the_cluster(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
     """By name or ARN; nothing is read from another cluster."""
     items, _ = collect(tmp_path, server[1], cluster="another")
@@ -115,6 +151,7 @@ def test_broken_kubectl_affects_only_this_part(tmp_path: Path) -> None:
     assert "refused" in items["kubernetes"].reason
 
 
+@pytest.mark.usefixtures("few_kinds")
 def test_a_query_that_hangs_affects_only_itself(
     server: tuple[KubeRecord, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,7 +162,7 @@ def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str
         for day in (1, 2, 3, 4)
     ]
     for leaf in leaves:
-        RecordDirectory(leaf, "snapshot", leaf.name).write_snapshot(snapshot, {})
+        RecordDirectory(leaf, "snapshot", leaf.name).write_snapshot([], dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
     for path, message in (
         (tmp_path / "nope", "nope does not exist"),
         (document, "s.json is a snapshot document, which only check, diff and describe read"),
@@ -176,8 +176,9 @@ def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str
 
 def test_a_record_without_its_raw_log(rollbook: Rollbook, tmp_path: Path) -> None:
     """Recovery says the same, whoever asks for it."""
-    leaf = RecordDirectory.create(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
-    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
+    began = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
+    leaf = RecordDirectory.create(tmp_path, "snapshot", began)
+    leaf.write_snapshot([], began)
     assert "has no raw log to recover from" in rollbook("recover", str(leaf.path)).err
     with pytest.raises(RecordError, match="has no raw log to recover from"):
         recover(leaf.path)
@@ -187,8 +188,9 @@ def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:
     """What is said of a path can be copied, whatever is in its name."""
     for number, name in enumerate(("job[b]", "a[/x]", "j:100:k")):
         place = tmp_path / name
-        leaf = RecordDirectory.create(place, "snapshot", dt.datetime(2026, 8, 1 + number, tzinfo=dt.UTC))
-        leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", []), {})
+        began = dt.datetime(2026, 8, 1 + number, tzinfo=dt.UTC)
+        leaf = RecordDirectory.create(place, "snapshot", began)
+        leaf.write_snapshot([], began)
         result = rollbook("report", str(leaf.path), "-o", str(place / "page.html"))
         assert result.code == 0
         assert f"written to {place / 'page.html'} (" in result.err

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.cli.output import terminal_width, wrapped
 from tests.support.commands import Rollbook
 
 ROLLBOOK = [sys.executable, "-m", "rollbook"]
@@ -70,6 +71,16 @@ def test_colours_into_a_pipe() -> None:
     done = start("snapshot", FORCE_COLOR="1", COLUMNS="40")
     assert "\x1b[" in done.stdout
     assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize(("columns", "width"), [("", 80), ("0", 80), ("60", 60), ("x", 80)])
+def test_a_terminal_without_a_size(monkeypatch: pytest.MonkeyPatch, columns: str, width: int) -> None:
+    """Some tools give none: then lines have 80 columns, and the summary of a run does not fail."""
+    monkeypatch.setenv("COLUMNS", columns)
+    ours, theirs = os.openpty()
+    with os.fdopen(ours), os.fdopen(theirs, "w") as terminal:
+        assert terminal_width(terminal) == width
+        assert len(wrapped("word " * 40, terminal, 2).splitlines()) > 2
 
 
 def test_only_columns_with_values(rollbook: Rollbook) -> None:

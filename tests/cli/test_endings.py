@@ -20,7 +20,8 @@ from rollbook.records.record import Record
 from tests.support.commands import MAIN
 from tests.support.waits import SECONDS, until, until_sampled
 
-OPTIONS = ["--results-dir", "out", "--interval", "0.2", "--no-report"]
+OPTIONS = ["--results-dir", "out", "--no-report"]
+FACTS = [*OPTIONS, "--skip-timeseries"]
 # Finishing that announces itself and takes a while, so that signals arrive in the middle of it.
 SLOW = """
 import sys, time, rollbook.api.finish as finish
@@ -39,7 +40,7 @@ main()
 
 def start(directory: Path, seconds: float, command: list[str] | None) -> subprocess.Popen[str]:
     """`rollbook run`, or `record` without a command, with slow finishing."""
-    verb = ["record", *OPTIONS, "--duration", "0.5"] if command is None else ["run", *OPTIONS, "--", *command]
+    verb = ["record", *OPTIONS, "--duration", "0.5"] if command is None else ["run", *FACTS, "--", *command]
     argv = [sys.executable, "-c", SLOW.format(seconds=seconds), *verb]
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, cwd=directory, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
@@ -96,7 +97,7 @@ def test_two_signals_leave_a_record_that_can_be_recovered(tmp_path: Path, comman
 
 def test_a_signal_ends_repeats(tmp_path: Path) -> None:
     """The run that was measured is kept; the exit code says that others are missing."""
-    verb = ["run", *OPTIONS, "--repeat", "3", "--", "true"]
+    verb = ["run", *FACTS, "--repeat", "3", "--", "true"]
     argv, pipe = [sys.executable, "-c", SLOW.format(seconds=1.0), *verb], subprocess.PIPE
     process = subprocess.Popen(argv, cwd=tmp_path, stderr=pipe, text=True, start_new_session=True)
     wait_for(process, "FINISHING")
@@ -134,7 +135,7 @@ def test_signals_at_any_moment_after_the_command(tmp_path: Path) -> None:
 def test_output_is_capped_before_the_disk_is_full(tmp_path: Path) -> None:
     """The log ends with a mark, the terminal still gets everything, and the record is complete."""
     code = f"import rollbook.collect.command as command; command.RESERVE = 1 << 62; {MAIN}"
-    argv = [sys.executable, "-c", code, "run", *OPTIONS, "--", "sh", "-c", "echo one; sleep 0.3; echo two"]
+    argv = [sys.executable, "-c", code, "run", *FACTS, "--", "sh", "-c", "echo one; sleep 0.3; echo two"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "one\ntwo\n"), done.stderr
     path = only_record(tmp_path)

@@ -1,4 +1,4 @@
-"""`--hosts a b`, the form of MLPerf Storage's tool, works where nothing else can be meant."""
+"""`--hosts a b`, the form of MLPerf Storage's tool and others, works where nothing else can be meant."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from rollbook.errors import UsageError
     [
         (snapshot, "--hosts a b --json", "--hosts a --hosts b --json"),
         (snapshot, "-w a b c", "-w a --hosts b --hosts c"),
+        (snapshot, "--nodes a b", "--nodes a --hosts b"),
+        (snapshot, "--instance-groups g h --node a", "--instance-groups g --instance-group h --node a"),
         (snapshot, "--timeout 5 --hosts a", "--timeout 5 --hosts a"),
         (run, "--hosts a b --type fio -- fio x", "--hosts a --hosts b --type fio -- fio x"),
         (run, "--hosts a b -- x --hosts c d", "--hosts a --hosts b -- x --hosts c d"),

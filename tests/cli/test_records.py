@@ -21,6 +21,7 @@ from rollbook.records.document import encode
 from rollbook.records.labels import Label
 from rollbook.records.summary import RecordSummary, read_summary
 from tests.support.commands import Ended, Rollbook
+from tests.support.records import few_sources
 from tests.support.schemas import validate
 
 
@@ -30,8 +31,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("records")
     results = place / "results"
     options: Any = {"results_dir": results, "interval": 0.2, "report": False}
-    first = rollbook.run(["true"], name="base-one", tags=["night", "io"], note="a first try", **options).path
-    rollbook.run(["false"], name="base-two", tags="io", **options)
+    with few_sources():
+        first = rollbook.run(["true"], name="base-one", tags=["night", "io"], note="a first try", **options).path
+        rollbook.run(["false"], name="base-two", tags="io", **options)
     unfinished = first.with_name("20010101_000001")
     shutil.copytree(first / "raw", unfinished / "raw")
     broken = first.with_name("20010101_000000")

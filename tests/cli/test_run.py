@@ -17,19 +17,21 @@ import pytest
 
 from rollbook import record as record_block
 from rollbook import snapshot
-from rollbook.api.recording import Settings
+from rollbook.api.settings import Settings
 from rollbook.checks.verify import verify
 from rollbook.records.document import encode
 from rollbook.records.record import Record
 from tests.support.commands import ROLLBOOK, Rollbook
+from tests.support.records import is_whole
 from tests.support.waits import until_sampled
 
-QUICK = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
+FACTS = ["--results-dir", "out", "--skip-timeseries", "--no-report"]  # what most of a run takes is left out
+SERIES = ["--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
 DEAF = ["-w", "nowhere", "--ssh-option", "HostName=127.0.0.1", "--ssh-option", "Port=9"]
 MARK = f"{shlex.join(ROLLBOOK)} mark"
 
 
-def run(directory: Path, *argv: str, options: list[str] = QUICK, **more: Any) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, *argv: str, options: list[str] = FACTS, **more: Any) -> subprocess.CompletedProcess[str]:
     """`rollbook run` in a directory of its own."""
     command = [*ROLLBOOK, "run", *options, "--", *argv]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, **more)
@@ -43,7 +45,8 @@ def only_record(directory: Path) -> Record:
 
 def test_everything_is_there(tmp_path: Path) -> None:
     """Output shown and logged, facts before and after, samples in between, metadata with the keys readers need."""
-    done = run(tmp_path, "sh", "-c", f"echo to stdout; echo to stderr >&2; {MARK} second; sleep 1.5")
+    script = f"echo to stdout; echo to stderr >&2; {MARK} second; sleep 1.5"
+    done = run(tmp_path, "sh", "-c", script, options=SERIES)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "to stdout\n"
     assert "to stderr\n" in done.stderr
@@ -52,7 +55,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert (record.path / "stderr.log").read_text() == "to stderr\n"
     hosts = record.hosts
     assert [host.status for host in hosts.start + hosts.end] == ["complete"] * 2
-    assert hosts.series[0].status == "complete" or hosts.series[0].is_sparse, "a busy machine misses beats"
+    assert is_whole(hosts.series[0])
     assert hosts.start[0].collected_at <= hosts.end[0].collected_at
     assert hosts.end[0].facts["uptime"].uptime_seconds > hosts.start[0].facts["uptime"].uptime_seconds
     assert hosts.series[0].samples >= 7
@@ -74,20 +77,22 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert encode(hosts) == (record.path / "hosts.json").read_bytes()
 
 
-@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)])
-def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("script", "code", "options"), [("exit 0", 0, SERIES), ("exit 7", 7, FACTS), ("kill -TERM $$", 143, FACTS)]
+)
+def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int, options: list[str]) -> None:
     """Whatever it is, and a record is there all the same; what it cost is a share of the whole time."""
-    assert run(tmp_path, "sh", "-c", script).returncode == code
+    assert run(tmp_path, "sh", "-c", script, options=options).returncode == code
     record = only_record(tmp_path)
     assert record.metadata["metrics"]["exit_code"] == record.metadata["exit_code"] == code
-    assert all((host.cpu_share or 0) < 1 for host in record.hosts.series)
+    assert [(host.cpu_share or 0) < 1 for host in record.hosts.series] == ([True] if options == SERIES else [])
 
 
 def test_what_a_command_says_and_leaves_costs_it_nothing(tmp_path: Path) -> None:
     """Names like the marks of a terminal library, or that are no text; and hosts are asked for with their slots."""
     script = 'touch "$ROLLBOOK_RECORD/$(printf "\\377")"; exit 7'
     argv = ["sh", "-c", script, "sh", "--output=d[/x]/o.json"]
-    done = run(tmp_path, *argv, options=[*QUICK, "--type", "fio", "-w", "localhost:4"])
+    done = run(tmp_path, *argv, options=[*FACTS, "--type", "fio", "-w", "localhost:4"])
     assert done.returncode == 7
     assert "d[/x]/o.json is not there" in done.stderr
     record = only_record(tmp_path)
@@ -103,7 +108,7 @@ def test_stdin_passes_through(tmp_path: Path) -> None:
 def test_a_terminal_stays_one(tmp_path: Path) -> None:
     """A command whose output is a terminal sees one, and the log has its text."""
     ours, theirs = pty.openpty()
-    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", "test -t 1 && echo terminal"]
+    argv = [*ROLLBOOK, "run", *FACTS, "--", "sh", "-c", "test -t 1 && echo terminal"]
     with subprocess.Popen(argv, cwd=tmp_path, stdout=theirs, stderr=subprocess.PIPE) as process:
         os.close(theirs)
         assert process.wait(60) == 0
@@ -116,7 +121,7 @@ def test_a_terminal_stays_one(tmp_path: Path) -> None:
 def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signals) -> None:
     """The command ends in its own way, then the record is finished."""
     script = "trap 'echo caught; exit 5' INT TERM; echo ready; while :; do sleep 0.1; done"
-    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", script]
+    argv = [*ROLLBOOK, "run", *FACTS, "--", "sh", "-c", script]
     with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                           start_new_session=True, text=True) as process:  # fmt: skip
         assert process.stdout is not None
@@ -129,7 +134,7 @@ def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signa
 
 def test_no_series_and_no_hosts(tmp_path: Path) -> None:
     """Without series there are snapshots; without collection the arguments alone say what the cluster is."""
-    assert run(tmp_path, "true", options=["--results-dir", "out", "--no-report", "--skip-timeseries"]).returncode == 0
+    assert run(tmp_path, "true").returncode == 0
     record = only_record(tmp_path)
     assert not record.series_files()
     assert record.hosts.end[0].status == "complete"
@@ -143,25 +148,25 @@ def test_no_series_and_no_hosts(tmp_path: Path) -> None:
 
 
 BAD = [
-    (QUICK, ["no-such-program"], "no such program"),
-    (QUICK, ["/etc/passwd"], "is not executable"),
-    (QUICK, ["--no-such-option"], "no such option"),
-    ([*QUICK, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
+    (SERIES, ["no-such-program"], "no such program"),
+    (SERIES, ["/etc/passwd"], "is not executable"),
+    (SERIES, ["--no-such-option"], "no such option"),
+    ([*SERIES, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
     (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "for results: No such file or directory"),
     (["--results-dir", "script/below"], ["touch", "ran"], "Not a directory"),
     (["--results-dir", "bad\udcff"], ["touch", "ran"], "not UTF-8"),
-    (QUICK, ["./script"], "cannot run ./script: Exec format error"),
-    (QUICK, ["./no-interpreter"], "cannot run ./no-interpreter"),
+    (SERIES, ["./script"], "cannot run ./script: Exec format error"),
+    (SERIES, ["./no-interpreter"], "cannot run ./no-interpreter"),
     *(
-        ([*QUICK, "--timeseries-interval", word], ["touch", "ran"], "--timeseries-interval")
+        ([*SERIES, "--timeseries-interval", word], ["touch", "ran"], "--timeseries-interval")
         for word in ("nan", "inf", "0", "0.09", "-1", "86401", "soon")
     ),
-    ([*QUICK, "--max-timeseries-samples", "-1"], ["touch", "ran"], "--max-timeseries-samples"),
-    ([*QUICK, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
-    ([*QUICK, "--timeout", "nan"], ["touch", "ran"], "--timeout"),
-    ([*QUICK, "--sign", "script"], ["touch", "ran"], "cannot sign with script"),
-    ([*QUICK, "--python", "a b"], ["touch", "ran"], "not the name or path of a program"),
-    ([*QUICK, "--cluster-collection-timeout", "nan"], ["touch", "ran"], "--cluster-collection-timeout"),
+    ([*SERIES, "--max-timeseries-samples", "-1"], ["touch", "ran"], "--max-timeseries-samples"),
+    ([*SERIES, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
+    ([*SERIES, "--timeout", "nan"], ["touch", "ran"], "--timeout"),
+    ([*SERIES, "--sign", "script"], ["touch", "ran"], "cannot sign with script"),
+    ([*SERIES, "--python", "a b"], ["touch", "ran"], "not the name or path of a program"),
+    ([*SERIES, "--cluster-collection-timeout", "nan"], ["touch", "ran"], "--cluster-collection-timeout"),
 ]
 
 
@@ -212,7 +217,7 @@ def test_any_name_will_do(tmp_path: Path) -> None:
 
 def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
     """Each has its own record and its own marks, also where several begin in the same second."""
-    inner = shlex.join([*ROLLBOOK, "run", *QUICK, "--"])
+    inner = shlex.join([*ROLLBOOK, "run", *FACTS, "--"])
     done = run(tmp_path, "sh", "-c", f'{MARK} outer; {inner} sh -c "{MARK} inner" & {inner} true & wait')
     assert done.returncode == 0, done.stderr
     records = [Record.open(path) for path in sorted((tmp_path / "out" / "generic").iterdir())]
@@ -224,25 +229,37 @@ def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
 
 KILLER = """
 import os, sys, time
+def agents():
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\\0")
+            parent = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if int(parent) == os.getppid() and b"-I" in words:
+            found.add(int(pid))
+    return found
 time.sleep(1.5)
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        words = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\\0")
-        parent = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]
-    except OSError:
-        continue
-    if int(parent) == os.getppid() and b"-I" in words:
-        os.kill(int(pid), 9)
-time.sleep(float(sys.argv[1]))
+killed = agents()
+for pid in killed:
+    os.kill(pid, 9)
+end = time.monotonic() + 60
+while sys.argv[1] == "back" and not agents() - killed and time.monotonic() < end:
+    time.sleep(0.1)
+time.sleep(1.5 if sys.argv[1] == "back" else 0)
 """
 
 
-@pytest.mark.parametrize(("seconds", "reason"), [(6, "without samples: connection lost"), (0, "at the end: ")])
-def test_a_host_that_fails_in_mid_run_is_not_complete(tmp_path: Path, seconds: int, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "until", "reason"),
+    [(SERIES, "back", "without samples: connection lost"), (FACTS, "killed", "at the end: ")],
+)
+def test_a_host_that_fails_in_mid_run_is_not_complete(
+    tmp_path: Path, options: list[str], until: str, reason: str
+) -> None:
     """It is partial in what is said and, with --strict, in the exit code; also where it did not come back."""
-    series = ["--timeseries-interval", "0.5"] if seconds else ["--skip-timeseries"]
-    options = ["--results-dir", "out", "--no-report", "--strict", *series]
-    done = run(tmp_path, sys.executable, "-c", KILLER, str(seconds), options=options)
+    done = run(tmp_path, sys.executable, "-c", KILLER, until, options=[*options, "--strict"])
     assert done.returncode == 3, done.stderr
     assert "0 of 1 host complete, 1 partial" in done.stderr
     assert reason in done.stderr
@@ -250,7 +267,7 @@ def test_a_host_that_fails_in_mid_run_is_not_complete(tmp_path: Path, seconds: i
 
 def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None:
     """Nor of a command that failed itself."""
-    options = ["--results-dir", "out", "--no-report", "--strict", "--skip-timeseries"]
+    options = [*FACTS, "--strict"]
     done = run(tmp_path, "true", options=options)
     assert done.returncode == 0
     assert done.stderr.count("1 of 1 host complete") == 1
@@ -261,7 +278,7 @@ def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None
 
 def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:
     """Why is said, and nothing is left; without it the command runs all the same."""
-    options = [*QUICK, "--via", "ssh", *DEAF]
+    options = [*FACTS, "--via", "ssh", *DEAF]
     done = run(tmp_path, "touch", "ran", options=[*options, "--strict"])
     assert done.returncode == 4, done.stderr
     assert "nowhere: " in done.stderr
@@ -274,10 +291,10 @@ def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:
 
 def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
     """Not only after a benchmark of hours."""
-    options = [*QUICK, *DEAF, "-w", "localhost"]
-    told = run(tmp_path, "sh", "-c", "echo started >&2", options=options).stderr
+    hosts = [*DEAF, "-w", "localhost"]
+    told = run(tmp_path, "sh", "-c", "echo started >&2", options=[*FACTS, *hosts]).stderr
     assert told.index("nowhere: ") < told.index("1 of 2 hosts complete") < told.index("started")
-    argv = [*ROLLBOOK, "record", *options, "--duration", "0.5"]
+    argv = [*ROLLBOOK, "record", *SERIES, *hosts, "--duration", "0.5"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("1 of 2 hosts complete")) == (3, 2), done.stderr
 
@@ -285,7 +302,7 @@ def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
 def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
     """The record is finished, and only its signature is said to be missing."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
-    options = ["--results-dir", "out", "--no-report", "--skip-timeseries", "--strict", "--sign", "key"]
+    options = [*FACTS, "--strict", "--sign", "key"]
     done = run(tmp_path, "rm", "key", "key.pub", options=options)
     assert done.returncode == 2
     assert "the record is not signed: cannot sign with key" in done.stderr
@@ -327,7 +344,7 @@ def test_a_temporary_directory_with_a_long_name(tmp_path: Path) -> None:
 
 def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
     """The command runs, and its exit code is its own."""
-    argv = [*ROLLBOOK, "run", *QUICK, "--", "sh", "-c", "touch ran; exit 7"]
+    argv = [*ROLLBOOK, "run", *FACTS, "--", "sh", "-c", "touch ran; exit 7"]
     with Path("/dev/full").open("w") as full:
         assert subprocess.run(argv, cwd=tmp_path, stderr=full, check=False).returncode == 7
     assert (tmp_path / "ran").exists()
@@ -336,10 +353,11 @@ def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
 
 def test_record_for_a_while(tmp_path: Path) -> None:
     """A series without a command."""
-    argv = [*ROLLBOOK, "record", *QUICK, "--duration", "2"]
+    # A busy machine would miss more beats of a shorter interval than a complete host may.
+    argv = [*ROLLBOOK, "record", *SERIES, "--timeseries-interval", "0.5", "--duration", "2"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert only_record(tmp_path).hosts.series[0].samples >= 5
+    assert only_record(tmp_path).hosts.series[0].samples >= 3
 
 
 def test_record_says_nothing_before_it_is_sure_to_begin(rollbook: Rollbook) -> None:
@@ -353,7 +371,7 @@ def test_ctrl_c_until_the_record_is_abandoned(tmp_path: Path) -> None:
     """The second Ctrl-C ends the command with its own code, and no later one changes that."""
     code = "import time; from rollbook.api import finish; from rollbook.cli import main\n"
     code += "finish.finish = lambda *_, **__: time.sleep(60); main()"
-    argv = [sys.executable, "-c", code, "record", *QUICK, "--duration", "0.5"]
+    argv = [sys.executable, "-c", code, "record", *SERIES, "--duration", "0.5"]
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         while "writing the record" not in process.stderr.readline():
@@ -368,7 +386,7 @@ def test_ctrl_c_until_the_record_is_abandoned(tmp_path: Path) -> None:
 
 def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
     """What there is makes a record, and the host that gave nothing is in it."""
-    argv = [*ROLLBOOK, "record", *QUICK, "--via", "ssh", "-w", "nowhere", "--ssh-option", "ProxyCommand=sleep 60"]
+    argv = [*ROLLBOOK, "record", *SERIES, "--via", "ssh", "-w", "nowhere", "--ssh-option", "ProxyCommand=sleep 60"]
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.glob("out/record/*/raw/*.seg")):
             time.sleep(0.1)
@@ -383,7 +401,6 @@ def test_the_python_interface(tmp_path: Path) -> None:
     """`with rollbook.record(...)`: the same record, phases and all."""
     with record_block(results_dir=tmp_path / "out", interval=0.2, report=False) as recording:
         recording.mark("mine")
-        time.sleep(1)
     assert "mine" in [phase.name for phase in recording.record.hosts.phases]
     assert json.loads(next(recording.path.glob("*_metadata.json")).read_bytes())["benchmark_type"] == "record"
     assert snapshot().coverage.complete
@@ -393,7 +410,7 @@ def test_the_python_interface(tmp_path: Path) -> None:
 def test_a_real_fio_run(tmp_path: Path) -> None:
     """Its results are in the metadata, and what it wrote is in the series."""
     job = ["fio", "--name=w", "--rw=write", "--bs=1m", "--size=64m", "--fsync=8", "--output-format=json", "--loops=4"]
-    done = run(tmp_path, *job, options=[*QUICK, "--type", "fio"])
+    done = run(tmp_path, *job, options=[*SERIES, "--type", "fio"])
     assert done.returncode == 0, done.stderr
     record = only_record(tmp_path)
     assert record.metadata["benchmark_type"] == "fio"
@@ -410,7 +427,7 @@ def test_a_real_fio_run(tmp_path: Path) -> None:
 
 def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -> None:
     """After kill -9 `recover` gives every flushed beat, and no agent is left."""
-    argv = [*ROLLBOOK, "record", *QUICK]
+    argv = [*ROLLBOOK, "record", *SERIES]
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         until_sampled(tmp_path / "out", hosts=1, samples=8)
         process.kill()

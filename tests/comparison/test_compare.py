@@ -18,6 +18,7 @@ from rollbook.comparison.text import fact_text
 from rollbook.errors import UsageError
 from tests.support.browser import browser
 from tests.support.commands import Rollbook
+from tests.support.records import few_sources
 from tests.support.schemas import validate
 
 Make = Callable[..., None]
@@ -27,7 +28,8 @@ Make = Callable[..., None]
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A record of a short run."""
     results = tmp_path_factory.mktemp("real")
-    return rollbook.run(["sleep", "0.6"], results_dir=results, interval=0.2, report=False).path
+    with few_sources():
+        return rollbook.run(["sleep", "0.6"], results_dir=results, interval=0.2, report=False).path
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def test_groups_with_a_known_difference(make: Make, compare: Rollbook) -> None:
     assert compare("new", "old", "--fail-on", "slower:5%").code == 0, "faster is not slower"
     assert compare("old", "new", "--phase", "warmup").code == 2, "no run has this phase"
     text = compare("old", "new")
-    assert "worse" in text.out
+    assert "\n\nnew against old: 1 result worse: wall_seconds +19" in text.out, "the answer comes first"
     assert "always -> never" in text.out
     assert "alternate the runs" in text.err
 
@@ -180,9 +182,9 @@ def test_a_comparison_in_sql(make: Make, compare: Rollbook) -> None:
 
 def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """Without a phase in common, results, facts and the metrics of the whole runs are compared; names stay texts."""
-    make("old", [1.00, 1.01, 1.02])
-    make("\x1b[31m</script>[red]new", [1.00, 1.01, 1.02])
-    others = sorted((tmp_path / "results" / "generic").iterdir())[3:]
+    make("old", [1.00, 1.01])
+    make("\x1b[31m</script>[red]new", [1.00, 1.01])
+    others = sorted((tmp_path / "results" / "generic").iterdir())[2:]
     for path in others:
         (file,) = path.glob("*_metadata.json")
         metadata = json.loads(file.read_text())
@@ -220,13 +222,15 @@ def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_pat
     assert compare("one").code == 2
 
 
-def test_another_command_is_the_first_explanation(make: Make) -> None:
+def test_another_command_is_the_first_explanation(make: Make, compare: Rollbook) -> None:
     """How a run was started ranks above facts; a fact that varies among repeats ranks low."""
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19], {"thp": {"enabled": "never"}}, command="sleep 0.7")
     facts = rollbook.compare("old", "new").facts[0].facts
     assert fact_text(facts[0]).startswith("command: sleep 0.6 -> sleep 0.7")
     assert len(facts) >= 2
+    make("lines", [1.20], command="sleep\n\t0.7")
+    assert compare("old", "lines").out.splitlines()[1].endswith("  sleep 0.7")
 
 
 def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None:
@@ -256,7 +260,7 @@ def test_repeats_are_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     script = 'n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) >count; [ "$n" -lt 2 ] || exit 7'
-    options = ["--repeat", "5", "--name", "again", "--no-report", "--interval", "0.2"]
+    options = ["--repeat", "5", "--name", "again", "--no-report", "--skip-timeseries"]
     command = [sys.executable, "-m", "rollbook", "run", *options, "--", "sh", "-c", script]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 7
@@ -289,7 +293,45 @@ def test_an_interrupted_group_stays_usable(tmp_path: Path, monkeypatch: pytest.M
         assert ran.returncode == code, name
         assert "3 of 5 runs, 2 without all hosts, 1 interrupted; rollbook compare" in ran.stderr
         assert "run 3 of 5" not in ran.stderr, "--quiet prints only what went wrong, and the group"
+        assert ran.stderr.count("  no-such-host.invalid: ") == 3, "once in each run"
     found = rollbook.compare("ended", "handled")
     assert [side.failed for side in found.sides] == [1, 0]
     (row,) = [row for row in found.rows if row.name == "wall_seconds"]
     assert [len(values) for values in row.values] == [2, 3]
+
+
+# Kills the agent, a child of the same process, in the second repeat.
+LOSE = """
+import os, pathlib
+count = pathlib.Path("count")
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+for pid in filter(str.isdigit, os.listdir("/proc") if count.read_text() == "xx" else []):
+    try:
+        words = pathlib.Path("/proc", pid, "cmdline").read_bytes().split(b"\\0")
+        parent = pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        continue
+    if int(parent) == os.getppid() and b"-I" in words:
+        os.kill(int(pid), 9)
+"""
+
+
+def test_a_host_lost_in_one_repeat(tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other repeats go on; the end of the group, the list and the comparison name the run that lacks its host."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    argv = ("--repeat", "3", "--no-report", "--skip-timeseries", "--", sys.executable, "-c", LOSE)
+    ran = rollbook("run", "--name", "again", *argv)
+    assert ran.code == 0, "the command succeeded"
+    assert "3 of 3 runs, 1 without all hosts; rollbook compare again OTHER" in ran.err
+    listed = rollbook("list").out.splitlines()
+    hosts = listed[0].index("HOSTS")
+    assert [line[hosts : hosts + 6].strip() for line in listed[1:]] == ["1", "0 of 1", "1"]
+    lost = listed[2].split()[0].rpartition("/")[2]
+    (tmp_path / "count").unlink()
+    strict = rollbook("run", "--name", "strict", "--strict", *argv)
+    assert strict.code == 3
+    assert "2 of 3 runs, 1 without all hosts; rollbook compare strict OTHER" in strict.err, "no command failed"
+    notes = rollbook("compare", "again", "strict").err
+    assert f"note: 1 of 3 runs of again lack hosts: {lost}" in notes
+    assert "note: 1 of 2 runs of strict lack hosts: " in notes

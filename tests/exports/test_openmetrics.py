@@ -9,12 +9,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner
 
 from rollbook.cli import cli
+from rollbook.exports import openmetrics
 from rollbook.exports.families import families
 from rollbook.exports.openmetrics import help_of
 from rollbook.metrics import catalogue
@@ -164,6 +165,38 @@ def test_others_hold_what_the_record_holds(record: Path, tmp_path: Path, reader:
                 assert [at for at, _ in found[key]] == pytest.approx([at for at, _ in samples], abs=1), name
                 values = [value for _, value in samples]
                 assert [value for _, value in found[key]] == pytest.approx(values, rel=1e-12), name
+
+
+class Counted:
+    """A connection that counts its queries."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection, self.queries = connection, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def execute(self, *args: Any) -> Any:
+        """One query."""
+        self.queries += 1
+        return self._connection.execute(*args)
+
+
+def test_queries_per_table(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are read together; a table too long for that gives the same text column by column."""
+    texts, queries = [], []
+    for held in (openmetrics.HELD, 50, 1):
+        counted = Counted(store.connect(Record.open(record), wanted=()))
+        monkeypatch.setattr(openmetrics, "HELD", held)
+        monkeypatch.setattr(openmetrics, "connect", lambda *_, counted=counted, **__: counted)
+        openmetrics.write_openmetrics(Record.open(record), record.parent / "text")
+        texts.append((record.parent / "text").read_text())
+        queries.append(counted.queries)
+    assert texts[0] == texts[1] == texts[2]
+    assert queries[0] <= 3 * len(NAMES) < queries[1] < queries[2]
 
 
 @pytest.mark.needs("promtool")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -25,22 +26,38 @@ def recorded(directory: Path, sources: tuple[str, ...]) -> Record:
     return finish(directory / "r", report=False)
 
 
-@pytest.mark.parametrize("missing", KEYS)
-def test_a_source_that_is_never_there(tmp_path: Path, missing: str) -> None:
-    """It is left out of the samples; the file is written, and nothing else stays behind."""
-    record = recorded(tmp_path, tuple(name for name in SOURCES if name != missing))
-    name = record.metadata["timeseries_data"]["file"]
-    data = json.loads((record.path / name).read_bytes())
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A record with all sources."""
+    return recorded(tmp_path_factory.mktemp("whole"), SOURCES)
+
+
+def missing_from(path: Path) -> set[str]:
+    """The keys that no sample of a file has."""
+    data = json.loads(path.read_bytes())
     (samples,) = data["samples_by_host"].values()
     assert data["num_samples"] == len(samples) >= 3
-    assert set(KEYS.values()) - {key for sample in samples for key in sample} == {KEYS[missing]}
+    return set(KEYS.values()) - {key for sample in samples for key in sample}
+
+
+def test_a_source_that_is_never_there(tmp_path: Path) -> None:
+    """It is left out of the samples; the file is written with the record, and nothing else stays behind."""
+    record = recorded(tmp_path, tuple(name for name in SOURCES if name != "vmstat"))
+    assert missing_from(record.path / record.metadata["timeseries_data"]["file"]) == {"vmstat"}
     assert not [note for note in record.metadata["notes"] if "timeseries" in note]
     assert not list(record.path.glob(".*"))
 
 
-def test_the_transport_that_was_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", KEYS)
+def test_a_table_that_is_not_there(whole: Record, tmp_path: Path, missing: str) -> None:
+    """Any of them may be missing."""
+    write_timeseries(whole.without_tables([missing]), tmp_path / "out.json")
+    assert missing_from(tmp_path / "out.json") == {KEYS[missing]}
+
+
+def test_the_transport_that_was_used(whole: Record, tmp_path: Path) -> None:
     """One remote host is not local, and several hosts are not ssh because they are several."""
-    record = recorded(tmp_path, SOURCES)
+    record = copy.deepcopy(whole)
     (host,) = record.hosts.series
     for method in ("mpi", "local", "ssh"):
         host.method = method

@@ -13,8 +13,6 @@ from rollbook.bundle import slurm
 from rollbook.bundle.summary import Window
 from rollbook.testing.slurm import SlurmLab
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmLab]:

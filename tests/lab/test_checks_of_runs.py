@@ -19,7 +19,7 @@ from rollbook.records.record import Record, RecordHosts
 from rollbook.testing import Lab, LabHost
 from tests.support.commands import ROLLBOOK
 from tests.support.launchers import back, heard
-from tests.support.waits import until
+from tests.support.waits import READ_PAUSE, until
 
 ERRORS = "/sys/devices/system/edac/mc/mc0/ce_count"
 DRIVE = {
@@ -101,7 +101,7 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
         lab["node03"].overlay({ERRORS: "19\n"})
         lab["node04"].overlay({"/run/health": DRIVE["/run/health"].replace("4}", "6}")})
         (raw,) = tmp_path.glob("results/*/*/raw")
-        until(lambda: back(heard(raw, lab.names), ["node02"], 0))
+        until(lambda: back(heard(raw, lab.names), ["node02"], 0), pause=READ_PAUSE)
 
     path = recorded(lab, tmp_path, fall_ill)
     document = json.loads((path / "findings.json").read_bytes())

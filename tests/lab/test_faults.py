@@ -15,7 +15,7 @@ from tests.support.faults import GROUPS, Campaign, Result, Run, in_order
 from tests.support.waits import until_sampled
 
 SEED = 1  # bench/faults chooses others
-pytestmark = [pytest.mark.lab, pytest.mark.alone]  # several recordings at a time keep the machine busy
+pytestmark = pytest.mark.alone  # several recordings at a time keep the machine busy
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from rollbook.testing import Lab, LabCannot, LabHost
 from rollbook.testing.lab.processes import process
 from tests.support.waits import SECONDS, until
 
-pytestmark = pytest.mark.lab
 ROOT = Path(__file__).parents[2]
 
 

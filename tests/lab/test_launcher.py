@@ -48,7 +48,6 @@ from tests.support.waits import SECONDS, until
 if TYPE_CHECKING:
     from rollbook.agent.wire import Carrier
 
-pytestmark = pytest.mark.lab
 BOOT = slurp("/proc/sys/kernel/random/boot_id")
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
 
@@ -101,7 +100,7 @@ def test_every_host_has_its_own_agent(back: str | None) -> None:
 @pytest.mark.parametrize("back", [None, "none"])
 def test_a_series(back: str | None) -> None:
     """No beat is lost, and start and end facts are there, also where agents cannot be told anything."""
-    hosts = record(Together(connect_back=back), ["a", "b"], 4)
+    hosts = record(Together(connect_back=back), ["a", "b"], 3, plan=PLAN)
     for host in hosts.values():
         assert len(host.beats) >= 3
         assert host.gaps() == 0

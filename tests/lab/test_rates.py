@@ -19,7 +19,8 @@ pytestmark = pytest.mark.alone
 MIB = 1 << 20
 WRITTEN = 256 * MIB
 SENT = 100_000_000
-SETTLE = 3.0  # seconds before and after: the first and the last sample must see nothing of it
+INTERVAL = 0.5
+SETTLE = 3 * INTERVAL  # seconds before and after: the first and the last sample must see nothing of it
 PORT = 7000
 SINK = f"""
 import socket
@@ -66,7 +67,7 @@ def test_a_host_writes_256_mib(lab: Lab, tmp_path: Path, disk: Path) -> None:
         await asyncio.to_thread(lab.hosts[0].run, writing, check=True)
         await asyncio.sleep(SETTLE)
 
-    run = record(lab, tmp_path / "results", write, interval=1.0)
+    run = record(lab, tmp_path / "results", write, interval=INTERVAL)
     # Hosts of the lab share this machine's disks: all of them must have seen it.
     found = moved(run, "diskstats", f"device_name = '{disk.name}'", "512 * sectors_written")
     assert dict(found) == pytest.approx(dict.fromkeys(lab.names, WRITTEN), rel=1e-9)
@@ -85,7 +86,7 @@ def test_a_host_sends_100_mb(lab: Lab, tmp_path: Path) -> None:
         await sink
         await asyncio.sleep(SETTLE)
 
-    run = record(lab, tmp_path, send, interval=1.0)
+    run = record(lab, tmp_path, send, interval=INTERVAL)
     for way, host, peer in (("tx", sender, receiver), ("rx", receiver, sender)):
         found = dict(moved(run, "net_dev", "interface_name <> 'lo'", f"{way}_bytes"))
         assert SENT <= found[host.name] < 1.02 * SENT

@@ -148,3 +148,9 @@ class Benchmark:
             documents[f"{kind}_cluster_info.json"] = self.cluster_information.to_detailed_dict()
         for name, document in documents.items():
             (self.run_result_output / name).write_text(json.dumps(document, indent=2))
+
+
+def files_of(output: Path, run: Benchmark) -> dict[str, Any]:
+    """The documents that a run of the base class wrote, by the end of their names."""
+    assert run.timeseries is not None
+    return {path.name.removeprefix("kv_cache_"): json.loads(path.read_bytes()) for path in output.iterdir()}

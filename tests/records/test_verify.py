@@ -21,7 +21,7 @@ from rollbook.cli.verify import command
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.records import layout
-from rollbook.records.document import Snapshot, encode, read
+from rollbook.records.document import encode, read
 from rollbook.records.findings import Findings
 from rollbook.records.layout import RecordDirectory, list_files
 from rollbook.records.record import RecordHosts
@@ -35,9 +35,9 @@ HOSTS = {"n[1-2]": {"thp": {"enabled": "always"}, "meminfo": {"total_kib": 9, "k
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
     """A finished record with findings."""
-    leaf = RecordDirectory.create(tmp_path / "results", "training", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
-    about = {"benchmark_type": "training", "run_datetime": leaf.stamp, "num_processes": 2, "parameters": {}}
-    leaf.write_snapshot(Snapshot.of("2026-08-01T00:00:00Z", host_records(HOSTS)), about)
+    began = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
+    leaf = RecordDirectory.create(tmp_path / "results", "training", began)
+    leaf.write_snapshot(host_records(HOSTS), began)
     write_file(leaf.path / "findings.json", encode(engine.check(open_run_data(leaf.path))))
     (leaf.path / "raw").mkdir()
     (leaf.path / "raw" / "000001.seg").write_bytes(b"RBJ1" + bytes(100))

@@ -347,6 +347,7 @@ def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:
 HOSTS = [HostShown(name=f"n{number}", status="complete") for number in range(4)]
 LOST = HostShown(name="gone", status="refused")
 REFUSED = [HostShown(name=f"g{number}", status="refused", reason=why) for number, why in enumerate("aab")]
+PARTIAL = [HostShown(name=f"p{number}", status="partial", reason="cut off") for number in range(2)]
 FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
 WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
 MISSING = FindingShown("host-missing", "fail", "refused: a (gone)", "gone", [4], [], {}, "", "")
@@ -373,7 +374,13 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "raw text": ([None, HOSTS, [RAW]], "bad", f"Problems: refused{'y' * 83}… (x)"),
     "clauses": ([None, HOSTS, [LONG]], "bad", f"Problems: a, {'b' * 80} (x)"),
     "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit code of the command is unknown"),
-    "all lost": ([None, [LOST], []], "bad", "Problems: no host gave data"),
+    "no hosts": ([None, [], []], "open", "No hosts were recorded"),
+    "no hosts and a failure": ([CommandShown("x", 2), [], []], "bad", "Problems: the command failed with exit code 2"),
+    "one host": ([None, HOSTS[:1], []], "good", "All well: 1 host complete"),
+    "the only host lost": ([None, [LOST], [MISSING]], "bad", "Problems: gone gave no data: refused"),
+    "all lost": ([None, REFUSED, []], "bad", "Problems: no host gave data: a and 1 other cause"),
+    "the only host partial": ([None, PARTIAL[:1], []], "warn", "Worth a look: p0 is partial: cut off"),
+    "all partial": ([None, PARTIAL, []], "warn", "Worth a look: 2 of 2 hosts partial: cut off on p[0-1]"),
     "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: hm (x), and 1 more warning"),
 }
 
@@ -384,6 +391,7 @@ def test_verdict(name: str) -> None:
     given, level, headline = VERDICTS[name]
     found = verdict(given[0], given[1], given[2], NOTHING)
     assert (found.level, found.headline) == (level, headline)
+    assert not any("host-missing" in reason for reason in found.reasons), "a host without data is described once"
 
 
 AMOUNTS = [

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import rollbook
 from rollbook.records.record import Gap, Loss, Record, RecordHosts, SourceLoss
 from rollbook.report.build import build
 from rollbook.report.page import html
+from rollbook.sql.grids import open_tables
+from rollbook.testing.journals import Script
 from tests.report.test_page import tables
 from tests.support import report_records
 from tests.support.browser import Browser, browser
@@ -39,6 +44,24 @@ for (let y = 0; y < height; y++) {
   before = full;
 }
 return lines;
+"""
+# A chart out of sight does not follow the pointer; which ones are in sight is known after a frame.
+IN_VIEW = """
+const done = arguments[0];
+document.querySelector("#chart-CHART").scrollIntoView({ block: "center" });
+requestAnimationFrame(() => requestAnimationFrame(() => done(true)));
+"""
+# Draws all charts again, and gives for each of them left edge, right edge and text of the labels of its time axis.
+TIME_LABELS = r"""
+const done = arguments[0], labels = new Map(), proto = CanvasRenderingContext2D.prototype, draw = proto.fillText;
+proto.fillText = function (text, x, ...rest) {
+  const half = this.measureText(text).width / 2;
+  if (!labels.has(this)) labels.set(this, []);
+  if (/^\d\d:\d\d/.test(text)) labels.get(this).push([x - half, x + half, text]);
+  return draw.call(this, text, x, ...rest);
+};
+document.querySelector('[aria-label="Light or dark"]').click();
+requestAnimationFrame(() => requestAnimationFrame(() => { proto.fillText = draw; done([...labels.values()]); }));
 """
 STYLE = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1])"
 FIO = {"jobs": [{"job": "seq", "error": 0, "write_bandwidth_bytes_per_second": 1 << 30, "write_clat_p99_ns": 188_000}]}
@@ -101,21 +124,83 @@ def test_a_single_host(window: Browser, tmp_path: Path) -> None:
     assert "Slowest host" not in text(page, "#phases")
 
 
+DEVICES = {
+    "disk_reads": ("Disk read IOPS", "600/s"),
+    "disk_writes": ("Disk write IOPS", "200/s"),
+    "disk_queue": ("Disk queue depth", "16 requests"),
+    "disk_request_size": ("Disk request size", "4 KiB"),
+    "gpu_power": ("GPU power", "612 W"),
+    "gpu_clock": ("GPU clock", "1\u202f490 MHz"),
+    "gpu_temperature": ("GPU temperature", "55 °C"),
+    "gpu_throttled": ("GPU throttled", "50 %"),
+}
+"""By metric: the title of its chart, and the value under the pointer."""
+
+
+def beat_of_devices(beat: int) -> dict[str, dict[str, str]]:
+    """What a kernel and nvidia-smi print: a disk with 600 reads and 200 writes of 4 KiB a second, two GPUs."""
+    disk = f"8 0 sda {600 * beat} 0 {4800 * beat} 0 {200 * beat} 0 {1600 * beat} 0 16 {1000 * beat} {16_000 * beat}\n"
+    gpus = "0, 97, 45, 70656, 400, 55, 1980, 2619, 0x0000000000000004\n1, 0, 0, 4, 212, 33, 1000, 2619, 0x0\n"
+    return {
+        "stat": {"/proc/stat": f"cpu {50 * beat} 0 0 {150 * beat} 0 0 0 0 0 0\n"},
+        "diskstats": {"/proc/diskstats": disk},
+        "gpu": {"nvidia-smi -lms 1000": gpus},
+    }
+
+
+def test_requests_of_disks_and_the_state_of_gpus(window: Browser, tmp_path: Path) -> None:
+    """From the text that a host sends to what a person reads under the pointer, and in the table at the top."""
+    path = tmp_path / "test" / "20261115_120000"
+    start = time.time_ns() // 10**9 * 10**9 - 20 * 10**9
+    script = Script(path / "raw", ["node1"], tuple(beat_of_devices(0)), started_ns=start)
+    script.connect()
+    for beat in range(20):
+        script.sample(start + beat * 10**9, beat_of_devices(beat))
+    script.close()
+    run = rollbook.recover(path)
+    with open_tables(run) as views:
+        page = shown(window, tmp_path, run, views)
+    read = {}
+    for name in DEVICES:
+        page.wait(f"document.querySelector('#chart-{name} .uplot')")
+        page.later(IN_VIEW.replace("CHART", name))
+        page.hover(f"#chart-{name} .lines", (400, 50))
+        title, at, value = filter(None, text(page, f"#chart-{name} header").split("\n"))
+        assert at.endswith(" UTC")
+        read[name] = title, value
+    assert read == DEVICES
+    load = text(page, "#load")
+    assert [
+        line for line in ("Disk read IOPS", "Disk write IOPS", "GPU power", "GPU throttled") if line not in load
+    ] == []
+
+
 def test_a_failed_command(window: Browser, tmp_path: Path) -> None:
     """The headline says so, and the last lines of its stderr are below it."""
     run = report_records.run(tmp_path, 2, 60, code=3)
     run.metadata["command_output_files"] = [{"stdout": "stdout.log", "stderr": "stderr.log"}]
-    (tmp_path / "stderr.log").write_bytes(b"start\n" * 20 + b"Traceback\n\x1b[31mValueError: <b>no</b>\n")
+    (tmp_path / "stderr.log").write_bytes(b"start\n" * 20 + b"Traceback\n\x1b]0;x\x1b[1;31mValueError: <b>no</b>\n")
     page = shown(window, tmp_path, run, tables(2, 60))
     assert text(page, "#verdict") == "Problems: the command failed with exit code 3"
-    assert text(page, ".stderr").split("\n")[-2:] == ["Traceback", "?[31mValueError: <b>no</b>"]
+    assert text(page, ".stderr").split("\n")[-2:] == ["Traceback", "?]0;xValueError: <b>no</b>"]
 
 
 def test_a_run_of_two_samples(window: Browser, tmp_path: Path) -> None:
     """Each sample is a point that can be seen, and labels of the time axis do not overlap."""
     page = shown(window, tmp_path, report_records.run(tmp_path, 1, 2), tables(1, 2))
     assert page.script(INKED, ".chart .uplot canvas") > 10
-    page.script("return document.querySelector('.chart')")
+    charts = [sorted({tuple(label) for label in labels}) for labels in page.later(TIME_LABELS) if labels]
+    assert all(len(labels) > 1 for labels in charts)
+    overlaps = [(one, other) for labels in charts for one, other in pairwise(labels) if one[1] > other[0]]
+    assert (len(charts) > 5, overlaps) == (True, [])
+
+
+def test_a_run_without_hosts(window: Browser, tmp_path: Path) -> None:
+    """It says so, and has no empty tables."""
+    page = shown(window, tmp_path, report_records.run(tmp_path, 0, 60), None)
+    assert text(page, "#verdict") == "No hosts were recorded"
+    assert "none recorded" in text(page, ".tiles")
+    assert page.script("return document.querySelectorAll('#hosts, #facts, .keys dt').length") == 0
 
 
 def test_hosts_that_failed_alike(window: Browser, tmp_path: Path) -> None:

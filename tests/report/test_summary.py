@@ -10,6 +10,9 @@ from rich.console import Console
 
 from rollbook.cli.summary import duration, show_summary
 from rollbook.records.record import Record
+from rollbook.report.build import build
+from rollbook.report.notebook import record_html
+from rollbook.report.page import html
 from rollbook.report.summary import summarise
 from tests.report.test_states import statistics
 from tests.support import report_records
@@ -78,6 +81,18 @@ def test_a_failure_comes_first(tmp_path: Path) -> None:
     assert [line.split()[-1] for line in lines[1:6]] == ["15", "16", "17", "18", "19"]
 
 
+def test_the_last_lines_of_a_command_at_a_terminal(tmp_path: Path) -> None:
+    """Its stdout.log has both outputs; the page shows its last lines, the summary not: the terminal has shown them."""
+    run = record(tmp_path, code=3)
+    run.metadata["command_output_files"] = [{"stdout": "stdout.log", "stderr": "stderr.log"}]
+    (tmp_path / "stdout.log").write_bytes(b"one\r\n\x1b[1;31mno disk\x1b[0m\r\n")
+    (tmp_path / "stderr.log").write_bytes(b"")
+    found = summarise(run).command
+    assert found is not None
+    assert (found.stderr, found.output) == ([], ["one", "no disk"])
+    assert not any("no disk" in line for line in printed(run, tmp_path))
+
+
 def test_many_hosts_are_folded(tmp_path: Path) -> None:
     """A thousand hosts fit one screen: lost hosts by cause, load with the slowest host."""
     lost = {number: f"refused [ssh: connect to host node{number:04} port 22]" for number in range(1, 301)}
@@ -87,6 +102,35 @@ def test_many_hosts_are_folded(tmp_path: Path) -> None:
     assert "          unreachable  node[0001-0300]: refused [ssh: connect to host HOST port 22]" in lines
     assert any("Disk write" in line and "652 GiB/s" in line and "node1 0.50 × median" in line for line in lines)
     assert any(line.startswith("overhead  0.02 CPU s per host, at most 0.02") for line in lines)
+
+
+DEGENERATE: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "no hosts": ({"hosts": 0}, ["hosts     none were recorded"]),
+    "one host": ({}, ["hosts     1 of 1 host complete"]),
+    "the only host lost": (
+        {"lost": {1: "no route"}},
+        ["hosts     0 of 1 host complete, 1 unreachable", "          unreachable  node1: no route"],
+    ),
+    "all lost": (
+        {"hosts": 3, "lost": dict.fromkeys((1, 2, 3), "no route")},
+        ["hosts     0 of 3 hosts complete, 3 unreachable", "          unreachable  node[1-3]: no route"],
+    ),
+    "no samples": ({"samples": 0}, ["overhead  0.00 CPU s, 0 B sent; no samples"]),
+    "one sample": ({"samples": 1}, ["overhead  0.00 CPU s, 900 B sent; 1 sample"]),
+    "two samples": ({"samples": 2}, ["overhead  0.00 CPU s, 1.76 KiB sent; 2 samples, 1 s apart"]),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_what_hardly_is_there_reads_well(tmp_path: Path, name: str) -> None:
+    """Nothing, one thing and nothing left, in the terminal; such records have a page and a notebook's view, too."""
+    given, expected = DEGENERATE[name]
+    run = record(tmp_path / "record", **given)
+    lines = printed(run, tmp_path)
+    start = lines.index(expected[0])
+    assert lines[start : start + len(expected)] == expected
+    text = record_html(run) + html(build(run, None))
+    assert "0 of 0" not in "\n".join([text, *lines])
 
 
 def test_a_short_run_has_no_share_of_the_cpus(tmp_path: Path) -> None:

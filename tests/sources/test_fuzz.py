@@ -23,7 +23,7 @@ JUNK = (
     *("\0", "\x0b", "\x1c", "\x85", "\u00a0", "\u2028", "\ufffd", "\U0001f4a5", "unlimited", "max", "{}", "null"),
 )
 
-fuzzed = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+fuzzed = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @functools.cache

@@ -23,9 +23,9 @@ __all__ = ["HandAgent", "shorten_connect"]
 PYTHON = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload()]
 
 
-def shorten_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let launched agents give up after two seconds when they cannot connect to their collector."""
-    text = agent.text().replace("CONNECT = 5.0", "CONNECT = 2.0")
+def shorten_connect(monkeypatch: pytest.MonkeyPatch, seconds: float = 2.0) -> None:
+    """Let launched agents give up after this time when they cannot connect to their collector."""
+    text = agent.text().replace("CONNECT = 5.0", f"CONNECT = {seconds}")
     assert text != agent.text()
     monkeypatch.setattr(agent, "payload", lambda **_: f"{agent.packed(text.encode())}::")
 

@@ -17,6 +17,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ class Faults:
     """What goes wrong. Shares are of the messages in both directions; counts are of the first calls or messages.
 
     A reordered message arrives after those sent a moment later, a late one after it was repeated. `close_seconds` is
-    how long the node waits for acknowledgements after the command has ended: the real agent two.
+    how long the node waits for acknowledgements after the command has ended: the real agent two. `slow_start` is how
+    long the answer takes to a start that was granted.
     """
 
     loss: float = 0.0
@@ -54,6 +56,9 @@ class Faults:
     lateness: float = 0.0
     throttled_starts: int = 0
     throttled_ends: int = 0
+    failing_starts: int = 0
+    failing_resumes: int = 0
+    slow_start: float = 0.0
     dropped_sockets: int = 0
     drop_after: int = 20
     empty_resume: bool = False
@@ -72,10 +77,16 @@ class Faults:
 
 @dataclasses.dataclass
 class Node:
-    """A HyperPod node; `environment` is added to that of its commands, `prefix` is put before them."""
+    """A HyperPod node; `environment` is added to that of its commands, `prefix` is put before them.
+
+    `role` and `is_restricted` are those of its group. A node without an instance has a logical id.
+    """
 
     instance: str
     group: str = "worker"
+    role: str = ""
+    is_restricted: bool = False
+    logical: str = ""
     status: str = "Running"
     is_connected: bool = True
     dns: str = ""
@@ -99,6 +110,7 @@ class FakeAws:
             "Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/k"}
         }
         self.sessions: dict[str, dict[str, Any]] = {}
+        self.runs: list[_Run] = []
         self.starts = self.described = 0
         self.events: list[dict[str, Any]] = []
         self.keys: dict[bytes, bytes] = {}
@@ -120,15 +132,16 @@ class FakeAws:
     def _DescribeCluster(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
         if request["ClusterName"] not in (self.cluster, self.arn):
             raise ApiError("ResourceNotFound", f"Cluster {request['ClusterName']} not found")
-        groups = [
-            {"InstanceGroupName": name, "InstanceType": "ml.p5.48xlarge", "CurrentCount": 1, "TargetCount": 1}
-            for name in dict.fromkeys(node.group for node in self.nodes)
-        ]
+        groups: dict[str, dict[str, dict[str, Any]]] = {"InstanceGroups": {}, "RestrictedInstanceGroups": {}}
+        for node in self.nodes:
+            kind = "RestrictedInstanceGroups" if node.is_restricted else "InstanceGroups"
+            about = {"InstanceGroupName": node.group, "InstanceType": "ml.p5.48xlarge", "CurrentCount": 1}
+            groups[kind][node.group] = about | ({"SlurmConfig": {"NodeType": node.role}} if node.role else {})
         found: dict[str, Any] = {
             "ClusterArn": self.arn,
             "ClusterName": self.cluster,
             "ClusterStatus": "InService",
-            "InstanceGroups": groups,
+            **{kind: list(named.values()) for kind, named in groups.items()},
         }
         return found | ({"Orchestrator": self.orchestrator} if self.orchestrator else {})
 
@@ -144,12 +157,12 @@ class FakeAws:
     def _summary(self, node: Node) -> dict[str, Any]:
         found: dict[str, Any] = {
             "InstanceGroupName": node.group,
-            "InstanceId": node.instance,
             "InstanceType": "ml.p5.48xlarge",
             "LaunchTime": 1_760_000_000,
             "InstanceStatus": {"Status": node.status},
         }
-        return found | ({"PrivateDnsHostname": node.dns} if node.dns else {})
+        names = {"InstanceId": node.instance, "NodeLogicalId": node.logical, "PrivateDnsHostname": node.dns}
+        return found | {key: name for key, name in names.items() if name}
 
     def _DescribeClusterNode(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
         self.described += 1
@@ -173,6 +186,9 @@ class FakeAws:
         if self.faults.throttled_starts:
             self.faults.throttled_starts -= 1
             raise ApiError("ThrottlingException", "Rate exceeded")
+        if self.faults.failing_starts:
+            self.faults.failing_starts -= 1
+            raise ApiError("InternalServerError", "an error occurred")
         document, parameters = request.get("DocumentName", ""), request.get("Parameters", {})
         if document in self.faults.refused_documents or set(parameters) & set(self.faults.refused_parameters):
             raise ApiError("InvalidDocument", f"document {document} is not available")
@@ -183,9 +199,13 @@ class FakeAws:
         token = uuid.uuid4().hex
         self.sessions[session] = {"node": node, "request": request, "token": token}
         self.starts += 1
+        time.sleep(self.faults.slow_start)
         return {"SessionId": session, "TokenValue": token, "StreamUrl": self._url(session)}
 
     def _ResumeSession(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - AWS's name
+        if self.faults.failing_resumes:
+            self.faults.failing_resumes -= 1
+            raise ApiError("InternalServerError", "an error occurred")
         session = self.sessions.get(request["SessionId"])
         if session is None or self.faults.empty_resume:
             return {"SessionId": request["SessionId"], "TokenValue": ""}
@@ -244,6 +264,7 @@ class FakeAws:
             return
         if "run" not in session:
             session["run"] = _Run(self, session)
+            self.runs.append(session["run"])
         await session["run"].carry(socket)
 
 
@@ -377,6 +398,13 @@ class _Run:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    def close(self) -> None:
+        """Close the ends of the command's output; nothing is read from them any more."""
+        for fd in self._open:
+            self._loop.remove_reader(fd)
+            self._close(fd)
+        self._open.clear()
 
     async def carry(self, socket: ServerConnection) -> None:
         """Move messages over one socket until the session or the socket ends."""
@@ -540,9 +568,9 @@ def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAw
             service.socket_port = next(iter(listening.sockets)).getsockname()[1]
             ready.set()
             await stop.wait()
-            for session in service.sessions.values():
-                if "run" in session:
-                    session["run"].kill()
+            for run in service.runs:
+                run.kill()
+                run.close()
 
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True),

@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -57,7 +58,7 @@ class FakeKube:
     """The cluster. `prefixes` are put before the commands of a node, for example to enter a lab host.
 
     `pull_error` keeps pods from starting, `forbidden` refuses to create them, `slow` is the number of lists in which
-    a new pod is still pending.
+    a new pod is still pending, and `slow_create` how long it takes to create one.
     """
 
     nodes: list[dict[str, Any]]
@@ -67,6 +68,8 @@ class FakeKube:
     pull_error: str = ""
     forbidden: str = ""
     slow: int = 1
+    slow_create: float = 0.0
+    creating: int = 0
     executing: int = 0
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
@@ -96,6 +99,8 @@ class FakeKube:
         name = manifest["metadata"]["name"]
         if self.forbidden:
             return 403, failure(403, "Forbidden", f'pods "{name}" is forbidden: {self.forbidden}')
+        self.creating += 1
+        time.sleep(self.slow_create)
         with self.lock:
             self.created.append(json.loads(json.dumps(manifest)))
             self.pods[name] = manifest | {"status": {"phase": "Pending"}}

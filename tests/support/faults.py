@@ -175,6 +175,7 @@ class Campaign:
         # Lab hosts have a /tmp of their own, and share this.
         self.directory = Path(tempfile.mkdtemp(prefix="rollbook-faults-", dir="/var/tmp"))
         self.reference: Path | None = None
+        self.reference_rows: dict[str, Counter[tuple[Any, ...]]] = {}
 
     def __enter__(self) -> Self:
         # A shell lets programs in the background ignore Ctrl-C; recordings would inherit that.
@@ -410,7 +411,7 @@ class Run:
     def check_leftovers(self) -> None:
         """Count processes, temporary files and unfinished files that are left after the run."""
         with contextlib.suppress(AssertionError):
-            until(lambda: not self.processes(), LEAVING)
+            until(lambda: not self.processes(), LEAVING, READ_PAUSE)
         self.result.leftovers += self.processes()
         found = [path for path in self.temporary.rglob("*") if self.foreign_files or path.name.startswith("rollbook")]
         found += [path for path in self.results.rglob("*") if is_scratch(path)]
@@ -447,15 +448,18 @@ class Run:
                 target = self.campaign.directory / "reference"
                 shutil.copytree(self.path, target)
                 shutil.rmtree(self.results)
+                files = Record.open(target).series_files()
+                self.campaign.reference_rows = {source: rows_of(path) for source, path in files.items()}
                 self.campaign.reference = target
             return self.campaign.reference
 
     def compare(self, damaged: Path) -> None:
         """Compare a record of a damaged journal with the reference: rows are equal or reported as lost."""
-        before, after = Record.open(self.reference()), Record.open(damaged)
-        series = {host.name: host for host in after.hosts.series}
-        for source, path in before.series_files().items():
-            whole, found = rows_of(path), rows_of(after.series_files().get(source))
+        self.reference()
+        after = Record.open(damaged)
+        series, files = {host.name: host for host in after.hosts.series}, after.series_files()
+        for source, whole in self.campaign.reference_rows.items():
+            found = rows_of(files.get(source))
             self.result.values += sum(found.values())
             if extra := found - whole:
                 self.result.wrong_values.append(

@@ -33,6 +33,7 @@ from rollbook.transports.base import Transport
 from tests.support.waits import until
 
 PLAN = Plan.of(catalogue.load())
+FEW = Plan.of([catalogue.source(name) for name in ("identity", "loadavg", "meminfo", "stat", "net_dev", "uptime")])
 INTERVAL = 0.5
 LONGEST_GAP = 20.0  # seconds until a launcher that was killed has started all agents again, on a busy machine
 EARLY = 0.05
@@ -98,6 +99,8 @@ def record(
     seconds: float,
     during: Callable[[], object] | None = None,
     again: Sequence[str] = (),
+    *,
+    plan: Plan = FEW,
 ) -> dict[str, Heard]:
     """Record a series for this many seconds after all hosts are ready; halfway, something happens.
 
@@ -107,7 +110,7 @@ def record(
     async def main(raw: Path) -> None:
         hosts = [Host(name) for name in names]
         about = {"type": "record", "stamp": "", "argv": [], "args": {}}
-        recording = Recorder(raw, hosts, lambda _: transport, PLAN, interval=INTERVAL, about=about, timeout=60)
+        recording = Recorder(raw, hosts, lambda _: transport, plan, interval=INTERVAL, about=about, timeout=60)
         async with recording as recorder:
             await recorder.ready()
             await asyncio.sleep(seconds / 2)

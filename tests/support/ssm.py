@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rollbook.aws import messages
-from rollbook.aws.messages import Message, Payload, acknowledge, acknowledgement, decode, encode
+from rollbook.aws.messages import Message, Payload, acknowledge, acknowledged, decode, encode
 
 __all__ = ["NodeSide"]
 
@@ -81,7 +81,7 @@ class NodeSide:
         """Take one message of the client."""
         message = decode(data)
         if message.kind == messages.ACKNOWLEDGE:
-            self._sent.pop(acknowledgement(message).number, None)
+            self._sent.pop(acknowledged(message), None)
             return
         is_old = message.number < self._expected
         if not (is_old and self._forgetful):

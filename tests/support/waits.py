@@ -49,7 +49,7 @@ def until_sampled(results: Path, hosts: int, samples: int, seconds: float = SECO
 def is_alive(pid: int | str) -> bool:
     """Whether a process exists and is not a zombie."""
     found = process(int(pid))
-    return found is not None and found.state not in "ZX"
+    return found is not None and found.is_alive
 
 
 def is_running(text: str) -> bool:

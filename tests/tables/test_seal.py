@@ -124,25 +124,26 @@ def test_real_record(recorded: Path) -> None:
     assert {"loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev"} <= set(result.tables)
 
 
-@pytest.mark.parametrize("limit", [0, 40])
 def test_many_hosts_in_processes_and_windows(
-    tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch, limit: int
+    tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same values whether one process does it in one go or several in small pieces."""
-    synthesise(tmp_path / "raw", Plan.of(catalogue.load()), bodies, hosts=5, beats=80)  # more than one key frame
+    """The same values whether one process does it in one go or several in small pieces, merged samples or not."""
+    raw, merged = tmp_path / "raw", 40
+    synthesise(raw, Plan.of(catalogue.load()), bodies, hosts=3, beats=80)  # more than one key frame
     check(tmp_path, processes=2)
-    seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
+    seal(survey(raw), tmp_path / "merged", max_samples=merged)
     monkeypatch.setattr(sealing, "WINDOW", 20_000)
     monkeypatch.setattr(sealing, "TURN", 100)
     monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 50_000)
-    found = survey(tmp_path / "raw")
-    whole = sealed_rows(tmp_path / "series")
-    seal(found, tmp_path / "pieces", max_samples=limit, processes=1)
-    for name, rows in whole.items():
-        pieces = duckdb.execute(f"SELECT count(*), count(DISTINCT host) FROM '{tmp_path}/pieces/{name}.parquet'")
-        assert pieces.fetchall()[0] == (len(rows), 5)
-        files = [f"FROM '{tmp_path}/{where}/{name}.parquet'" for where in ("pieces", "series")]
-        assert duckdb.execute(" EXCEPT ".join(files)).fetchall() == []
+    for whole, limit in ((tmp_path / "series", 0), (tmp_path / "merged", merged)):
+        pieces = tmp_path / f"pieces of {whole.name}"
+        seal(survey(raw), pieces, max_samples=limit, processes=1)
+        for table in sorted(whole.iterdir()):
+            files = [f"FROM '{directory / table.name}'" for directory in (pieces, whole)]
+            counts = [duckdb.execute(f"SELECT count(*), count(DISTINCT host) {file}").fetchall() for file in files]
+            assert counts[0] == counts[1]
+            assert counts[0][0][1] == 3
+            assert duckdb.execute(" EXCEPT ".join(files)).fetchall() == []
 
 
 DISK = "{0} {1} {2} 10 0 80 5 20 0 {3} 7 0 9 12\n"
@@ -434,19 +435,21 @@ def test_derive(recorded: Path, tmp_path: Path) -> None:
     assert msgspec.to_builtins(again) == msgspec.to_builtins(hosts)
 
 
-@pytest.mark.parametrize("name", ["host=other/cpu=16", "ts=1", "run[1]", "run?*"])
-def test_a_directory_is_no_column_and_no_pattern(recorded: Path, tmp_path: Path, name: str) -> None:
+def test_a_directory_is_no_column_and_no_pattern(tmp_path: Path) -> None:
     """Directories called by a parameter sweep, or like a pattern that also fits the record beside."""
-    for path in (tmp_path / name, tmp_path / "run1"):
-        shutil.copytree(recorded / "raw", path / "raw")
-        derive(path)
-    record = Record(tmp_path / name, {}, read(tmp_path / name / "hosts.json", RecordHosts))
-    for path in (tmp_path / name / "series").iterdir():
-        assert path.read_bytes() == (tmp_path / "run1" / "series" / path.name).read_bytes()
-    with store.connect(record) as connection:
-        (found,) = connection.execute("SELECT count(DISTINCT host), count(cpu_busy) > 3 FROM rates").fetchall()
-        assert found == (1, True)
-        assert connection.execute("DESCRIBE stat").fetchall()[3][0] == "cpu"
+    first = tmp_path / "run1"
+    record_this_machine(first / "raw", beats=6, interval=0.1, names=("stat", "loadavg"))
+    derive(first)
+    for name in ("host=other/cpu=16", "ts=1", "run[1]", "run?*"):
+        shutil.copytree(first / "raw", tmp_path / name / "raw")
+        derive(tmp_path / name)
+        record = Record(tmp_path / name, {}, read(tmp_path / name / "hosts.json", RecordHosts))
+        for path in (tmp_path / name / "series").iterdir():
+            assert path.read_bytes() == (first / "series" / path.name).read_bytes()
+        with store.connect(record) as connection:
+            (found,) = connection.execute("SELECT count(DISTINCT host), count(cpu_busy) > 3 FROM rates").fetchall()
+            assert found == (1, True)
+            assert connection.execute("DESCRIBE stat").fetchall()[3][0] == "cpu"
 
 
 def test_a_running_record_is_left_alone(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_hosts_are_their_own() -> None:
         (FakeHost(fails=Refused("key rejected")), "refused", "key rejected"),
         (FakeHost(fails=TimedOut("no answer"), delay=0.05), "timed-out", "no answer"),
         (FakeHost(silent=True), "timed-out", "no answer within 1 s; is the host up"),
-        (FakeHost(silent=True, noise=b"Welcome!\n"), "timed-out", "its login hangs"),
+        (FakeHost(silent=True, noise=b"Welcome!\n"), "timed-out", "its login shell hangs"),
         (FakeHost(garbage=True), "failed", "garbage instead of a greeting"),
         (FakeHost(pages=linux("x"), dies_after=0), "failed", "ended early, after 0 of 4 sources"),
         (FakeHost(pages=linux("x"), dies_after=2), "partial", "ended early, after 2 of 4 sources"),

@@ -1,9 +1,12 @@
-"""exec, bundle, run and record through Session Manager and Kubernetes: every node named, nothing left behind."""
+"""Every command through Session Manager and Kubernetes: every node named, nothing left behind, however it ends."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,26 +17,31 @@ from click.testing import CliRunner, Result
 import rollbook
 from rollbook.api.options import TransportOptions
 from rollbook.bundle import kubernetes
+from rollbook.bundle.directory import read_summary
 from rollbook.cli import cli
 from rollbook.testing.lab.processes import living
 from tests.support.commands import ROLLBOOK
 from tests.support.fake_aws import Node, fake_aws
 from tests.support.fake_kube import fake_kube, needs_kubectl
 from tests.support.kube_record import write_kubeconfig
-from tests.support.waits import until, until_sampled
+from tests.support.records import is_whole
+from tests.support.waits import SECONDS, until, until_sampled
 
 
 @dataclasses.dataclass
 class Cluster:
-    """Two nodes that can be reached and one that cannot.
+    """Two nodes that can be reached, one that cannot, and one whose agent never answers.
 
-    `left` are sessions, pods and files that runs have left; `running` are agents.
+    `marks` is a directory in which the latter makes a file. `left` are sessions, pods and files that runs have left;
+    `running` are agents.
     """
 
     options: TransportOptions
     arguments: list[str]
     up: list[str]
     down: str
+    silent: str
+    marks: Path
     reason: str
     left: Callable[[], object]
     running: Callable[[], object]
@@ -46,7 +54,7 @@ class Cluster:
     def check_nothing_left(self) -> None:
         """No session, no pod, no file, and no agent."""
         assert not self.left()
-        until(lambda: not self.running(), 10)
+        until(lambda: not self.running())
 
 
 @pytest.fixture(params=["ssm", pytest.param("kube", marks=needs_kubectl)])
@@ -55,30 +63,38 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     config = write_kubeconfig(tmp_path / "other", "http://127.0.0.1:9")
     monkeypatch.setenv("KUBECONFIG", str(config))
     monkeypatch.setattr(kubernetes, "KINDS", kubernetes.KINDS[:1])
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    silence = ["sh", "-c", f"touch {marks}/snapshot; cat > /dev/null", "sh"]
     if request.param == "ssm":
         home = tmp_path / "home"
         home.mkdir()
         around = {"HOME": str(home), "TMPDIR": str(home)}
-        names = [f"i-0000000000000001{letter}" for letter in "abc"]
-        nodes = [Node(name, environment=around) for name in names[:2]] + [Node(names[2], status="Pending")]
+        names = [f"i-0000000000000001{letter}" for letter in "abcd"]
+        nodes = [Node(name, environment=around) for name in names]
+        nodes[2].status, nodes[3].prefix = "Pending", tuple(silence)
         with fake_aws(nodes) as service:
             yield Cluster(
                 {"via": "ssm", "cluster": "research", "endpoint_url": service.endpoint, "start_rate": 50.0},
                 ["--via", "ssm", "--cluster", "research", "--endpoint-url", service.endpoint, "--start-rate", "50"],
                 names[:2],
                 names[2],
+                names[3],
+                marks,
                 "the node is Pending",
                 lambda: [*service.sessions, *home.iterdir()],
                 lambda: [one for one in living() if one.has_environment(f"TMPDIR={home}")],
             )
     else:
-        names = [f"hyperpod-i-0a1b2c3d4e5f6071{number}" for number in (0, 1, 3)]
-        with fake_kube(tmp_path) as (server, path):
+        names = [f"hyperpod-i-0a1b2c3d4e5f6071{number}" for number in (0, 1, 3, 4)]
+        with fake_kube(tmp_path, prefixes={names[3]: silence}) as (server, path):
             yield Cluster(
                 {"via": "kube", "kubeconfig": str(path)},
                 ["--via", "kube", "--kubeconfig", str(path)],
                 names[:2],
                 names[2],
+                names[3],
+                marks,
                 "the node is not ready",
                 lambda: server.pods,
                 lambda: server.executing,
@@ -129,21 +145,59 @@ def test_run(cluster: Cluster, tmp_path: Path) -> None:
     for found in (hosts.start, hosts.end):
         assert [host.status for host in found] == ["complete", "complete", "unreachable"]
         assert found[2].reason.startswith(cluster.reason)
-    assert [host.status for host in hosts.series[:2]] == ["complete", "complete"]
+    assert all(is_whole(host) for host in hosts.series[:2])
     assert all(host.samples >= 3 for host in hosts.series[:2])
     cluster.check_nothing_left()
 
 
-def test_a_killed_recorder(cluster: Cluster, tmp_path: Path) -> None:
-    """After SIGKILL and the next run, no session, no pod, no agent and no file is left; the record can be read."""
-    argv = [*ROLLBOOK, "record", *cluster.arguments, "-w", ",".join(cluster.up)]
-    argv += ["--interval", "0.2", "--no-report", "--results-dir", str(tmp_path / "results")]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as recorder:
-        until_sampled(tmp_path / "results", hosts=2, samples=3)
-        recorder.kill()
-    assert cluster.left()
-    assert rollbook.execute("true", cluster.up[0], **cluster.options).exit_code == 0
-    cluster.check_nothing_left()
-    [path] = (tmp_path / "results").glob("record/*")
-    series = rollbook.recover(path).hosts.series
-    assert all(host.samples >= 3 and host.status != "complete" for host in series)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
+def test_endings(cluster: Cluster, tmp_path: Path, number: signal.Signals) -> None:
+    """Every command, ended while it works: after Ctrl-C, or after SIGKILL and the next run, nothing is left."""
+    first, second = cluster.up
+
+    def waiting(name: str) -> str:
+        return f"touch {cluster.marks}/{name}; while [ -e {cluster.marks}/{name} ]; do sleep 0.2; done"
+
+    commands = {
+        "snapshot": ["-w", cluster.silent],
+        "exec": ["-w", first, "--", waiting("exec")],
+        "bundle": ["-w", second, "--item", "os", "--command", waiting("bundle"), "-o", str(tmp_path)],
+        "record": ["-w", first, "--interval", "0.2", "--no-report", "--results-dir", str(tmp_path / "recorded")],
+        "run": ["-w", second, "--no-report", "--results-dir", str(tmp_path), "--", "sh", "-c", waiting("run")],
+    }
+    started = {
+        name: subprocess.Popen(
+            [*ROLLBOOK, name, *cluster.arguments, *more],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for name, more in commands.items()
+    }
+    try:
+        until(lambda: {path.name for path in cluster.marks.iterdir()} == commands.keys() - {"record"})
+        until_sampled(tmp_path / "recorded", hosts=1, samples=1)
+        for process in started.values():
+            if number == signal.SIGINT:
+                os.killpg(process.pid, number)  # as a terminal does
+            else:
+                process.kill()
+        codes = {name: process.wait(SECONDS) for name, process in started.items()}
+        if number == signal.SIGINT:
+            assert codes == dict.fromkeys(commands, 130) | {"record": 0}
+        else:
+            assert cluster.left()
+            assert rollbook.execute("true", first, **cluster.options).exit_code == 0
+        cluster.check_nothing_left()
+    finally:
+        shutil.rmtree(cluster.marks)
+        for process in started.values():
+            process.kill()
+            process.wait()
+    [path] = tmp_path.glob("recorded/record/*")
+    series = (
+        rollbook.recover(path).hosts.series if number == signal.SIGKILL else rollbook.open_record(path).hosts.series
+    )
+    assert [host.samples > 0 for host in series] == [True]
+    [path] = tmp_path.glob("bundle/*")
+    assert [item.status for item in read_summary(path).results[0].items][:1] == ["complete"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-import signal
 import subprocess
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 import rollbook
 from rollbook.api.options import TransportOptions
 from rollbook.errors import NoHostReached, UsageError
+from rollbook.hosts import Host
 from rollbook.transports.kube import Kube
 from tests.support.commands import ROLLBOOK
 from tests.support.fake_kube import FakeKube, fake_kube, needs_kubectl
@@ -145,15 +146,20 @@ def running(cluster: FakeKube, config: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    """After Ctrl-C no pod is left and nothing runs on the nodes."""
-    with fake_kube(tmp_path) as (cluster, config):
-        with running(cluster, config) as process:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
-        assert process.returncode == 130
+def test_cancelled_while_the_pod_is_created(tmp_path: Path) -> None:
+    """The pod exists only after the caller gave up; it is deleted."""
+
+    async def start(cluster: FakeKube, config: Path) -> None:
+        opening = asyncio.create_task(Kube(kubeconfig=str(config)).open(Host(NODES[0])))
+        await asyncio.to_thread(until, lambda: cluster.creating)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    with fake_kube(tmp_path, slow_create=2) as (cluster, config):
+        asyncio.run(start(cluster, config))
+        assert cluster.created
         assert not cluster.pods
-        until(lambda: not cluster.executing)
 
 
 def test_killed_collector(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from textual.widgets import Static
 
 from rollbook.cli import cli
@@ -36,14 +36,14 @@ from rollbook.sources import catalogue
 from rollbook.sql import connection as store
 from rollbook.sql.grids import open_tables, sampled_span
 from rollbook.tables.derive import derive
-from rollbook.testing import Fake, FakeHost, Lab, linux
+from rollbook.testing import Fake, FakeHost, linux
 from rollbook.testing.journals import Script, body_of, record_this_machine
 from rollbook.watch.board import Board, HostView
 from rollbook.watch.live import Live
 from rollbook.watch.replay import Replay
 from rollbook.watch.screen import Details, WatchApp
 from rollbook.watch.table import WIDTHS, HostTable
-from rollbook.watch.text import details, table_row
+from rollbook.watch.text import details, status_line, table_row
 from tests.sql.test_views import TRUTH, net
 from tests.support.commands import MAIN
 from tests.support.waits import SECONDS, until_true
@@ -437,6 +437,19 @@ def test_a_long_silence_fits_its_column(seconds: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("hosts", "shown"),
+    [
+        (1, "1 host, 1 connecting  by unusual"),
+        (2, "2 hosts, 2 connecting  by unusual  too few hosts to compare, at least 5 needed"),
+        (5, "5 hosts, 5 connecting  by unusual"),
+    ],
+)
+def test_the_status_line(hosts: int, shown: str) -> None:
+    """A single host has no peers to miss."""
+    assert status_line(Board([f"n{number}" for number in range(hosts)], 1.0), "unusual") == shown
+
+
+@pytest.mark.parametrize(
     ("host", "status"),
     [
         (HostView("x", state="up", beats=2), "complete"),
@@ -766,27 +779,6 @@ def test_once_of_a_record(record: Path) -> None:
     for option in ("-w", "-x", "--hostfile"):
         both = CliRunner().invoke(cli, ["watch", str(record), option, "n1"])
         assert isinstance(both.exception, UsageError), option
-
-
-def test_once_over_ssh(lab: Lab) -> None:
-    """Real hosts over real sshd, one of them down: a table of rates, the reason, and the exit code of some missing."""
-    lab["node03"].stop_sshd()
-    result = run_watch(lab, "--once", "--interval", "1")
-    assert result.exit_code == 3, result.output
-    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines()[1:]}
-    assert set(rows) == set(lab.names)
-    assert next(iter(rows)) == "node03", "who dropped out comes first"
-    assert rows["node03"][1] == "lost"
-    for name in set(lab.names) - {"node03"}:
-        assert rows[name][1] == "up"
-        assert rows[name][3] == "%", rows[name]
-    assert "node03: " in result.stderr
-
-
-def run_watch(lab: Lab, *args: str) -> Result:
-    """Watch all hosts of a lab."""
-    reach = ["-w", ",".join(lab.names), "--via", "ssh", "--ssh-config", str(lab.ssh_config), "--timeout", "30"]
-    return CliRunner().invoke(cli, ["watch", *reach, *args])
 
 
 def in_terminal(code: str, keys: str = "", until: str = "", seconds: float = 60.0) -> tuple[int, str]:

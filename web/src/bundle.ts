@@ -89,8 +89,8 @@ function verdict(report: Report): HTMLElement {
 
 function facts(report: Report): HTMLElement {
   const title = report.differing.length
-    ? `${count(report.differing.length, "fact")} on which like nodes differ, ${report.equal} equal`
-    : `No compared fact differs between like nodes, ${report.equal} equal`;
+    ? `${count(report.differing.length, "fact")} differing between similar nodes, ${report.equal} equal`
+    : `No compared fact differs between similar nodes, ${report.equal} equal`;
   const rows = report.differing.map(differing);
   return h(
     "section",
@@ -103,7 +103,7 @@ function facts(report: Report): HTMLElement {
 }
 
 function about(report: Report): HTMLElement {
-  const text = `Made by Rollbook ${report.rollbook}, ${moment(report.created)}. It does not load anything.`;
+  const text = `Made by Rollbook ${report.rollbook}, ${moment(report.created)}. It loads nothing from the network.`;
   return h("p", { class: "small" }, text);
 }
 

@@ -17,8 +17,8 @@ export function facts(page: Page): HTMLElement {
       "h3",
       {},
       page.differing.length
-        ? `${count(page.differing.length, "fact")} on which like hosts differ`
-        : "No compared fact differs between like hosts",
+        ? `${count(page.differing.length, "fact")} differing between similar hosts`
+        : "No compared fact differs between similar hosts",
     ),
   );
   if (page.differing.length)
@@ -38,7 +38,7 @@ export function facts(page: Page): HTMLElement {
         ? `${count(page.changes.length, "change")} between start and end`
         : page.has_end
           ? "No known change between start and end"
-          : "Facts were read once: no changes can be known",
+          : "Facts were read once, so changes are unknown",
     ),
   );
   if (page.changes.length) {
@@ -50,7 +50,7 @@ export function facts(page: Page): HTMLElement {
   const shared = h(
     "details",
     { class: "shared" },
-    h("summary", {}, `${count(page.equal.length, "fact")} that like hosts share`),
+    h("summary", {}, `${count(page.equal.length, "fact")} equal on similar hosts`),
   );
   for (const [source, list] of groups) {
     const group = h("details", {}, h("summary", {}, `${source} (${list.length})`));

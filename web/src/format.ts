@@ -86,3 +86,8 @@ export function ticks(times: number[], step: number): string[] {
 export function count(number: number, word: string): string {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
+
+/** `16 hosts`, or `3 of 16 hosts` if they are not all. */
+export function ofAll(some: number, all: number, word: string): string {
+  return some === all ? count(all, word) : `${some} of ${count(all, word)}`;
+}

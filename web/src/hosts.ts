@@ -1,7 +1,7 @@
 // Every requested host with its status and reason; incomplete hosts first.
 
 import { add, button, h, table } from "./dom.ts";
-import { count, number } from "./format.ts";
+import { number, ofAll } from "./format.ts";
 import type { Host } from "./model.ts";
 import type { View } from "./view.ts";
 
@@ -34,7 +34,7 @@ export function hosts(view: View): HTMLElement {
         shown.map((at) => row(view, at)),
       ),
     );
-    note.replaceChildren(`${count(chosen.length, "host")} of ${view.page.hosts.length}. `);
+    note.replaceChildren(`${ofAll(chosen.length, view.page.hosts.length, "host")}. `);
     if (shown.length < chosen.length) {
       const more = (): void => {
         all = true;

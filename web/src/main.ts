@@ -5,7 +5,7 @@ import { isDark, setDark } from "./colour.ts";
 import { add, button, byId, h } from "./dom.ts";
 import { facts } from "./facts.ts";
 import { findings, headlines } from "./findings.ts";
-import { count, local, moment } from "./format.ts";
+import { local, moment, ofAll } from "./format.ts";
 import { HostPanel } from "./host.ts";
 import { issueReport } from "./issue_report.ts";
 import { hosts } from "./hosts.ts";
@@ -39,8 +39,7 @@ function start(): void {
     ...charts(drawn, cards, timeline),
     phases(view),
     findings(view),
-    hosts(view),
-    facts(page),
+    ...(page.hosts.length ? [hosts(view), facts(page)] : []),
     about(page),
   );
   document.title = `${page.title} · Rollbook`;
@@ -92,10 +91,7 @@ function toolbar(view: View, page: Page): HTMLElement {
   filter.addEventListener("input", () => view.choose({ filter: filter.value }));
   const found = h("output", { class: "small", for: "filter" });
   const update = (): void => {
-    const all = view.hosts.length === page.hosts.length;
-    found.textContent = all
-      ? count(page.hosts.length, "host")
-      : `${view.hosts.length} of ${count(page.hosts.length, "host")}`;
+    found.textContent = ofAll(view.hosts.length, page.hosts.length, "host");
   };
   view.on("hosts", update);
   update();
@@ -114,8 +110,14 @@ function toolbar(view: View, page: Page): HTMLElement {
     ["hosts", "Hosts"],
     ["facts", "Facts"],
   ] as const) {
-    const empty = (target === "charts" && !page.charts.length) || (target === "phases" && !page.phases.length);
-    if (!empty) add(links, h("a", { href: `#${target}` }, name));
+    const there = {
+      charts: page.charts,
+      phases: page.phases,
+      findings: [true],
+      hosts: page.hosts,
+      facts: page.hosts,
+    };
+    if (there[target].length) add(links, h("a", { href: `#${target}` }, name));
   }
   return h(
     "header",
@@ -211,17 +213,20 @@ function about(page: Page): HTMLElement {
   const notes = h("ul", {});
   for (const note of page.notes) add(notes, h("li", {}, note));
   const many = page.hosts.length > 1;
-  const rows: [string, string][] = [
-    ...(many ? [["/", "filter hosts"] as [string, string]] : []),
+  const zoom = [
     ["+ −", "zoom in and out"],
     ["[ ]", "earlier, later"],
     ["0", "show the whole run"],
+  ];
+  const peers = [
+    ["/", "filter hosts"],
     ["j k", "next host, previous host"],
-    ["Esc", "close the host"],
     ["← → ↑ ↓ ⏎", "in a heat map: move the cursor, open the host"],
   ];
+  const close = [["Esc", "close the host"]];
+  const rows = [...(many ? peers : []), ...(page.charts.length ? zoom : []), ...(page.hosts.length ? close : [])];
   const list = h("dl", { class: "keys" });
-  for (const [key, does] of rows) add(list, h("dt", {}, h("kbd", {}, key)), h("dd", {}, does));
+  for (const [key, does] of rows) add(list, h("dt", {}, h("kbd", {}, key!)), h("dd", {}, does!));
   return h(
     "section",
     { id: "about", "aria-labelledby": "about-title" },
@@ -231,7 +236,7 @@ function about(page: Page): HTMLElement {
     h(
       "p",
       { class: "small", title: local(page.created) },
-      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It does not load anything.`,
+      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from the network.`,
     ),
   );
 }

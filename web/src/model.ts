@@ -162,10 +162,12 @@ export interface MetricSummary {
 /** `src/rollbook/report/summary.py`; lists that are empty are absent. */
 export interface Summary {
   seconds: number;
-  command?: { exit_code: number | null; seconds: number; signal?: string; stderr?: string[] };
+  command?: { exit_code: number | null; seconds: number; signal?: string; stderr?: string[]; output?: string[] };
   results?: Result[];
   seen?: { direction: string; counted_bytes: number; agrees: boolean; text: string }[];
   metrics?: MetricSummary[];
+  /** Of all hosts together; absent if there are none. */
+  samples?: number;
   overhead?: {
     hosts: number;
     cpu_seconds: number;

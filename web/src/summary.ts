@@ -29,7 +29,7 @@ export function summary(view: View): HTMLElement {
 
 /** The last lines of a failed command. */
 function stderr(page: Page): HTMLElement | null {
-  const lines = page.summary.command?.stderr ?? [];
+  const lines = page.summary.command?.stderr ?? page.summary.command?.output ?? [];
   if (lines.length === 0) return null;
   const text = h("pre", { class: "stderr", "aria-label": "Last lines of the command's output" });
   lines.forEach((line, at) => add(text, at ? document.createElement("br") : null, line));
@@ -103,7 +103,7 @@ function load(view: View): HTMLElement | null {
   });
   const headings = ["", "Mean", "Peak", ...(many ? ["All hosts", "Slowest host"] : [])];
   const title = many ? "Load, per host" : "Load";
-  const shown = table("Mean and peak of what moved", headings, rows);
+  const shown = table("Mean and peak of metrics that changed", headings, rows);
   return h("div", { class: "tile", id: "load" }, h("h2", {}, title), h("div", { class: "scroll" }, shown));
 }
 
@@ -137,7 +137,8 @@ function time(page: Page): HTMLElement {
   );
   add(when, "–", h("time", { datetime: new Date(end).toISOString(), title: local(end) }, clock(end)), " UTC");
   when.title = `${moment(start)}, ${local(start)}`;
-  const every = page.interval === null ? "no samples" : `a sample every ${duration(1000 * page.interval)}`;
+  const every =
+    page.interval && page.summary.samples ? `a sample every ${duration(1000 * page.interval)}` : "no samples";
   return tile("Duration", duration(end - start), when, every);
 }
 
@@ -157,6 +158,7 @@ function hosts(view: View): HTMLElement {
     view.on("hosts", () => chip.setAttribute("aria-pressed", String(view.chosenStatus === status)));
     add(buttons, chip);
   }
+  if (total === 0) return tile("Hosts", "none recorded");
   return tile("Hosts", `${coverage["complete"] ?? 0} of ${total} complete`, bar, buttons);
 }
 
@@ -166,10 +168,11 @@ function findings(page: Page): HTMLElement {
   for (const severity of SEVERITIES.filter((severity) => page.counts[severity]))
     add(line, h("span", { class: `word ${severity}` }, `${page.counts[severity]} ${severity}`), " ");
   const none = page.checks === null ? "not checked" : "none";
+  const unclear = page.checks?.["could-not-tell"] ?? 0;
   const passed =
     page.checks === null
       ? ""
-      : `${count(page.checks["pass"] ?? 0, "check")} passed, ${page.checks["could-not-tell"] ?? 0} could not tell`;
+      : `${count(page.checks["pass"] ?? 0, "check")} passed${unclear ? `, ${unclear} could not tell` : ""}`;
   const outliers = new Set(counted.filter((one) => one.metrics.length > 0).flatMap((one) => one.hosts)).size;
   return tile(
     "Findings",

@@ -50,6 +50,12 @@ export class View {
   constructor(page: Page) {
     this.page = page;
     this.whole = [page.start, Math.max(page.end, page.start + 1000)];
+    // A sample is drawn in the middle of its cell, which may be before the start or after the end of the run.
+    for (const { start, bucket, packed } of page.charts) {
+      const end = start + packed.buckets * bucket;
+      if (start + bucket / 2 < this.whole[0]) this.whole[0] = start;
+      if (end - bucket / 2 > this.whole[1]) this.whole[1] = end;
+    }
     this.range = this.whole;
     this.hosts = page.hosts.map((_, at) => at);
   }

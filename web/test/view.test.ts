@@ -29,7 +29,7 @@ test("a range stays within the whole and is never too short", () => {
   assert.deepEqual(within([-50, 500], [0, 100], 10), [0, 100]);
 });
 
-function view(): View {
+function view(charts: object[] = []): View {
   const host = (name: string, status: string): Host => ({ name, status }) as Host;
   const hosts = [host("n1", "complete"), host("n2", "partial"), host("n3", "complete"), host("m4", "complete")];
   const findings = [[2], [0], [2], [3, 1]].map((hosts, at) => ({
@@ -37,7 +37,7 @@ function view(): View {
     metrics: at < 3 ? ["x"] : [],
     silenced: "",
   }));
-  return new View({ start: 0, end: 100_000, interval: 1, hosts, findings } as unknown as Page);
+  return new View({ start: 0, end: 100_000, interval: 1, hosts, findings, charts } as unknown as Page);
 }
 
 test("hosts are filtered by name and status, and ordered by how unusual they are", () => {
@@ -67,6 +67,13 @@ test("zooming calls the listeners, and stops at the edges", () => {
   shown.zoom(shown.whole);
   assert.equal(calls, 4);
   assert.equal(shown.zoomed, false);
+});
+
+test("samples at both ends of a short run are inside its range", () => {
+  assert.deepEqual(view().whole, [0, 100_000]);
+  const chart = { start: -1500, bucket: 1000, packed: { buckets: 103 } };
+  assert.deepEqual(view([chart]).whole, [-1500, 101_500]);
+  assert.deepEqual(view([{ start: -400, bucket: 1000, packed: { buckets: 100 } }]).whole, [0, 100_000]);
 });
 
 test("stepping moves among the hosts shown", () => {

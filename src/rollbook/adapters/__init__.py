@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Sequence
 
 from rollbook.adapters.base import Adapter, Ran
 from rollbook.errors import UsageError
 from rollbook.records.outcome import Outcome
 
-__all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "leaf_parts", "load", "names"]
+__all__ = ["GROUP", "NAMES", "Adapter", "Outcome", "Ran", "load", "names"]
 
 NAMES = ("generic", "fio", "dlio", "training", "checkpointing", "vector_database", "kv_cache")
 """The built-in adapters; each is `ADAPTER` in the module of that name."""
@@ -37,13 +36,3 @@ def load(name: str) -> Adapter:
     except Exception as error:  # whatever a plug-in does when imported
         raise UsageError(f"the adapter {name!r} ({plugged[name].value}) cannot be loaded: {error!r}") from error
     return found
-
-
-def leaf_parts(name: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
-    """Return the directories of a run in MLPerf Storage's layout, from its type on: `training/unet3d/run`.
-
-    Takes an outcome or, before the run, the command line. Raises `UsageError` for an unknown part.
-    """
-    from rollbook.adapters import mlpstorage  # noqa: PLC0415 - few runs need it
-
-    return mlpstorage.leaf_parts(name, run)

@@ -7,7 +7,19 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-__all__ = ["arguments_of", "option", "options", "overrides", "positive_count", "processes", "storable_text"]
+__all__ = [
+    "MLPSTORAGE",
+    "arguments_of",
+    "option",
+    "options",
+    "overrides",
+    "positive_count",
+    "processes",
+    "storable_text",
+]
+
+MLPSTORAGE = ("mlpstorage", "mlpstorage_py")
+"""The names of MLPerf Storage's own tool."""
 
 _LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun"}
 _PROCESSES = re.compile(r"(?:-np?|--np?|--ntasks)=?(\d+)?", re.ASCII)

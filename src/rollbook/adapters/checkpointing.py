@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from rollbook.adapters.base import Ran
-from rollbook.adapters.mlpstorage import read_dlio
-from rollbook.records.outcome import Outcome
+from rollbook.adapters.mlpstorage import DlioBenchmark
 
 __all__ = ["ADAPTER"]
 
-
-class Checkpointing:
-    """`mlpstorage … checkpointing`, or DLIO called with such a workload."""
-
-    name = "checkpointing"
-
-    def outcome(self, ran: Ran) -> Outcome:
-        """What DLIO left, under the names of the checkpointing benchmark."""
-        return read_dlio(self.name, ran)
-
-
-ADAPTER = Checkpointing()
+ADAPTER = DlioBenchmark("checkpointing")

@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollbook.adapters import dlio
-from rollbook.adapters.argv import arguments_of, option, options, positive_count, processes, storable_text
+from rollbook.adapters.argv import MLPSTORAGE, arguments_of, option, options, positive_count, processes, storable_text
 from rollbook.adapters.base import Ran
 from rollbook.adapters.results import Results, count, table
 from rollbook.errors import UsageError
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 
-__all__ = ["add_tool_metadata", "from_command_line", "leaf_parts", "read_dlio", "root"]
+__all__ = ["DlioBenchmark", "add_tool_metadata", "from_command_line", "leaf_parts", "root"]
 
-_PROGRAMS = ("mlpstorage", "mlpstorage_py")
 _COMMANDS = ("datasize", "datagen", "run", "configview", "validate")
 _OTHER_WORDS = ("closed", "open", "whatif", "training", "checkpointing", "vectordb", "kvcache", "file", "object")
 _COUNTS = ("--num-accelerators", "-na", "--num-processes", "-np", "--max-accelerators", "-ma")
@@ -37,7 +36,7 @@ _TAILS = {
 
 def from_command_line(kind: str, argv: Sequence[str]) -> Outcome:
     """Return what the command line alone contains about a run of this type."""
-    words = arguments_of(argv, *_PROGRAMS)
+    words = arguments_of(argv, *MLPSTORAGE)
     if words is not None:
         return _mlpstorage(kind, words)
     if kind in ("training", "checkpointing"):
@@ -94,14 +93,20 @@ def root(ran: Ran) -> Path | None:
     return ran.cwd / named if named else None
 
 
-def read_dlio(kind: str, ran: Ran) -> Outcome:
-    """Return the outcome of a benchmark that uses DLIO; MLPerf Storage's names take precedence over DLIO's."""
-    outcome = from_command_line(kind, ran.argv)
-    model = outcome.model
-    dlio.read(ran, outcome, root(ran))
-    outcome.model = model or outcome.model
-    add_tool_metadata(ran, outcome)
-    return outcome
+class DlioBenchmark:
+    """The adapter of a benchmark that runs DLIO: `mlpstorage … NAME`, or DLIO called with such a workload."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def outcome(self, ran: Ran) -> Outcome:
+        """What DLIO left; MLPerf Storage's names take precedence over DLIO's."""
+        outcome = from_command_line(self.name, ran.argv)
+        model = outcome.model
+        dlio.read(ran, outcome, root(ran))
+        outcome.model = model or outcome.model
+        add_tool_metadata(ran, outcome)
+        return outcome
 
 
 def add_tool_metadata(ran: Ran, outcome: Outcome) -> None:
@@ -110,7 +115,7 @@ def add_tool_metadata(ran: Ran, outcome: Outcome) -> None:
     if ran.leaf.name == INSIDE:
         found = sorted(ran.leaf.parent.glob("*_metadata.json"))
         path = found[0] if len(found) == 1 else None
-    elif arguments_of(ran.argv, *_PROGRAMS) is not None:
+    elif arguments_of(ran.argv, *MLPSTORAGE) is not None:
         path = results.newest(root(ran) or ran.cwd, "*_metadata.json")
     else:
         return

@@ -26,7 +26,10 @@ __all__ = [
 
 MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
 # Sent only for issue reports.
-EXTENSION = ("secret_names", "spans", "redactor", "outgoing", "matching", "dated", "patience", "evidence")
+EXTENSION = (
+    *("secret_names", "spans", "redactor", "outgoing", "matching", "dated", "patience"),
+    *("item_program", "item_reader", "evidence"),
+)
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.
 COMMENTS = r"^ *# .*|  # .*$"
 REMOVED = r'^( *)(?:r?"""[\s\S]*?"""|from rollbook\S+ import (?:\([\s\S]*?\)|.*))$'

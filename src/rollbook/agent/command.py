@@ -23,7 +23,7 @@ CHECKED = 0.2  # seconds between two checks whether the command has ended while 
 LINGER = 2.0  # seconds for which output of processes that outlive the command is taken
 
 
-def unescape(word: str) -> bytes:
+def decode_word(word: str) -> bytes:
     """An argument as it was given: in orders, tab, newline and backslash are escaped by a backslash."""
     parts = [part.replace("\\t", "\t").replace("\\n", "\n") for part in word.split("\\\\")]
     return "\\".join(parts).encode("utf-8", "surrogateescape")
@@ -37,7 +37,7 @@ class Command(Child):
     """
 
     def __init__(self, agent: "Agent", milliseconds: str, limit: str, *words: str) -> None:
-        self.argv = [unescape(word) for word in words]
+        self.argv = [decode_word(word) for word in words]
         self.left, self.dropped, self.ended, self.pause = int(limit), 0, 0.0, FIRST_CHECK
         self.due = time.monotonic() + CHECKED
         self.alive, self.life = os.pipe()  # only the agent can write to it: it closes when the agent ends

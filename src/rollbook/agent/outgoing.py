@@ -7,7 +7,7 @@ from rollbook.agent.redactor import Redactor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rollbook.agent.evidence import ItemReader
+    from rollbook.agent.item_reader import ItemReader
 
 CHUNK = 1 << 17  # bytes in a data frame, before deflating
 BEFORE = 1 << 14  # bytes before a tail that are redacted as well: the tail may begin inside a key

@@ -14,6 +14,7 @@ seq=0
 plan=
 sampler=
 known=
+doubt=0
 
 uptime() {
     read -r up _ </proc/uptime
@@ -36,8 +37,11 @@ clocks() {
         if [ -n "$known" ] || [ $error -le 30000000 ]; then break; fi
     done
     late=$((wall - mono - ${known:-0}))
-    if [ -n "$known" ] && [ $error -gt 30000000 ] && [ ${late#-} -le $error ]; then wall=$((mono + known)); fi
-    known=$((wall - mono))
+    if [ -n "$known" ] && [ $error -gt 30000000 ] && [ ${late#-} -le $((error > doubt ? error : doubt)) ]; then
+        wall=$((mono + known))
+    else
+        known=$((wall - mono)) doubt=$error # the error of the pair to which others are compared counts as well
+    fi
 }
 
 # frame KIND PAYLOAD: send a frame with the caller's clocks

@@ -12,28 +12,22 @@ from typing import Any, NamedTuple, Unpack
 import msgspec
 
 from rollbook.agent.redaction import MASK
-from rollbook.api.options import (
-    TransportOptions,
-    as_list,
-    check_fanout,
-    hosts_of,
-    require_no_event_loop,
-    transport_options,
-)
+from rollbook.api.options import TransportOptions, as_list, check_fanout, hosts_of, require_no_event_loop
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Progress, Reach, collect
 from rollbook.bundle.delivery import Delivery
-from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
 from rollbook.bundle.once import ClusterOptions
+from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.records.findings import Findings
 from rollbook.records.signing import try_key
-from rollbook.transports.routing import fallback_route, route
+from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = [
     "Bundle",
@@ -175,7 +169,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
     `RecordError` if the bundle cannot be written.
     """
     transport: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
-    requested, reach = hosts_of(hosts), transport_options(**{"timeout": TIMEOUT, **transport})
+    requested, reach = hosts_of(hosts), Options.of(**{"timeout": TIMEOUT, **transport})
     files = options.get("item_files", ())
     request = make_request(
         requested,

@@ -46,8 +46,8 @@ def check_results(
     """Judge a results directory of MLPerf Storage: a run, all runs of a model, or a submission.
 
     `round_name` chooses the rules; findings that `silences` cover are marked and do not count, except for the verdict.
-    Options are those of `RunData`. Returns None for a path that is a record of
-    Rollbook or holds no runs of MLPerf Storage. Raises `RecordError` if it cannot be read.
+    Options are those of `RunData`. Returns None for a path that is a record of Rollbook or holds no runs of MLPerf
+    Storage. Raises `RecordError` if it cannot be read.
     """
     path = Path(path)
     return judge_tree(path, rounds.load(round_name), silences, **options) if is_results_tree(path) else None

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from rollbook.api.keywords import ExecuteOptions
-from rollbook.api.options import check_fanout, hosts_of, require_no_event_loop, transport_options
+from rollbook.api.options import check_fanout, hosts_of, require_no_event_loop
 from rollbook.collect.execute import MAX_OUTPUT, Command
 from rollbook.collect.execute import execute as execute_on
 from rollbook.records.commands import Execution
 from rollbook.records.hosts import Coverage
 from rollbook.times import iso_now
-from rollbook.transports.routing import fallback_route, route
+from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["execute", "execute_async"]
 
@@ -30,7 +30,7 @@ async def execute_async(
     be used. If the caller is cancelled, the commands are killed.
     """
     transport: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
-    requested, reach = hosts_of(hosts), transport_options(**transport)
+    requested, reach = hosts_of(hosts), Options.of(**transport)
     what = Command(command, options.get("command_timeout"), options.get("max_output", MAX_OUTPUT))
     fanout, created = check_fanout(options.get("fanout", 64)), iso_now()
     results = await execute_on(

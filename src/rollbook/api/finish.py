@@ -103,7 +103,7 @@ def _lock(path: Path) -> Iterator[None]:
 def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Record:
     for name in ("raw", "series"):
         require_directory(path / name)  # a symlink would lead the files elsewhere
-    _keep_signed(path / "manifest.json", sign)
+    _keep_signed(path, sign)
     _remove_leftovers(path)
     found, sealed, hosts = derive(path)
     begin = found.begin
@@ -196,14 +196,12 @@ def _remove_leftovers(path: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _keep_signed(manifest: Path, key: Path | str | None) -> None:
+def _keep_signed(path: Path, key: Path | str | None) -> None:
     """Raise `UsageError` for a signed record without a key that can sign it again."""
-    if not (manifest.exists() and signing.signature_file(manifest).exists()):
+    if not signing.is_signed(path):
         return
     if key is None:
-        raise UsageError(
-            f"{manifest.parent} is signed; rebuilding it would invalidate the signature: give a key with --sign"
-        )
+        raise UsageError(f"{path} is signed; rebuilding it would invalidate the signature: give a key with --sign")
     signing.try_key(Path(key))
 
 

@@ -18,7 +18,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
 from rollbook.journal.state import is_recording, is_unfinished
-from rollbook.records.locate import INSIDE, RUN_DOCUMENT
+from rollbook.records.locate import RUN_DOCUMENT, result_directory
 from rollbook.records.summary import RecordList, RecordSummary, bare_summary, read_summary, start_of
 
 __all__ = ["Filter", "find_group", "find_record", "list_records", "summaries", "summary_of"]
@@ -111,7 +111,7 @@ def _matching(text: str, results: Path) -> list[RecordSummary]:
     found, exact = [], []
     for one in summaries(results):
         path = Path(one.path)
-        stamp = path.parent.name if path.name == INSIDE else path.name
+        stamp = result_directory(path).name
         names = (one.name, stamp, f"{one.type}/{stamp}", one.group.id if one.group else "")
         if text in names:
             exact.append(one)

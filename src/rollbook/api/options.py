@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import TypedDict
 
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
-from rollbook.transports.routing import Options
 
 __all__ = [
     "MAX_FANOUT",
@@ -17,7 +16,6 @@ __all__ = [
     "check_fanout",
     "hosts_of",
     "require_no_event_loop",
-    "transport_options",
 ]
 
 MAX_FANOUT = 4096  # hosts contacted in parallel
@@ -58,11 +56,6 @@ class TransportOptions(TypedDict, total=False):
     kube_tolerations: str | Sequence[str]
     kube_privileged: bool
     kube_deadline: int
-
-
-def transport_options(**options: Unpack[TransportOptions]) -> Options:
-    """The options, checked; raises `UsageError` for those that cannot be used."""
-    return Options.of(**options)
 
 
 def as_list(words: str | Sequence[str]) -> list[str]:

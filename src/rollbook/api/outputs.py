@@ -20,7 +20,7 @@ from rollbook.mlperf.submission_page import write_submission_page
 from rollbook.records.layout import require_outside, update_manifest
 from rollbook.records.reading import require_own
 from rollbook.records.record import Record
-from rollbook.records.signing import signature_file
+from rollbook.records.signing import is_signed
 from rollbook.sql import connection as store
 from rollbook.sql.damage import changed_tables
 
@@ -88,19 +88,19 @@ def write_report(record: Record | Path | str, output: Path | str | None = None) 
         write_submission_page(found, Path(output))
         return Path(output)
     run = _run(record)
-    own, manifest = run.path / "report.html", run.path / "manifest.json"
+    own = run.path / "report.html"
     path = own if output is None else Path(output)
     in_place = path.resolve() == own.resolve()
     if in_place:
         require_own(run.path, "write the page elsewhere")
-        if manifest.exists() and signature_file(manifest).exists():
+        if is_signed(run.path):
             raise UsageError(
                 f"{run.path} is signed; replacing its page would invalidate the signature: write the page elsewhere"
             )
     else:
         require_outside(run.path, path)
     write(run, path, mode=PRIVATE if in_place else BY_UMASK)
-    if in_place and manifest.exists():
+    if in_place and (run.path / "manifest.json").exists():
         update_manifest(run.path, own.name)
     return path
 

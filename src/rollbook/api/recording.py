@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime as dt
-import errno
-import math
-import os
-import re
-import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -19,87 +13,27 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
-from rollbook import times
 from rollbook.api.keywords import RecordingOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of, transport_options
+from rollbook.api.settings import Settings, preflight, settings_of
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, UsageError
-from rollbook.hosts import Host
-from rollbook.mlperf.result_directory import Placement
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records import signing
 from rollbook.records.hosts import Coverage
-from rollbook.records.labels import Group, Label
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
-from rollbook.transports.routing import Options, fallback_route, route
+from rollbook.transports.routing import fallback_route, route
 
 if TYPE_CHECKING:
     from rollbook.api.pushing import Pushing
 
-__all__ = ["Recording", "Settings", "in_group", "record", "settings_of"]
+__all__ = ["INTERRUPTED", "Recording", "in_thread", "record", "start_thread"]
 
-ROOM = 64 << 20  # bytes that must be free before a recording starts
-SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
 INTERRUPTED = "interrupted"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings of a recording.
-
-    `type` is the type of record, `interval` the seconds between samples (0: snapshots only; None: 0.5, more
-    as the run grows), `parts` the directories
-    between results and record (default: the type), `placement` moves the record once the command has ended, `sign` is a
-    key for the manifest, `share` whether others may read the record, `label` its name, tags and note, `args` the user's
-    options, stored as they are. `bundle_on_failure` adds an issue report of the affected hosts if the run failed.
-    `host_budget` multiplies what each host may send. `push` is the address of a server that gets the metrics during the
-    recording.
-    """
-
-    hosts: list[Host] = dataclasses.field(default_factory=list)
-    options: Options = dataclasses.field(default_factory=Options)
-    fanout: int = 64
-    host_budget: float = 1.0
-    results_dir: Path = Path("results")
-    type: str = "record"
-    interval: float | None = None
-    max_samples: int = 3600
-    drop_raw: bool = False
-    report: bool = True
-    sign: Path | None = None
-    share: bool = False
-    bundle_on_failure: bool = False
-    push: str = ""
-    label: Label = dataclasses.field(default_factory=Label)
-    parts: tuple[str, ...] = ()
-    placement: Placement | None = None
-    args: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-OWN = frozenset(RecordingOptions.__annotations__) & {field.name for field in dataclasses.fields(Settings)}
-
-
-def settings_of(hosts: str | Sequence[str], **options: Unpack[RecordingOptions]) -> Settings:
-    """The settings for hosts and keyword options; raises `UsageError` for values that cannot be used."""
-    own: dict[str, Any] = {name: value for name, value in options.items() if name in OWN}
-    others: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
-    for name in ("results_dir", "sign"):
-        if own.get(name) is not None:
-            own[name] = Path(own[name])
-    own["label"] = Label.of(others.pop("name", ""), as_list(others.pop("tags", ())), others.pop("note", ""))
-    return Settings(hosts=hosts_of(hosts), options=transport_options(**others), **own)
-
-
-def in_group(settings: Settings, index: int, size: int) -> Settings:
-    """The settings of one of several repeats; the first one decides the id of the group."""
-    group = settings.label.group
-    name = group.id if group else f"{times.stamp(dt.datetime.now(dt.UTC))}-{secrets.token_hex(2)}"
-    return dataclasses.replace(settings, label=msgspec.structs.replace(settings.label, group=Group(name, index, size)))
 
 
 class Recording:
@@ -116,7 +50,7 @@ class Recording:
 
     def __init__(self, settings: Settings, argv: list[str] | None = None, progress: Progress | None = None) -> None:
         self._route, self._fallback = route(settings.options), fallback_route(settings.options)
-        _preflight(settings)
+        preflight(settings)
         self.settings, self.argv, self._progress = settings, argv or [], progress
         self.socket = self.finish_error = self.signing_error = ""
         self.exit_code: int | None = None
@@ -173,7 +107,7 @@ class Recording:
         settings, self._loop = self.settings, asyncio.get_running_loop()
         now = dt.datetime.now(dt.UTC)
         directory = self._directory = RecordDirectory.create(
-            settings.results_dir.absolute(), settings.type, now, settings.parts, share=settings.share
+            settings.results_dir.absolute(), settings.type, now, share=settings.share
         )
         about = {
             "type": settings.type,
@@ -412,53 +346,3 @@ async def _others_done() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=5.0)
-
-
-def _check_values(settings: Settings) -> None:
-    """Raise `UsageError` for values that no recording can have."""
-    interval = settings.interval
-    check_fanout(settings.fanout)
-    if not 0 < settings.host_budget < math.inf:
-        raise UsageError(f"host_budget must be positive, not {settings.host_budget}")
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", settings.type):
-        raise UsageError(
-            f"{settings.type!r} is not a type of record: only letters, digits, '.', '_' and '-' are allowed"
-        )
-    if interval and not SHORTEST <= interval <= LONGEST:
-        raise UsageError(f"the interval must be {SHORTEST} to {LONGEST:.0f} seconds, or 0 for snapshots only")
-    if settings.max_samples == 1 or settings.max_samples < 0:
-        raise UsageError(
-            "max_samples must be at least 2, because the first and last sample are always kept, or 0 for all"
-        )
-
-
-def _preflight(settings: Settings) -> None:
-    """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
-    results = settings.results_dir
-    _check_values(settings)
-    try:
-        str(results.absolute()).encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"cannot use {results!a} for results: its name is not UTF-8") from None
-    try:
-        results.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(results).free
-    except OSError as error:
-        raise UsageError(f"cannot use {results} for results: {error.strerror}") from error
-    if not os.access(results, os.W_OK):
-        reason = os.strerror(errno.EROFS if os.statvfs(results).f_flag & os.ST_RDONLY else errno.EACCES)
-        raise UsageError(f"cannot write to {results}: {reason}")
-    if free < ROOM:
-        raise UsageError(f"{results} has only {free >> 20} MiB free; a recording needs {ROOM >> 20} MiB")
-    if settings.sign is not None:
-        signing.try_key(settings.sign)
-    if settings.push:
-        _check_push(settings)
-
-
-def _check_push(settings: Settings) -> None:
-    from rollbook.exports.receiver import TOKEN, Receiver  # noqa: PLC0415 - most recordings do not push
-
-    Receiver(settings.push, os.environ.get(TOKEN, ""))
-    if settings.interval == 0:
-        raise UsageError("there is nothing to push: no samples are taken")

@@ -17,7 +17,8 @@ from typing import Protocol, Unpack
 from rollbook.adapters import load
 from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import require_no_event_loop
-from rollbook.api.recording import Recording, Settings, settings_of, start_thread
+from rollbook.api.recording import Recording, start_thread
+from rollbook.api.settings import Settings, settings_of
 from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
@@ -254,13 +255,12 @@ def _stop_events(signals: Signals, interrupt: Callable[[int], None]) -> Iterator
             (hurry if stop.is_set() else stop).set()
         interrupt(number)
 
-    signals.receive(lambda number: _call_soon(loop, handle, number))
+    def receive(number: int) -> None:
+        """A handler runs between any two instructions of the loop: the loop takes the signal when it is ready."""
+        loop.call_soon_threadsafe(handle, number)
+
+    signals.receive(receive)
     try:
         yield stop, hurry
     finally:
         signals.receive(None)
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, handle: Callable[[int], None], number: int) -> None:
-    """A handler runs between any two instructions of the loop: the loop takes the signal when it is ready."""
-    loop.call_soon_threadsafe(handle, number)

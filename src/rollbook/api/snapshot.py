@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from rollbook.api.keywords import SnapshotOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of, transport_options
+from rollbook.api.options import as_list, check_fanout, hosts_of
 from rollbook.api.recording import in_thread
 from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
 from rollbook.records.document import Snapshot
 from rollbook.sources import catalogue
 from rollbook.times import iso_now
-from rollbook.transports.routing import fallback_route, route
+from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["snapshot", "snapshot_async"]
 
@@ -26,7 +26,7 @@ async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[Snap
     with its reason; `UsageError` is raised for values that cannot be used.
     """
     transport: dict[str, Any] = {name: value for name, value in options.items() if name not in ("sources", "fanout")}
-    requested, reach = hosts_of(hosts), transport_options(**transport)
+    requested, reach = hosts_of(hosts), Options.of(**transport)
     names = as_list(options.get("sources", ()))
     plan = Plan.of([catalogue.source(name) for name in names] or catalogue.load())
     created = iso_now()

@@ -10,7 +10,7 @@ from typing import Any
 
 from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
 
-__all__ = ["Account", "AwsDenied", "AwsError", "explain"]
+__all__ = ["Account", "AwsDenied", "AwsError", "AwsUnstable", "explain"]
 
 CREDENTIALS = frozenset(
     (
@@ -32,6 +32,7 @@ CONNECTION = frozenset(
 )
 DENIED = frozenset(("AccessDenied", "AccessDeniedException", "UnauthorizedOperation"))
 THROTTLED = frozenset(("Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded"))
+UNSTABLE = frozenset(("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"))
 ELSEWHERE = frozenset(("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"))
 MISSING = frozenset(("ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey", "NotFoundException"))
 
@@ -42,6 +43,10 @@ class AwsError(UsageError):
 
 class AwsDenied(AwsError):
     """The caller has no permission for the call."""
+
+
+class AwsUnstable(AwsError):
+    """The service failed; worth a retry."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +113,7 @@ MEANINGS: tuple[tuple[frozenset[str], type[AwsError | TransportError | NoHostRea
     (CONNECTION, NoHostReached, "cannot reach AWS to {operation}: {text}; check {flag}region and the network"),
     (frozenset({"ReadTimeoutError"}), TimedOut, "AWS did not answer {operation} in time"),
     (THROTTLED, Busy, "AWS throttles {operation}: {text}"),
+    (UNSTABLE, AwsUnstable, "AWS failed to {operation} ({code}): {text}; try again"),
     (DENIED, AwsDenied, "not allowed to call {operation}: {text}"),
     (ELSEWHERE, AwsError, "{operation}: the bucket is in {region}; set {flag}region"),
     (MISSING, AwsError, "{operation}: {text}; check the name and {flag}region"),

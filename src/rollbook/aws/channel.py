@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rollbook.aws import messages
-from rollbook.aws.messages import Flag, Message, Payload, acknowledge, acknowledgement, decode, encode
+from rollbook.aws.messages import Flag, Message, Payload, acknowledge, acknowledged, decode, encode
 from rollbook.errors import ProtocolError
 
 __all__ = ["Channel", "Closed", "Event", "Exit", "Key", "KeyNeeded", "Output", "Ready", "Stderr"]
@@ -168,7 +168,7 @@ class Channel:
         Not only the oldest: some agents never acknowledge a message whose first acknowledgement was lost.
         """
         if self._sent and now - max(self._sent[0].first, self._heard_at) > SILENCE:
-            raise ProtocolError("the node acknowledges nothing any more")
+            raise ProtocolError("the node has stopped acknowledging messages")
         late = [sent for sent in self._sent if now >= self._due(sent)]
         for sent in late:
             sent.at, sent.tries = now, sent.tries + 1
@@ -186,7 +186,7 @@ class Channel:
             message = decode(data)
             self._heard_at = now
             if message.kind == messages.ACKNOWLEDGE:
-                self._acknowledged(acknowledgement(message).number, now)
+                self._forget(acknowledged(message), now)
                 return []
         except ProtocolError:
             return []
@@ -210,7 +210,7 @@ class Channel:
         """Answer the handshake: no data key could be generated."""
         self._respond(encrypted=False, error=reason)
 
-    def _acknowledged(self, number: int, now: float) -> None:
+    def _forget(self, number: int, now: float) -> None:
         for place, sent in enumerate(self._sent):
             if sent.message.number == number:
                 if sent.tries == 1:  # the answer to a repetition may belong to the first try

@@ -81,13 +81,14 @@ async def discover(account: Account, cluster: str, *, groups: Sequence[str] = ()
     found = CLUSTER_ID.search(arn)
     if found is None:
         raise AwsError(f"the ARN of cluster {cluster} has an unexpected form: {arn}")
-    every = await _list_nodes(account, cluster, found[1], _roles(described))
+    roles = _roles(described)
+    every = [_node(summary, found[1], roles) async for summary in list_nodes(account, cluster)]
     selected = _in_groups(every, groups, cluster)
     if nodes:
         selected = await _by_name(account, cluster, selected, nodes)
     orchestrator = described.get("Orchestrator") or {}
     eks = str((orchestrator.get("Eks") or {}).get("ClusterArn", ""))
-    kind: Orchestrator = "eks" if eks else "slurm" if "Slurm" in orchestrator or _roles(described) else "unknown"
+    kind: Orchestrator = "eks" if eks else "slurm" if "Slurm" in orchestrator or roles else "unknown"
     return Cluster(
         name=str(described["ClusterName"]),
         arn=arn,
@@ -104,10 +105,6 @@ def _roles(described: dict[str, Any]) -> dict[str, str]:
     groups = [*described.get("InstanceGroups", ()), *described.get("RestrictedInstanceGroups", ())]
     found = {str(group.get("InstanceGroupName", "")): group.get("SlurmConfig") or {} for group in groups}
     return {name: str(config["NodeType"]) for name, config in found.items() if config.get("NodeType")}
-
-
-async def _list_nodes(account: Account, cluster: str, cluster_id: str, roles: dict[str, str]) -> list[ClusterNode]:
-    return [_node(summary, cluster_id, roles) async for summary in list_nodes(account, cluster)]
 
 
 def list_nodes(account: Account, cluster: str) -> AsyncIterator[dict[str, Any]]:

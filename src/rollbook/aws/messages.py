@@ -17,7 +17,7 @@ import msgspec
 
 from rollbook.errors import ProtocolError
 
-__all__ = ["Acknowledgement", "Flag", "Message", "Payload", "acknowledge", "decode", "encode"]
+__all__ = ["Flag", "Message", "Payload", "acknowledge", "acknowledged", "decode", "encode"]
 
 HEADER = struct.Struct(">I32sIQqQ8s8s32sII")
 HEADER_LENGTH = HEADER.size - 4  # the header's own length field excludes the payload length
@@ -65,14 +65,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     flags: int = 0
     id: uuid.UUID = msgspec.field(default_factory=uuid.uuid4)
     created_ms: int = msgspec.field(default_factory=lambda: time.time_ns() // 10**6)
-
-
-class Acknowledgement(msgspec.Struct, frozen=True):
-    """What an acknowledgement refers to."""
-
-    kind: str
-    id: str
-    number: int
 
 
 def encode(message: Message) -> bytes:
@@ -130,14 +122,9 @@ def acknowledge(message: Message) -> Message:
     return Message(kind=ACKNOWLEDGE, payload=json.dumps(content).encode(), flags=SYN | FIN)
 
 
-def acknowledgement(message: Message) -> Acknowledgement:
-    """What an acknowledgement refers to; raises `ProtocolError` if it cannot be read."""
+def acknowledged(message: Message) -> int:
+    """The number of the message that this one acknowledges; raises `ProtocolError` if it cannot be read."""
     try:
-        content = json.loads(message.payload)
-        return Acknowledgement(
-            str(content["AcknowledgedMessageType"]),
-            str(content["AcknowledgedMessageId"]),
-            int(content["AcknowledgedMessageSequenceNumber"]),
-        )
+        return int(json.loads(message.payload)["AcknowledgedMessageSequenceNumber"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ProtocolError("a Session Manager acknowledgement cannot be read") from None

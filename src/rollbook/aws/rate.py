@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
 __all__ = ["StartRate"]
 
@@ -13,22 +12,21 @@ RECOVERY = 0.05  # of the full rate, regained with every start that was not thro
 
 
 class StartRate:
-    """Grants starts at `per_second` at most, in the order they were asked for.
+    """Grants starts at `per_second` at most, in the order of the calls.
 
     The account's limit is shared with other users, so a throttled start halves the rate, and every start that succeeds
     brings it back a little.
     """
 
-    def __init__(self, per_second: float = 3.0, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, per_second: float = 3.0) -> None:
         self.per_second = self.current = per_second
-        self._clock = clock
         self._free = 0.0
         self._turn = asyncio.Lock()
 
     async def acquire(self) -> None:
         """Wait for the next start."""
         async with self._turn:
-            now = self._now()
+            now = asyncio.get_running_loop().time()
             wait = self._free - now
             if wait > 0:
                 await asyncio.sleep(wait)
@@ -42,6 +40,3 @@ class StartRate:
     def succeeded(self) -> None:
         """A start was granted: speed up again."""
         self.current = min(self.per_second, self.current + RECOVERY * self.per_second)
-
-    def _now(self) -> float:
-        return self._clock() if self._clock else asyncio.get_running_loop().time()

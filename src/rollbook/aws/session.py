@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from rollbook.aws.api import Account
+from rollbook.aws.api import Account, AwsError, AwsUnstable
 from rollbook.aws.channel import CLIENT_VERSION, Channel, Closed, Event, Exit, KeyNeeded, Output, Stderr
 from rollbook.aws.rate import StartRate
 from rollbook.errors import AgentFailed, Busy, NoHostReached, ProtocolError, TransportError, Unreachable
@@ -22,6 +22,7 @@ __all__ = ["Session"]
 OPEN_SECONDS = 20.0
 PING_SECONDS = 60.0
 RESUMES = 5
+STARTS = 3  # tries if the service fails; throttling is not a failure
 FIRST_PAUSE, LONGEST_PAUSE = 0.15, 5.0
 STDERR_KEPT = 16 * 1024
 TERMINATE_SECONDS = 20.0
@@ -109,17 +110,38 @@ class Session:
 
     async def _start(self) -> str:
         """Start the session, waiting for the rate limit as long as the service throttles."""
+        failures = 0
         while True:
             await self._rate.acquire()
             try:
-                answer = await self._account.call("ssm", "start_session", **self._request)
+                answer = await self._request_start()
             except Busy:
                 await asyncio.sleep(self._rate.throttled())
                 continue
+            except (AwsUnstable, NoHostReached):
+                failures += 1
+                if failures == STARTS:
+                    raise
+                await asyncio.sleep(failures * random.uniform(0.2, 0.5))  # noqa: S311 - spreads retries, guards nothing
+                continue
             self._rate.succeeded()
-            self._id, self._url = str(answer["SessionId"]), str(answer["StreamUrl"])
-            self._channel = Channel(self._id, self.target)
             return str(answer["TokenValue"])
+
+    async def _request_start(self) -> dict[str, Any]:
+        """Call StartSession. If the caller is cancelled meanwhile, the session that starts all the same is ended."""
+        call = asyncio.ensure_future(self._account.call("ssm", "start_session", **self._request))
+        try:
+            await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await asyncio.wait([call], timeout=TERMINATE_SECONDS)
+            if call.done() and not call.exception():
+                self._id = str(call.result()["SessionId"])
+                await self._terminate()
+            raise
+        answer = call.result()
+        self._id, self._url = str(answer["SessionId"]), str(answer["StreamUrl"])
+        self._channel = Channel(self._id, self.target)
+        return answer
 
     async def _open(self, token: str) -> None:
         """Open the WebSocket and present the token."""
@@ -215,8 +237,11 @@ class Session:
                     break
                 self._url = str(answer.get("StreamUrl") or self._url)
                 await self._open(str(answer["TokenValue"]))
-            except (Busy, Unreachable) as error:
+            except (Busy, Unreachable, AwsUnstable, NoHostReached) as error:  # the network may be down for a while
                 reason = str(error)
+            except AwsError as error:
+                reason = str(error)
+                break
             else:
                 return
         raise Unreachable(f"the connection was lost and cannot be resumed: {reason}")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rollbook.bundle.evidence import BundleData
 from rollbook.bundle.page import write_page
-from rollbook.bundle.reading import ARCHIVES, Bundle, unpack
+from rollbook.bundle.reading import Bundle, archive_suffix, unpack
 from rollbook.bundle.rules import rules
 from rollbook.checks import engine
-from rollbook.checks.silence import Silence
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.records.document import encode, read
@@ -19,12 +17,12 @@ from rollbook.records.findings import Findings
 from rollbook.records.layout import update_manifest
 from rollbook.records.reading import require_own
 from rollbook.records.record import RecordHosts
-from rollbook.records.signing import signature_file
+from rollbook.records.signing import is_signed
 
 __all__ = ["analyse", "apply_rules", "open_bundle_data"]
 
 
-def analyse(bundle: Path, silences: Sequence[Silence] = ()) -> Findings:
+def analyse(bundle: Path) -> Findings:
     """Apply all rules to an issue report; writes `findings.json` and `index.html` into it and returns the findings.
 
     An archive is unpacked next to itself first, into a directory of its name. Raises `UsageError` for a report that is
@@ -33,19 +31,18 @@ def analyse(bundle: Path, silences: Sequence[Silence] = ()) -> Findings:
     """
     directory = _directory(bundle)
     require_own(directory, "analyse a copy")
-    return apply_rules(directory, silences)
+    return apply_rules(directory)
 
 
-def apply_rules(directory: Path, silences: Sequence[Silence] = ()) -> Findings:
+def apply_rules(directory: Path) -> Findings:
     """As `analyse`, for a report that this process has written."""
-    manifest = directory / "manifest.json"
-    if manifest.exists() and signature_file(manifest).exists():
+    if is_signed(directory):
         raise UsageError(f"{directory} is signed; writing its findings would invalidate the signature: analyse a copy")
     run = open_bundle_data(directory)
-    findings = engine.check(run, silences)
+    findings = engine.check(run)
     write_file(directory / "findings.json", encode(findings))
     write_page(run, findings, directory / "index.html")
-    if manifest.exists():
+    if (directory / "manifest.json").exists():
         for name in ("findings.json", "index.html"):
             update_manifest(directory, name)
     return findings
@@ -61,8 +58,8 @@ def open_bundle_data(directory: Path, **options: Any) -> BundleData:
 
 def _directory(bundle: Path) -> Path:
     """The directory of a report, unpacked if it is an archive."""
-    suffix = next((suffix for suffix in ARCHIVES if bundle.name.endswith(suffix)), None)
-    if suffix is None or bundle.is_dir():
+    suffix = archive_suffix(bundle)
+    if not suffix or bundle.is_dir():
         return bundle
     target = bundle.with_name(bundle.name.removesuffix(suffix))
     if target.exists():

@@ -93,11 +93,11 @@ class ClusterPart:
         if timed_out:
             return bytes(data), f"no answer within {left:.0f} s", None
         if ending.code and len(data) <= limit:
-            return bytes(data), self.first_line(ending.stderr) or f"exit status {ending.code}", ending.code
+            return bytes(data), self.last_line(ending.stderr) or f"exit status {ending.code}", ending.code
         return bytes(data), "", ending.code
 
-    def first_line(self, text: str) -> str:
-        """The last line that a program wrote to stderr, redacted."""
+    def last_line(self, text: str) -> str:
+        """The last line of what a program wrote to stderr, redacted."""
         line = (text.strip().splitlines() or [""])[-1][:300]
         return self.redact(line.encode()).decode("utf-8", "replace")
 
@@ -108,34 +108,38 @@ class ClusterPart:
         self.redactions += [(path, *entry) for entry in redactor.log if path]
         return redacted
 
+    def write(
+        self, path: str, data: bytes, source: str, *, truncated: str = "", exit_status: int | None = None
+    ) -> File:
+        """Write a file of the bundle, which is redacted already, and describe it."""
+        target = self.bundle / path
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(target, data)
+        return File(
+            path=path,
+            source=source,
+            size=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            truncated=truncated,
+            exit_status=exit_status,
+            redactions=sum(count for where, _, _, count, _ in self.redactions if where == path),
+        )
+
     async def _answer(self, query: Query) -> _Answer:
         async with self._free:
             data, reason, code = await self.output(query.argv, query.seconds, query.limit)
         if reason and not data:
             is_late = "within" in reason or "was over" in reason
             return _Answer("timed-out" if is_late else "absent" if "not in PATH" in reason else "failed", reason)
-        is_short = len(data) > query.limit or (bool(reason) and code is None)
+        is_cut = len(data) > query.limit
+        is_short = is_cut or (bool(reason) and code is None)
         path = f"{DIRECTORY}/{query.item}/{query.file}"
-        before = len(self.redactions)
         try:
             data = await asyncio.to_thread(self._clean, query, data[: query.limit], path)
         except ValueError as error:
             return _Answer("failed", f"{query.file}: {reason or error}")
-        target = self.bundle / path
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(target, data)
-        missing = (
-            f"after the first {query.limit >> 20} MiB" if len(data) > query.limit else "the rest" if is_short else ""
-        )
-        file = File(
-            path=path,
-            source=shlex.join(mask_command_line(query.argv)),
-            size=len(data),
-            sha256=hashlib.sha256(data).hexdigest(),
-            truncated=missing,
-            exit_status=code,
-            redactions=sum(entry[3] for entry in self.redactions[before:] if entry[0] == path),
-        )
+        missing = f"after the first {query.limit >> 20} MiB" if is_cut else "the rest" if is_short else ""
+        file = self.write(path, data, shlex.join(mask_command_line(query.argv)), truncated=missing, exit_status=code)
         return _Answer("truncated" if is_short else "failed" if reason else "complete", reason, file)
 
     def _clean(self, query: Query, data: bytes, path: str) -> bytes:

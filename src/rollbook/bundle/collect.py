@@ -177,7 +177,7 @@ class _Run:
             self._directory.identify(service.cluster)
 
     def _needs(self, node: NodeState) -> bool:
-        """Whether the node must be asked; also if it sent everything and then did not end as it should."""
+        """Whether the node must be read; also if it sent everything and then did not end as it should."""
         return node.facts is None or node.result.status != "complete" or bool(self._directory.missing_items(node))
 
     def _halt(self, reason: str) -> None:
@@ -362,6 +362,7 @@ class _Run:
             items=[],
             instance_id=node.host.name if INSTANCE.fullmatch(node.host.name) else "",
             success=success,
+            output=parcel.tail if parcel else "",
             error="" if status == "complete" else (parcel.tail if parcel else "") or reason,
             elapsed=round(time.monotonic() - began, 3),
             archive=parcel.archive if parcel and parcel.is_delivered else None,

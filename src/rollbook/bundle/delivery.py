@@ -106,7 +106,7 @@ def reserved(timeout: float) -> float:
 class Parcel:
     """The archive of one node on its way to `path`. `archive` says which way it took.
 
-    `tail` is the end of what the script printed if it failed.
+    `tail` is the end of what the script printed.
     """
 
     def __init__(self, delivery: Delivery, sender: Sender, path: Path, node_bytes: int) -> None:
@@ -225,11 +225,11 @@ class Parcel:
         )
         await session.execute(CommandOrder(("sh", "-c", command), seconds, MOST_OUTPUT).encode())
         status, timed_out = session.command_end.get("status", ""), session.command_end.get("timed_out") == "1"
+        lines = [line[:LONGEST_LINE] for line in _masked(self._output).splitlines()]
+        self.tail = "\n".join(lines[-TAIL:])
         if status == "0" and not timed_out:
             self._arrive(0)
             return
-        lines = [line[:LONGEST_LINE] for line in _masked(self._output).splitlines()]
-        self.tail = "\n".join(lines[-TAIL:])
         how = "timed out" if timed_out else f"ended with exit status {status}"
         raise AgentFailed(f"{NAME} {how}" + (f": {lines[-1]}" if lines else ""))
 
@@ -257,7 +257,7 @@ class Parcel:
         with self._path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if self._sha256 and (size, found) != (self._size, self._sha256):
-            raise AgentFailed("the archive of the node was changed on its way")
+            raise AgentFailed("the archive of the node was changed in transit")
         if self._arrived:
             self.archive = msgspec.structs.replace(self.archive, size=size, sha256=found)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,14 +19,13 @@ from rollbook import times
 from rollbook.aws.clusters import Cluster
 from rollbook.bundle.mark_key import kept_key, new_key
 from rollbook.bundle.obfuscate import MARKER
-from rollbook.bundle.reading import ARCHIVES
-from rollbook.bundle.receive import Redaction, Redactions, file_name
+from rollbook.bundle.reading import archive_suffix
+from rollbook.bundle.receive import Redaction, Redactions, file_name, take_name
 from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import PRIVATE, remove_leftovers, write_file
 from rollbook.hosts import Host
-from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode, read
 from rollbook.records.hosts import GAVE_DATA, HostResult, HostStatus
 from rollbook.records.layout import RecordDirectory, size_and_hash
@@ -34,7 +33,7 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
-__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "archive_suffix", "read_summary"]
+__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "read_summary"]
 
 KIND = "bundle"
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
@@ -53,6 +52,14 @@ class _Line(msgspec.Struct, omit_defaults=True):
     node: NodeResult | None = None
 
 
+class _Member(NamedTuple):
+    """What the service of HyperPod has of a node."""
+
+    instance_id: str = ""
+    group: str = ""
+    role: str = ""
+
+
 class NodeState:
     """What is known of one node: its facts, items and result. `relative` is its directory in the bundle."""
 
@@ -66,30 +73,18 @@ class NodeState:
         self.unlisted = 0
 
 
-def archive_suffix(path: Path) -> str:
-    """The suffix of an archive's name; empty for a directory."""
-    return next((suffix for suffix in ARCHIVES if path.name.endswith(suffix)), "")
-
-
 class BundleDirectory:
     """A bundle that is written. `nodes` has the state of every requested node."""
 
     def __init__(self, record: RecordDirectory, request: Request, hosts: Sequence[Host], began: dt.datetime) -> None:
         self.record, self.path, self.request, self.began = record, record.path, request, began
-        self.nodes: dict[str, NodeState] = {}
         taken: set[str] = set()
-        for host in hosts:
-            name, count = file_name(host.name), 1
-            while name in taken:
-                count += 1
-                name = f"{file_name(host.name)}~{count}"
-            taken.add(name)
-            self.nodes[host.name] = NodeState(host, f"nodes/{name}")
+        self.nodes = {host.name: NodeState(host, f"nodes/{take_name(file_name(host.name), taken)}") for host in hosts}
         self.note = ""
         """What `redactions.json` of nodes says about the marks."""
         self.cluster: list[ItemResult] = []
         self.cluster_type = self.cluster_name = self.cluster_id = ""
-        self._members: dict[str, tuple[str, str]] = {}  # instance id and group of nodes in a HyperPod cluster
+        self._members: dict[str, _Member] = {}
 
     @classmethod
     def create(cls, output: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
@@ -127,7 +122,7 @@ class BundleDirectory:
         """
         require_own(path, "only its owner continues it")
         if (path / MARKER).exists():
-            raise UsageError(f"{path} is obfuscated: its nodes cannot be asked any more")
+            raise UsageError(f"{path} is obfuscated and cannot be resumed: the names of its nodes are replaced")
         remove_leftovers(path)
         request, summary = read(path / REQUEST, Request), read(path / SUMMARY, BundleSummary)
         found = metadata_files(path)
@@ -138,7 +133,9 @@ class BundleDirectory:
         directory = cls(record, request, hosts, summary.timestamp)
         directory.cluster, directory.cluster_type = summary.cluster, summary.cluster_type
         directory.cluster_name, directory.cluster_id = summary.cluster_name, summary.cluster_id
-        directory._members = {one.node: (one.instance_id, one.node_group) for one in summary.results if one.node_group}
+        directory._members = {
+            one.node: _Member(one.instance_id, one.node_group, one.role) for one in summary.results if one.node_group
+        }
         facts = {host.name: host for host in read(path / "hosts.json", RecordHosts).start}
         for result in summary.results:
             node = directory.nodes[result.node]
@@ -200,18 +197,18 @@ class BundleDirectory:
             write_file(self.node_path(node) / REDACTIONS, encode(found))
 
     def identify(self, cluster: Cluster) -> None:
-        """Remember the HyperPod cluster, and the instance and group of every node."""
+        """Remember the HyperPod cluster, and what it has of every node."""
         self.cluster_name, self.cluster_id = cluster.name, cluster.id
         if cluster.orchestrator != "unknown":
             self.cluster_type = cluster.orchestrator
-        by_name = {name: node for node in cluster.nodes for name in node.names}
-        self._members = {
-            name: (by_name[name].instance_id, by_name[name].group) for name in self.nodes if name in by_name
+        by_name = {
+            name: _Member(node.instance_id, node.group, node.role) for node in cluster.nodes for name in node.names
         }
+        self._members = {name: by_name[name] for name in self.nodes if name in by_name}
 
     def member(self, node: str) -> tuple[str, str]:
         """The instance id and the group of a node; empty if it is not in a HyperPod cluster."""
-        return self._members.get(node, ("", ""))
+        return self._members.get(node, _Member())[:2]
 
     def summary(self, *, interrupted: bool) -> BundleSummary:
         """Everything that is known now; items in the order in which they were requested."""
@@ -220,8 +217,8 @@ class BundleDirectory:
             order = [item.id for item in self.request.items]
             items = [node.items[name] for name in order if name in node.items]
             result = msgspec.structs.replace(node.result, items=items)
-            if node.host.name in self._members:
-                result.instance_id, result.node_group = self._members[node.host.name]
+            if (member := self._members.get(node.host.name)) is not None:
+                result.instance_id, result.node_group, result.role = member
             results.append(result)
         successful = sum(result.success for result in results)
         return BundleSummary(
@@ -247,25 +244,7 @@ class BundleDirectory:
 
     def write_record(self) -> None:
         """Write the files of a snapshot, and remove what only an interrupted run needs."""
-        hosts = [self._host_result(node) for node in self.nodes.values()]
-        cluster = ClusterInformation.of(hosts)
-        began = int(self.began.timestamp()) * 10**9
-        write_file(
-            self.path / "hosts.json", encode(RecordHosts(started_ns=began, ended_ns=time.time_ns(), start=hosts))
-        )
-        self.record.write("cluster_info.json", cluster)
-        self.record.write(
-            "metadata.json",
-            {
-                "benchmark_type": KIND,
-                "run_datetime": self.record.stamp,
-                "num_processes": cluster.num_hosts,
-                "parameters": {},
-                "result_dir": str(self.path),
-                "system_info": cluster,
-                "cluster_information": cluster,
-            },
-        )
+        self.record.write_snapshot([self._host_result(node) for node in self.nodes.values()], self.began)
         for node in self.nodes.values():
             (self.path / node.relative / STATE).unlink(missing_ok=True)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rollbook.bundle.analysis import apply_rules
 from rollbook.bundle.archive import pack
-from rollbook.bundle.directory import BundleDirectory, archive_suffix
+from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.obfuscate import obfuscate
 from rollbook.errors import RecordError
@@ -53,7 +53,7 @@ def finish(
     directory.record.write_manifest()
     if key is not None:
         sign(manifest, key)
-    if archive is None or not archive_suffix(archive):
+    if archive is None:
         return Finished(directory.path, findings, problem)
     pack(directory.path, archive)
     forget_key(directory.request.id)

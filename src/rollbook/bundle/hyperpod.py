@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hashlib
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import msgspec
 
 from rollbook.aws.api import Account, AwsDenied, AwsError
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, list_events, list_nodes
 from rollbook.bundle.cluster import DIRECTORY, ClusterPart
 from rollbook.bundle.summary import File, ItemResult, ItemStatus, Window
 from rollbook.errors import NoHostReached, TransportError
-from rollbook.files import write_file
+from rollbook.records.document import encode
 
 __all__ = ["HyperPod", "Service", "collect"]
 
@@ -64,7 +61,9 @@ async def collect(bundle: Path, hyperpod: HyperPod, nodes: Sequence[str], *, sal
     part, account, name = ClusterPart(bundle, salt, SECONDS), hyperpod.account, hyperpod.cluster
 
     async def describe() -> _Answer:
-        return _Answer(_content(await account.call("sagemaker", "describe_cluster", ClusterName=name)))
+        answer = await account.call("sagemaker", "describe_cluster", ClusterName=name)
+        answer.pop("ResponseMetadata", None)
+        return _Answer(answer)
 
     async def every_node() -> _Answer:
         return _Answer([node async for node in list_nodes(account, name)])
@@ -137,26 +136,12 @@ async def _item(part: ClusterPart, name: str, call: str, reading: Awaitable[_Ans
     else:
         file = _write(part, f"{DIRECTORY}/{name}/{name.removeprefix('hyperpod-')}.json", call, answer)
         return ItemResult(id=name, status=answer.status, reason=answer.problem, seconds=_since(began), files=[file])
-    return ItemResult(id=name, status=status, reason=part.first_line(reason), seconds=_since(began))
+    return ItemResult(id=name, status=status, reason=part.last_line(reason), seconds=_since(began))
 
 
 def _write(part: ClusterPart, path: str, call: str, answer: _Answer) -> File:
-    data = part.redact(msgspec.json.format(msgspec.json.encode(answer.content), indent=1) + b"\n", path)
-    target = part.bundle / path
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_file(target, data)
-    return File(
-        path=path,
-        source=f"sagemaker {call}",
-        size=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-        truncated="all but " + answer.problem if answer.status == "truncated" else "",
-        redactions=sum(entry[3] for entry in part.redactions if entry[0] == path),
-    )
-
-
-def _content(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+    missing = f"all but {answer.problem}" if answer.status == "truncated" else ""
+    return part.write(path, part.redact(encode(answer.content), path), f"sagemaker {call}", truncated=missing)
 
 
 def _since(began: float) -> float:

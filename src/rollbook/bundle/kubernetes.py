@@ -21,8 +21,9 @@ from rollbook.agent.secret_names import is_secret_name
 from rollbook.bundle.cluster import ClusterPart, Query
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.protocol.redaction import mask_command_line
+from rollbook.records.document import encode
 
-__all__ = ["ITEM", "Kubectl", "collect"]
+__all__ = ["ITEM", "VERIFY_SECONDS", "Kubectl", "collect"]
 
 ITEM = "kubernetes"
 """The item that stands for all if kubectl cannot be used."""
@@ -67,13 +68,16 @@ class Kubectl:
     context: str = ""
     kubeconfig: str = ""
     cluster: str = ""
-    """Name or ARN of the cluster; empty if it is not known."""
+    """Name or ARN of the EKS cluster; empty if it is not known. Compared if the configuration has an ARN, too."""
     program: str = "kubectl"
+
+    def current(self, *words: str) -> tuple[str, ...]:
+        """A command line for the current context."""
+        return self.program, *([f"--kubeconfig={self.kubeconfig}"] if self.kubeconfig else []), *words
 
     def argv(self, *words: str) -> tuple[str, ...]:
         """A command line that names the context."""
-        config = (f"--kubeconfig={self.kubeconfig}",) if self.kubeconfig else ()
-        return self.program, *config, f"--context={self.context}", f"--request-timeout={REQUEST_SECONDS}s", *words
+        return self.current(f"--context={self.context}", f"--request-timeout={REQUEST_SECONDS}s", *words)
 
 
 async def collect(
@@ -89,7 +93,7 @@ async def collect(
     part = ClusterPart(bundle, salt, seconds, environ)
     kubectl, problem = await _verified(part, kubectl)
     if problem:
-        is_absent = "not in PATH" in problem
+        is_absent = "not in PATH" in problem and not kubectl.cluster
         return [ItemResult(id=ITEM, status="absent" if is_absent else "failed", reason=problem)], part
     results = await part.run(list(_queries(kubectl)))
     logs = list(_log_queries(kubectl, bundle, results, window))
@@ -98,9 +102,8 @@ async def collect(
 
 async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, str]:
     """With the context filled in, and why it cannot be used; empty if it can."""
-    config = [f"--kubeconfig={kubectl.kubeconfig}"] if kubectl.kubeconfig else []
     if not kubectl.context:
-        found, reason, _ = await part.output([kubectl.program, *config, "config", "current-context"], VERIFY_SECONDS)
+        found, reason, _ = await part.output(kubectl.current("config", "current-context"), VERIFY_SECONDS)
         if reason:
             return kubectl, reason
         kubectl = dataclasses.replace(kubectl, context=found.decode().strip())
@@ -113,7 +116,7 @@ async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, str]:
     except (msgspec.MsgspecError, LookupError, TypeError):
         return kubectl, f"kubectl has no context {kubectl.context}"
     wanted = kubectl.cluster
-    if wanted and actual != wanted and actual.rpartition("/")[2] != wanted.rpartition("/")[2]:
+    if wanted and actual.startswith("arn:") and actual.rpartition("/")[2] != wanted.rpartition("/")[2]:
         return kubectl, f"context {kubectl.context} is for cluster {actual}, not for {wanted}; name another context"
     _, reason, _ = await part.output(kubectl.argv("get", "--raw", "/version"), VERIFY_SECONDS)
     return kubectl, reason
@@ -173,7 +176,7 @@ def mask_json(data: bytes, redactor: Redactor) -> bytes:
         document = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"not valid JSON: {error}") from error
-    return msgspec.json.format(msgspec.json.encode(_masked(document, redactor)), indent=1) + b"\n"
+    return encode(_masked(document, redactor))
 
 
 def names_json(data: bytes, _redactor: Redactor) -> bytes:
@@ -181,7 +184,7 @@ def names_json(data: bytes, _redactor: Redactor) -> bytes:
     lines = data.decode("utf-8", "replace").splitlines()
     columns = lines[0].lower().split() if lines else []
     rows = [dict(zip(columns, line.split(), strict=False)) for line in lines[1:]]
-    return msgspec.json.format(msgspec.json.encode({"items": rows}), indent=1) + b"\n"
+    return encode({"items": rows})
 
 
 def _masked(value: Any, redactor: Redactor) -> Any:

@@ -18,6 +18,7 @@ from rollbook.bundle.log_times import line_time
 from rollbook.bundle.reading import Bundle, Chunk
 from rollbook.bundle.rows import Compiled, Row, compiled, recoveries, rows, xids
 from rollbook.bundle.summary import File, ItemResult, Window
+from rollbook.clean import shorten
 from rollbook.errors import RecordError
 from rollbook.records.findings import EvidenceLine, Severity
 
@@ -288,5 +289,4 @@ def _following(here: _Place, count: int) -> Iterator[EvidenceLine]:
 
 def evidence_text(text: str) -> str:
     """A line as evidence, cut to a readable length."""
-    text = text.strip()
-    return text if len(text) <= LONGEST_EVIDENCE else text[: LONGEST_EVIDENCE - 1] + "…"
+    return shorten(text.strip(), LONGEST_EVIDENCE)

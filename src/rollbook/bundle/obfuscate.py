@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
+import itertools
 import os
 import re
 import secrets
@@ -19,11 +20,12 @@ from pathlib import Path
 
 import msgspec
 
-from rollbook.bundle.summary import BundleSummary, File
+from rollbook.bundle.summary import BundleSummary, File, ItemResult
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.hosts import expand, fold
 from rollbook.records.document import encode, read
+from rollbook.records.layout import size_and_hash
 from rollbook.records.reading import read_regular
 
 __all__ = ["MARKER", "ObfuscationMap", "obfuscate"]
@@ -39,37 +41,10 @@ SHORTEST = 4
 KEPT_USERS = {
     *("root", "daemon", "bin", "sys", "sync", "games", "man", "mail", "news", "uucp", "proxy", "www-data", "backup"),
     *("list", "irc", "gnats", "systemd-network", "systemd-resolve", "systemd-timesync", "systemd-oom", "messagebus"),
-    *(
-        "syslog",
-        "sshd",
-        "ubuntu",
-        "ec2-user",
-        "centos",
-        "debian",
-        "rocky",
-        "almalinux",
-        "admin",
-        "user",
-        "users",
-        "adm",
-    ),
-    *("slurm", "munge", "dbus", "chrony", "ntp", "polkitd", "tss", "_apt", "landscape", "rpc", "rpcuser", "statd"),
-    *(
-        "postfix",
-        "invalid",
-        "unknown",
-        "the",
-        "for",
-        "from",
-        "with",
-        "uid",
-        "gid",
-        "none",
-        "null",
-        "true",
-        "false",
-        "and",
-    ),
+    *("syslog", "sshd", "ubuntu", "ec2-user", "centos", "debian", "rocky", "almalinux", "admin", "user", "users"),
+    *("adm", "slurm", "munge", "dbus", "chrony", "ntp", "polkitd", "tss", "_apt", "landscape", "rpc", "rpcuser"),
+    *("statd", "postfix", "invalid", "unknown", "the", "for", "from", "with", "uid", "gid", "none", "null", "true"),
+    *("false", "and"),
 }
 LISTED = re.compile(rb'"(?:InstanceId|NodeLogicalId|PrivateDnsHostname)": "([\w.-]+)"')
 USERS = re.compile(
@@ -134,7 +109,7 @@ def obfuscate(bundle: Path, map_path: Path) -> ObfuscationMap:
             else:
                 work.replace(path)
         work.rename(bundle)
-        _update_summary(bundle, work)
+        _update_summary(bundle)
         write_file(bundle / MARKER, b"Host names, addresses and users are replaced.\n")
     except OSError as error:
         raise RecordError(f"{error.filename or bundle}: {error.strerror}") from error
@@ -177,14 +152,11 @@ class _Work:
         for name in sorted(names):
             if re.fullmatch(r"[A-Za-z0-9][\w.\-]*[A-Za-z][\w.\-]*|[A-Za-z][\w.\-]*", name) and name != "localhost":
                 self._pair(self.map.hosts, name, "host")
-        for path in files:
-            with path.open("rb") as file:
-                while block := file.read(BLOCK):
-                    block += file.readline(BLOCK)
-                    for found in USERS.finditer(block):
-                        user = next(group for group in found.groups() if group).decode()
-                        if user not in KEPT_USERS and user not in self.map.hosts:
-                            self._pair(self.map.users, user, "user")
+        for block in itertools.chain.from_iterable(map(_blocks, files)):
+            for found in USERS.finditer(block):
+                user = next(group for group in found.groups() if group).decode()
+                if user not in KEPT_USERS and user not in self.map.hosts:
+                    self._pair(self.map.users, user, "user")
 
     def _pair(self, pairs: dict[str, str], name: str, kind: str) -> None:
         if name not in pairs and name not in self.done:
@@ -192,20 +164,13 @@ class _Work:
 
     def learn_words(self, files: list[Path]) -> None:
         """Find every word once, so that the map is complete before a file is changed."""
-        for path in files:
-            with path.open("rb") as file:
-                while block := file.read(BLOCK):
-                    block += file.readline(BLOCK)
-                    for word in set(WORD.findall(block)).difference(self.memo):
-                        self.memo[word] = self.word(word)
+        for block in itertools.chain.from_iterable(map(_blocks, files)):
+            for word in set(WORD.findall(block)).difference(self.memo):
+                self.memo[word] = self.word(word)
 
     def replace(self, path: Path) -> None:
         """Replace the words of a file."""
-        parts = []
-        with path.open("rb") as file:
-            while block := file.read(BLOCK):
-                parts.append(self.text(block + file.readline(BLOCK)))
-        write_file(path, b"".join(parts))
+        write_file(path, b"".join(map(self.text, _blocks(path))))
 
     def text(self, data: bytes) -> bytes:
         """A text with its words replaced."""
@@ -305,23 +270,29 @@ class _Work:
                 path.rename(path.with_name(name))
 
 
-def _update_summary(bundle: Path, work: _Work) -> None:
+def _blocks(path: Path) -> Iterator[bytes]:
+    """The content of a file in parts that end at a line, as far as lines are not too long."""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            yield block + file.readline(BLOCK)
+
+
+def _update_summary(bundle: Path) -> None:
     """Paths were replaced with the rest of the text; sizes and hashes are those of the files as they are now."""
     summary = read(bundle / "summary.json", BundleSummary)
+
+    def updated(items: list[ItemResult]) -> list[ItemResult]:
+        return [msgspec.structs.replace(item, files=[_now(bundle, file) for file in item.files]) for item in items]
+
     for node in summary.results:
-        node.items = [
-            msgspec.structs.replace(item, files=[_now(bundle, each) for each in item.files]) for item in node.items
-        ]
-    summary.cluster = [
-        msgspec.structs.replace(item, files=[_now(bundle, each) for each in item.files]) for item in summary.cluster
-    ]
+        node.items = updated(node.items)
+    summary.cluster = updated(summary.cluster)
     write_file(bundle / "summary.json", encode(summary))
-    work.memo.clear()
 
 
 def _now(bundle: Path, file: File) -> File:
     path = bundle / file.path
     if not path.is_file():
         return file
-    data = path.read_bytes()
-    return msgspec.structs.replace(file, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    size, digest = size_and_hash(path)
+    return msgspec.structs.replace(file, size=size, sha256=digest)

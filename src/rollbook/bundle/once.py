@@ -10,16 +10,14 @@ from typing import NamedTuple, Self
 from rollbook.bundle import hyperpod, kubernetes, slurm
 from rollbook.bundle.cluster import ClusterPart
 from rollbook.bundle.hyperpod import HyperPod, Service
-from rollbook.bundle.kubernetes import Kubectl
+from rollbook.bundle.kubernetes import VERIFY_SECONDS, Kubectl
 from rollbook.bundle.receive import Redaction, Redactions
-from rollbook.bundle.summary import ItemResult, Window
+from rollbook.bundle.summary import ItemResult, ItemStatus, Window
 from rollbook.files import write_file
 from rollbook.records.document import encode
 from rollbook.transports.routing import Options
 
 __all__ = ["ClusterOptions", "read_cluster"]
-
-VERIFY_SECONDS = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +55,24 @@ async def read_cluster(
 ) -> ClusterRead:
     """The items of the cluster, written below `cluster/`; nothing is raised for what cannot be read.
 
-    The current context of kubectl may belong to another cluster: it is read only if one of the nodes is in it.
+    The current context of kubectl may belong to another cluster: it is read only if one of the nodes is in it, a node
+    of HyperPod by its name in EKS.
     """
-    service = None
+    service, kubectl, names = None, options.kubectl, list(nodes)
     if options.hyperpod is not None:
         service = await hyperpod.collect(bundle, options.hyperpod, nodes, salt=salt, window=window)
+    if service is not None and service.cluster is not None:
+        kubectl = dataclasses.replace(kubectl, cluster=service.cluster.eks_cluster)
+        names += [f"hyperpod-{node.instance_id}" for node in service.cluster.nodes]
     items, part = await slurm.collect(bundle, salt=salt, window=window)
     redactions = list(part.redactions)
-    problem = "" if options.has_nodes else await _foreign(bundle, nodes, options.kubectl, salt)
+    problem = "" if options.has_nodes else await _foreign(bundle, names, kubectl, salt)
     if problem:
-        items.append(ItemResult(id=kubernetes.ITEM, status="absent", reason=problem))
+        status: ItemStatus = "failed" if kubectl.cluster else "absent"
+        items.append(ItemResult(id=kubernetes.ITEM, status=status, reason=problem))
     else:
         more, part = await kubernetes.collect(
-            bundle, options.kubectl, salt=salt, window=window, seconds=options.kubectl_seconds
+            bundle, kubectl, salt=salt, window=window, seconds=options.kubectl_seconds
         )
         items += more
         redactions += part.redactions
@@ -85,8 +88,7 @@ async def read_cluster(
 async def _foreign(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: bytes) -> str:
     """Why the current context is not read; empty if it is that of the nodes."""
     part = ClusterPart(bundle, salt, VERIFY_SECONDS)
-    config = [f"--kubeconfig={kubectl.kubeconfig}"] if kubectl.kubeconfig else []
-    found, reason, _ = await part.output([kubectl.program, *config, "get", "nodes", "-o", "name"], VERIFY_SECONDS)
+    found, reason, _ = await part.output(kubectl.current("get", "nodes", "-o", "name"), VERIFY_SECONDS)
     if reason:
         return reason
     known = {_short(name.removeprefix("node/")) for name in found.decode("utf-8", "replace").split()}

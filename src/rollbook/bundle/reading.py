@@ -26,7 +26,7 @@ from rollbook.bundle.summary import BundleSummary, File, ItemResult
 from rollbook.errors import RecordError
 from rollbook.records.reading import open_regular, read_regular
 
-__all__ = ["ARCHIVES", "Bundle", "Chunk", "is_bundle", "unpack"]
+__all__ = ["Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
 
 SUMMARY = "summary.json"
 LARGEST_SUMMARY = 256 << 20
@@ -63,19 +63,16 @@ class Bundle:
         }
         self.cluster: dict[str, ItemResult] = {item.id: item for item in self.summary.cluster}
 
-    def text(self, file: File, largest: int = LARGEST_TEXT) -> str:
-        """The content of a file, cut at `largest` bytes; raises `RecordError` if it cannot be read."""
+    def text(self, file: File) -> str:
+        """The content of a file, cut at `LARGEST_TEXT` bytes; raises `RecordError` if it cannot be read."""
         with self._open(file) as opened:
-            return _read(opened, largest, file.path).decode("utf-8", "replace")
+            return _read(opened, LARGEST_TEXT, file.path).decode("utf-8", "replace")
 
     def chunks(self, file: File) -> Iterator[Chunk]:
         """The lines of a file in chunks; raises `RecordError` if it cannot be read."""
         with self._open(file) as opened:
             number, rest = 1, b""
-            while True:
-                data = _read(opened, CHUNK, file.path)
-                if not data:
-                    break
+            while data := _read(opened, CHUNK, file.path):
                 data = rest + data
                 end = data.rfind(b"\n") + 1
                 if not end and len(data) < CHUNK:
@@ -126,6 +123,11 @@ def is_bundle(path: Path) -> bool:
     except (RecordError, OSError, ValueError):
         return False
     return str(BundleSummary.__struct_config__.tag).encode() in head
+
+
+def archive_suffix(path: Path) -> str:
+    """The suffix of an archive's name; empty for a directory."""
+    return next((suffix for suffix in ARCHIVES if path.name.endswith(suffix)), "")
 
 
 def unpack(archive: Path, target: Path) -> Path:

@@ -18,6 +18,7 @@ from typing import IO, get_args
 
 import msgspec
 
+from rollbook.agent.outgoing import unescaped
 from rollbook.bundle.items import Item
 from rollbook.bundle.request import MIB, mask_text
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
@@ -25,7 +26,7 @@ from rollbook.errors import AgentFailed, RecordError, RollbookError
 from rollbook.files import atomic_file, write_file
 from rollbook.records.reading import require_directory
 
-__all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name"]
+__all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name", "take_name"]
 
 MOST_FILES = 2000  # of an item: more than the agent sends
 MOST_NODE_FILES = 20_000
@@ -98,6 +99,16 @@ def file_name(source: str) -> str:
     return name or "file"
 
 
+def take_name(name: str, taken: set[str]) -> str:
+    """A name that is not taken yet, the second of `eth0` as `eth0~2`; adds it to those that are."""
+    unique, count = name, 1
+    while unique in taken:
+        count += 1
+        unique = f"{name}~{count}"
+    taken.add(unique)
+    return unique
+
+
 class _Open:
     """A file that is being received."""
 
@@ -164,16 +175,11 @@ class NodeFiles:
         self._listed = self.unlisted = 0
         self._files = self._logged = 0
 
-    @property
-    def finished(self) -> int:
-        """How many items are finished."""
-        return sum(one.done for one in self._received)
-
     def take(self, payload: bytes) -> None:
         """Process one frame."""
         end = payload.find(b"\n", 0, LONGEST_HEAD)
         head = payload[: end if end >= 0 else LONGEST_HEAD].decode("utf-8", "backslashreplace")
-        fields = [_unescape(field) for field in head.split("\t")]
+        fields = [unescaped(field) for field in head.split("\t")]
         body = payload[end + 1 :] if end >= 0 else b""
         if len(fields) < 3:
             raise _invalid("a frame without a header")
@@ -248,15 +254,10 @@ class NodeFiles:
         source = mask_text(source) if " " in source else source
         if given and (not SAFE.fullmatch(given) or given in received.names):
             raise _invalid("an unsafe file name")
-        name = unique = given or file_name(source)
-        count = 1
-        while unique in received.names:
-            count += 1
-            unique = f"{name}~{count}"
-        received.names.add(unique)
-        relative = f"{self._relative}/{item.id}/{unique}"
+        name = take_name(given or file_name(source), received.names)
+        relative = f"{self._relative}/{item.id}/{name}"
         try:
-            received.open[file] = _Open(directory / unique, relative, source[:LONGEST_SOURCE])
+            received.open[file] = _Open(directory / name, relative, source[:LONGEST_SOURCE])
         except RecordError as error:
             raise NoSpace(str(error)) from error
 
@@ -335,10 +336,6 @@ def _missing(size: int, before: int, after: int) -> str:
 
 def _bytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
-
-
-def _unescape(field: str) -> str:
-    return re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n"}.get(found[1], found[1]), field)
 
 
 def _number(text: str, most: int) -> int:

@@ -1,4 +1,4 @@
-"""What an issue report was asked for: items, time window and limits, as a document and as orders for agents."""
+"""What an issue report contains: items, time window and limits, as a document and as orders for agents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from rollbook import agent
+from rollbook.agent.outgoing import escaped
 from rollbook.agent.redaction import MASK
 from rollbook.agent.redactor import REDACTED, Redactor
 from rollbook.bundle.items import NEVER_READ, Item, catalogue, patterns, rendered
@@ -87,8 +88,4 @@ def orders(
         lines.append(("archive", *archive, *(item.id for item in items)))
     edges = [str(int(at.timestamp())) if at else "" for at in (window.since, window.until)]
     lines.append(("collect", str(int(seconds * 1000)), str(size), *edges, salt))
-    return "".join("\t".join(map(_escape, line)) + "\n" for line in lines).encode("utf-8", "surrogateescape")
-
-
-def _escape(field: str) -> str:
-    return field.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+    return b"".join(b"\t".join(map(escaped, line)) + b"\n" for line in lines)

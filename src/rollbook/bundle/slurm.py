@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rollbook.bundle.cluster import ClusterPart, Query
@@ -39,7 +39,6 @@ async def collect(
     *,
     salt: bytes,
     window: Window,
-    jobs: Sequence[str] = (),
     seconds: float = SECONDS,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[list[ItemResult], ClusterPart]:
@@ -53,17 +52,15 @@ async def collect(
         for item, files in COMMANDS.items()
         for file, argv in files.items()
     ]
-    queries.append(Query("slurm-jobs", "sacct.txt", tuple(_accounting(window, jobs)), EACH_SECONDS, LIMIT))
+    queries.append(Query("slurm-jobs", "sacct.txt", tuple(_accounting(window)), EACH_SECONDS, LIMIT))
     return await part.run(queries), part
 
 
-def _accounting(window: Window, jobs: Sequence[str]) -> list[str]:
-    """Of the given jobs, else of all in the time window, else of the last day. Slurm reads times as local ones."""
-    argv = ["sacct", "-P", "-a", "-D", "-o", FIELDS]
-    if jobs:
-        return [*argv, "-j", ",".join(jobs)]
+def _accounting(window: Window) -> list[str]:
+    """The jobs of the time window, else of the last day. Slurm reads times as local ones."""
     since = _local(window.since) if window.since else "now-1days"
-    return [*argv, "-S", since, *(["-E", _local(window.until)] if window.until else [])]
+    until = ["-E", _local(window.until)] if window.until else []
+    return ["sacct", "-P", "-a", "-D", "-o", FIELDS, "-S", since, *until]
 
 
 def _local(moment: dt.datetime) -> str:

@@ -103,8 +103,12 @@ class NodeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     items: list[ItemResult] = []
     instance_id: str = msgspec.field(default="", name="InstanceId")
     node_group: str = msgspec.field(default="", name="NodeGroup")
+    role: str = ""
+    """The Slurm role of a HyperPod node: `Controller`, `Login` or `Compute`."""
     success: bool = msgspec.field(default_factory=bool, name="Success")
     """Always written: a default that is made by a function is not left out."""
+    output: str = msgspec.field(default="", name="Output")
+    """With `--delivery node`: the last lines that the script printed."""
     error: str = msgspec.field(default="", name="Error")
     elapsed: float = msgspec.field(default=0.0, name="ElapsedTime")
     archive: Archive | None = None

@@ -8,8 +8,7 @@ from pathlib import Path
 from rollbook.aws.api import Account
 from rollbook.aws.objects import Bucket, S3Path, Uploaded
 from rollbook.bundle.archive import pack
-from rollbook.bundle.directory import archive_suffix
-from rollbook.bundle.reading import Bundle
+from rollbook.bundle.reading import Bundle, archive_suffix
 from rollbook.bundle.receive import file_name
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import temporary_directory

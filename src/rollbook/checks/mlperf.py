@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from rollbook.checks.mlperf_round import Effect, Round
+from rollbook.checks.mlperf_round import Round
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
@@ -31,7 +31,7 @@ __all__ = [
     "Memory",
     "Validation",
     "clients",
-    "effect",
+    "cluster_of",
     "finding_for",
     "is_measured",
     "is_measured_run",
@@ -87,11 +87,6 @@ def finding_for(issue: Issue, hosts: Iterable[str] = (), **evidence: Any) -> Fin
     severity: Severity = "fail" if issue.validation is Validation.INVALID else "warn"
     evidence = {"issue": msgspec.to_builtins(issue), **evidence}
     return Finding(message=issue.message, hosts=list(hosts), severity=severity, evidence=evidence)
-
-
-def effect(name: Effect) -> Validation:
-    """Return the validation that a round's data names."""
-    return Validation(name)
 
 
 def judge(found: Findings, run: RunData) -> None:
@@ -208,6 +203,11 @@ def table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def cluster_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the cluster information in the metadata of a run; empty if there is none."""
+    return table(metadata.get("system_info") or metadata.get("cluster_information"))
+
+
 class Clients(msgspec.Struct, frozen=True):
     """The client hosts of a run: how many, the slots that were given by name, and where the number comes from."""
 
@@ -230,7 +230,7 @@ def clients(run: RunData) -> Clients:
             name, _, slots = str(word).partition(":")
             named[name] = int(slots) if slots.isdecimal() else None
         return Clients(len(named), named, "args.hosts")
-    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    cluster = cluster_of(run.metadata)
     for value, origin in ((cluster.get("num_hosts"), "system_info"), (run.summary.get("num_hosts"), "summary.json")):
         if is_size(value) and value:
             return Clients(int(value), {}, origin)
@@ -280,14 +280,14 @@ def memory_of(run: RunData) -> Memory:
             memory, host.fact(CgroupLimits)
         )
     memories = list(sizes.values())
-    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    cluster = cluster_of(run.metadata)
     total = cluster.get("total_memory_bytes") if is_measured(cluster) else None
     args = table(run.metadata.get("args"))
     each, count, hosts = (args.get(name) for name in ("client_host_memory_in_gb", "num_client_hosts", "hosts"))
     number_of_clients = count if is_size(count) and count else len(run.start) or _length(hosts)
-    counted, reported = cluster.get("num_hosts"), run.summary.get("host_memory_GB")
+    reported = run.summary.get("host_memory_GB")
     return Memory(
-        hosts=len(memories) or len(run.start) or (int(counted) if is_size(counted) else 0) or _hosts_of(run.summary),
+        hosts=len(memories) or len(run.start) or _hosts_of(cluster) or _hosts_of(run.summary),
         measured=sum(one.total for one in memories) if memories else int(total) if is_size(total) and total else None,
         limited=sum(one.usable for one in memories) if memories else None,
         declared=int(each * number_of_clients * GIB) if is_size(each) and number_of_clients else None,
@@ -301,8 +301,8 @@ def _length(hosts: Any) -> int:
     return len(hosts) if isinstance(hosts, list) else 0
 
 
-def _hosts_of(summary: Mapping[str, Any]) -> int:
-    count = summary.get("num_hosts")
+def _hosts_of(document: Mapping[str, Any]) -> int:
+    count = document.get("num_hosts")
     return int(count) if is_size(count) else 0
 
 

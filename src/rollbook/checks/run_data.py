@@ -19,7 +19,7 @@ from rollbook.errors import RecordError, RollbookError
 from rollbook.hosts import fold
 from rollbook.records.document import Snapshot, read
 from rollbook.records.hosts import Clock, HostResult
-from rollbook.records.locate import INSIDE
+from rollbook.records.locate import result_directory
 from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts, SeriesHost
 from rollbook.sources import catalogue
@@ -139,7 +139,7 @@ class RunData:
     @property
     def result_directory(self) -> Path | None:
         """The directory of the benchmark's own files: that of the record, or the one around it."""
-        return self.path.parent if self.path is not None and self.path.name == INSIDE else self.path
+        return result_directory(self.path) if self.path else None
 
     @functools.cached_property
     def summary(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rollbook.clean import shorten
 from rollbook.hosts import fold
 from rollbook.records.findings import Change, Difference, Finding, RuleResult
 from rollbook.sources import catalogue
@@ -67,7 +68,7 @@ def _texts(values: Sequence[Any], unit: str) -> list[str]:
     rest = [[entry for entry in found if entry not in shared] for found in entries]
     if not any(rest):  # the same entries in another order
         return [value_text(value, unit) for value in values]
-    return [_truncate(" ".join(found)) for found in rest]
+    return [shorten(" ".join(found), MAX_LENGTH) for found in rest]
 
 
 def _entries(value: Any) -> list[str] | None:
@@ -84,8 +85,8 @@ def value_text(value: Any, unit: str = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple | dict):
-        return _truncate(" ".join(_entries(value) or ["empty"]))
-    return _truncate(f"{value} {unit}".strip() or "empty")
+        return shorten(" ".join(_entries(value) or ["empty"]), MAX_LENGTH)
+    return shorten(f"{value} {unit}".strip() or "empty", MAX_LENGTH)
 
 
 def name_list(names: Sequence[str]) -> str:
@@ -103,7 +104,3 @@ def value_lines(rules: Sequence[RuleResult]) -> list[str]:
             known = "; ".join(f"{name} {value_text(one)}" for name, one in parts.items() if one is not None)
             lines.append(f"{rule.outcome:<15} {rule.id}  {value.what}: {known}")
     return lines
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rollbook.records.hosts import HostResult
@@ -181,12 +181,8 @@ def views() -> tuple[View, ...]:
     special: dict[str, list[View]] = {}
     for view in SPECIAL:
         special.setdefault(view.source, []).append(view)
-
-    def each() -> Iterator[View]:
-        for name in catalogue.NAMES:
-            yield from special.get(name, [_full_view(name)])
-
-    return tuple(view for view in each() if view.compared or view.unique or view.error_counters)
+    found = (view for name in catalogue.NAMES for view in special.get(name, [_full_view(name)]))
+    return tuple(view for view in found if view.compared or view.unique or view.error_counters)
 
 
 @functools.cache

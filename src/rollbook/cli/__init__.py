@@ -32,7 +32,7 @@ COMMANDS = {
     "report": "Write the offline HTML page of a record.",
     "query": "Run SQL over a record or all records.",
     "export": "Write a record as parquet, csv, json, openmetrics, timeseries or mlpstorage.",
-    "grafana": "Write a Grafana dashboard for metrics sent with --push.",
+    "grafana": "Print a Grafana dashboard for metrics sent with --push.",
     "describe": "Draft the MLPerf Storage system description from a record.",
     "verify": "Check manifest, hashes and signature of a record.",
     "recover": "Finish a record whose collector died.",

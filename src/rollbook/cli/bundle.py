@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import datetime as dt
 import functools
-import shlex
-import signal
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from rollbook.api.bundle import TIMEOUT, Bundle, make_request, resume_request, run_bundle
+from rollbook.api.bundle import TIMEOUT, make_request, resume_request, run_bundle
 from rollbook.api.options import MAX_FANOUT
 from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
-from rollbook.bundle.directory import BundleDirectory, archive_suffix
-from rollbook.bundle.items import Item, catalogue, load, rendered
+from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
 from rollbook.bundle.once import ClusterOptions
-from rollbook.bundle.request import Limits, Request
+from rollbook.bundle.reading import archive_suffix
+from rollbook.bundle.request import Request
 from rollbook.bundle.s3_layout import prepare
-from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, Window
-from rollbook.bundle.summary import Delivery as Mode
+from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
 from rollbook.clean import clean
+from rollbook.cli.bundle_items import item_options, print_items, print_plan, refuse_selection
+from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import (
     OUTPUT,
     RECORDING,
     TRANSPORT,
     Command,
     Number,
-    SizeType,
     option,
-    refuse_given,
     sign_option,
 )
-from rollbook.cli.output import ProgressView, sheet, size, stderr
+from rollbook.cli.output import ProgressView, failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.s3 import account, s3_options
-from rollbook.cli.uploads import Upload, describe_ways, send_archive, send_per_node
+from rollbook.cli.uploads import Upload, describe_ways, send_archive, send_per_node, upload_options
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.document import encode
@@ -55,8 +50,8 @@ from rollbook.records.signing import try_key
 
 __all__ = ["command"]
 
-S3_TIMEOUT, ANSWER = 900.0, 60.0  # seconds for a node and for its answer with --s3-path, as the HyperPod collector has
-SELECTION = ("ids", "tags", "skip", "item_files", "since", "until", "node_limit", "limit", "keep_free", "run_timeout")
+# With --s3-path, as the HyperPod collector has them: seconds for a node and for its answer, nodes in parallel.
+S3_TIMEOUT, ANSWER, WORKERS = 900.0, 60.0, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,100 +132,9 @@ class View(ProgressView):
     metavar="MAP",
     help="Replace host names, addresses and users; MAP is the file, outside the bundle, that has the pairs.",
 )
-@option(
-    "--upload",
-    heading=OUTPUT,
-    metavar="S3-PATH",
-    help="Upload the bundle as one archive below s3://bucket/prefix, and verify it; the local bundle stays.",
-)
-@option(
-    "--s3-path",
-    heading=OUTPUT,
-    metavar="S3-PATH",
-    help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them.",
-)
-@option(
-    "--delivery",
-    heading=OUTPUT,
-    type=click.Choice(get_args(Mode)),
-    metavar="WAY",
-    help="How archives of nodes come to --s3-path: presigned (nodes upload them, without permissions of their own), "
-    "session (through the session, uploaded from here) or node (nodes run the AWS CLI). [default: presigned]",
-)
-@option(
-    "--download",
-    heading=OUTPUT,
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIRECTORY",
-    help="Keep the files that --s3-path uploads in this directory.",
-)
-@s3_options
+@upload_options
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
-@option("--item", "ids", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated.")
-@option(
-    "--tag",
-    "tags",
-    heading=RECORDING,
-    multiple=True,
-    metavar="TAG",
-    help="Read the items with this tag; may be repeated.",
-)
-@option("--skip", heading=RECORDING, multiple=True, metavar="ID|TAG", help="Leave out an item or a tag.")
-@option(
-    "--items",
-    "item_files",
-    heading=RECORDING,
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file with more items.",
-)
-@option(
-    "--command",
-    "commands",
-    heading=RECORDING,
-    multiple=True,
-    metavar="COMMAND",
-    help="Shell command to run on every node, in addition; may be repeated.",
-)
-@option("--since", heading=RECORDING, metavar="TIME", help="Start of logs: 2h (ago), or 2026-11-16T05:00.")
-@option("--until", heading=RECORDING, metavar="TIME", help="End of logs.")
-@option(
-    "--node-limit",
-    heading=RECORDING,
-    type=SizeType(),
-    default="256 MiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Most bytes from a node.",
-)
-@option(
-    "--limit",
-    heading=RECORDING,
-    type=SizeType(),
-    default="16 GiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Most bytes of the bundle.",
-)
-@option(
-    "--keep-free",
-    heading=RECORDING,
-    type=SizeType(),
-    default="1 GiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Free space to leave on this machine's disk.",
-)
-@option(
-    "--run-timeout",
-    heading=RECORDING,
-    type=Number(1),
-    default=3600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time for all nodes together.",
-)
+@item_options
 @option(
     "--start-timeout",
     heading=RECORDING,
@@ -253,7 +157,7 @@ class View(ProgressView):
     heading=TRANSPORT,
     type=click.IntRange(1, MAX_FANOUT),
     metavar="N",
-    help="Another name of --fanout.",
+    help=f"Another name of --fanout. [default: {WORKERS} with --s3-path, else that of --fanout]",
 )
 @option(
     "--kubectl-context",
@@ -269,6 +173,7 @@ class View(ProgressView):
     show_default=True,
     help="Read Kubernetes, Slurm's controller and the service of HyperPod once, from this machine.",
 )
+@click.option("--debug", is_flag=True, hidden=True, expose_value=False)  # of the HyperPod collector: without effect
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
 @click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
 @functools.partial(reach_options, timeout=TIMEOUT)
@@ -281,23 +186,9 @@ def command(
     resume: Path | None,
     sign: Path | None,
     obfuscate: Path | None,
-    upload: str | None,
-    s3_path: str | None,
-    delivery: Mode | None,
-    download: Path | None,
-    s3: Account,
+    upload: Upload,
     as_json: bool,
-    ids: tuple[str, ...],
-    tags: tuple[str, ...],
-    skip: tuple[str, ...],
-    item_files: tuple[Path, ...],
-    commands: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    node_limit: int,
-    limit: int,
-    keep_free: int,
-    run_timeout: float,
+    selection: dict[str, Any],
     start_timeout: float | None,
     kubectl_timeout: float,
     max_workers: int | None,
@@ -314,33 +205,31 @@ def command(
     if context.invoked_subcommand:
         return
     if list_items:
-        _list([*catalogue(), *(item for file in item_files for item in load(file))])
+        print_items(selection["item_files"])
         return
-    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
-    if s3_path is not None:
+    if upload.per_node_to is not None:
         start_timeout = start_timeout or ANSWER
+        if context.get_parameter_source("fanout") is ParameterSource.DEFAULT:
+            max_workers = max_workers or WORKERS
         if context.get_parameter_source("timeout") is ParameterSource.DEFAULT:
             reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
+    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
     wanted = Wanted(
         output if archive_suffix(output) else None,
         obfuscate,
         sign,
         ClusterOptions.of(reach.options, enabled=once, context=kubectl_context, seconds=kubectl_timeout),
         as_json,
-        Upload(upload, s3_path, delivery, download, account(s3, reach.options.given)),
+        dataclasses.replace(upload, s3=account(upload.s3, reach.options.given)),
         start_timeout,
     )
     if resume is not None:
-        refuse_given(SELECTION, "a bundle is resumed with the items that it was started with")
-        _resume(resume, reach, commands, wanted)
+        refuse_selection("a bundle is resumed with the items that it was started with")
+        _resume(resume, reach, selection["commands"], wanted)
         return
-    limits = Limits(node_bytes=node_limit, run_bytes=limit, free_bytes=keep_free, run_seconds=run_timeout)
-    request = make_request(
-        reach.hosts, ids=ids, tags=tags, skip=skip, item_files=item_files, commands=commands, since=since, until=until,
-        limits=limits,
-    )  # fmt: skip
+    request = make_request(reach.hosts, **selection)
     if dry_run:
-        _show_plan(request, as_json=as_json)
+        print_plan(request, as_json=as_json)
         return
     way = wanted.check(request)
     directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
@@ -413,11 +302,9 @@ def _collect(
 ) -> None:
     # Before the event loop: a transport may look up its hosts, with a loop of its own.
     nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, wanted.start_timeout)
-
-    async def main() -> tuple[Bundle, bool]:
-        stop = asyncio.Event()
-        task = asyncio.create_task(
-            run_bundle(
+    with View(hosts) as view:
+        bundle, interrupted = run_interruptible(
+            lambda stop: run_bundle(
                 directory,
                 request,
                 hosts,
@@ -431,24 +318,6 @@ def _collect(
                 archive=wanted.archive,
             )
         )
-
-        pressed: list[bool] = []  # a limit of the run stops it, too
-
-        def interrupt() -> None:
-            if pressed:
-                task.cancel()
-            pressed.append(True)
-            stop.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, interrupt)
-        try:
-            return await task, bool(pressed)
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-    with View(hosts) as view:
-        bundle, interrupted = asyncio.run(main())
     summary = bundle.summary
     if wanted.as_json:
         click.echo(encode(summary), nl=False)
@@ -462,20 +331,15 @@ def _collect(
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     wanted.upload.send(bundle.path, interrupted=interrupted)
-    sys.exit(130 if interrupted else _coverage(summary).exit_code)
+    sys.exit(130 if interrupted else Coverage.of(_hosts(summary)).exit_code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
-    """Print the nodes that are not complete, those with the same reason together, the counts, and the notes."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for node in summary.results:
-        if node.status != "complete":
-            reasons.setdefault((node.status, node.reason), []).append(node.node)
-    for (status, reason), names in reasons.items():
-        stderr().print(f"{status}  {clean(fold(names))}: {clean(reason)}", soft_wrap=True)
+    """Print the nodes that are not complete, those with the same cause together, the counts, and the notes."""
+    failures(_hosts(summary))
     for line in describe_ways(summary):
         stderr().print(line, soft_wrap=True)
-    counts = _coverage(summary).by_status
+    counts = Coverage.of(_hosts(summary)).by_status
     others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
     files = [file for node in summary.results for item in node.items for file in item.files]
     parts = [f"{counts.get('complete', 0)} of {summary.total_nodes} nodes complete", *others]
@@ -488,63 +352,5 @@ def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
             click.echo(f"{about}: {clean(note)}", err=True)
 
 
-def _coverage(summary: BundleSummary) -> Coverage:
-    return Coverage.of([HostResult(name=node.node, status=node.status) for node in summary.results])  # type: ignore[arg-type]
-
-
-def _list(items: Sequence[Item]) -> None:
-    rows = [
-        (item.id, f"{item.seconds:g} s", size(item.limit), ",".join(item.tags), item.title + _remarks(item))
-        for item in sorted(items, key=lambda item: item.id)
-    ]
-    _print_sheet(("item", "timeout", "limit", "tags", "what"), rows)
-
-
-def _remarks(item: Item) -> str:
-    remarks = [
-        *(["needs root"] if item.needs_root else []),
-        *(["has effects: only with --item"] if item.has_effects else []),
-    ]
-    return f" ({', '.join(remarks)})" if remarks else ""
-
-
-def _show_plan(request: Request, *, as_json: bool) -> None:
-    request = request.masked()
-    if as_json:
-        click.echo(encode(request), nl=False)
-        return
-    rows = []
-    for item in request.items:
-        for at, what in enumerate((*item.paths, *_commands(item, request.window))):
-            rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
-    _print_sheet(("item", "timeout", "limit", "what is read"), rows)
-    total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
-    nodes = "1 node" if len(request.nodes) == 1 else f"{len(request.nodes)} nodes"
-    click.echo(
-        f"{len(request.items)} items from {nodes} ({clean(fold(request.nodes))}), at most {size(total)} each; "
-        "nothing was read",
-        err=True,
-    )
-
-
-def _commands(item: Item, window: Window) -> Iterator[str]:
-    """The commands of an item as they would run in the time window, every line of a script by itself."""
-    for argv in rendered(item, window):
-        is_script = argv[:2] == ("/bin/sh", "-c")
-        yield from textwrap.dedent(argv[2]).strip("\n").splitlines() if is_script else [shlex.join(argv)]
-
-
-def _print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
-    from rollbook.cli.output import width_of  # noqa: PLC0415
-
-    console, shown = Console(highlight=False), sheet(headings, rows)
-    if console.is_terminal:
-        console.print(shown)
-        return
-    console.width = width_of(shown, console)
-    with console.capture() as captured:
-        console.print(shown)
-    for line in captured.get().splitlines():  # without the blanks that fill the last column
-        click.echo(line.rstrip())
+def _hosts(summary: BundleSummary) -> list[HostResult]:
+    return [HostResult(name=one.node, status=one.status, reason=one.reason) for one in summary.results]  # type: ignore[arg-type]

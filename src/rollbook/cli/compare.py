@@ -8,18 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from rollbook.api.comparing import compare, open_sides
 from rollbook.api.listing import summary_of
-from rollbook.clean import clean
+from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import Number
-from rollbook.cli.output import sheet, stderr, width_of, wrapped
+from rollbook.cli.output import print_sheet, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.statistics import FLOOR
-from rollbook.comparison.text import change_cell, fact_lines, folded_rows, interval_text, value_cell, verdict_cell
+from rollbook.comparison.text import (
+    change_cell,
+    fact_lines,
+    folded_rows,
+    headline,
+    interval_text,
+    value_cell,
+    verdict_cell,
+)
 from rollbook.errors import UsageError
 from rollbook.records.document import encode
 
@@ -50,14 +57,14 @@ class Limit(click.ParamType[float]):
     default=100 * FLOOR,
     show_default=True,
     metavar="PERCENT",
-    help="Differences of results below this do not matter.",
+    help="Ignore differences of results below this.",
 )
 @click.option(
     "--fail-on",
     type=Limit(),
     metavar="slower:N%",
-    help="Exit with 1 if a main result is worse by more than N % (of runs that are too few to test, also by more than "
-    "10 %), and with 3 if that cannot be told.",
+    help="Exit with 1 if a main result is worse by more than N % (with too few runs to test, also by more than 10 %), "
+    "and with 3 if the data does not suffice to decide.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all metrics, not only those that differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -90,11 +97,11 @@ def command(
     """Compare runs: results, phases, metrics and changed facts of A with those of B and further sides.
 
     Each side is a RECORD, several separated by commas, the name of several records, a group of `run --repeat` by name
-    or id, or a directory of records. Five runs a side, alternating, are a good number: from two on differences are
-    tested. Exits with 1 or 3 only with --fail-on.
+    or id, or a directory of records. Differences are tested if each side has at least two runs; five runs, alternating
+    between the sides, are a good number. Exits with 1 or 3 only with --fail-on.
 
-    Tables of --query: sides, comparison and changed_facts with what is printed otherwise, and those of `rollbook query
-    --all` for the compared records: runs, results, phases, phase_stats, facts, rates, disks and others.
+    Tables for --query: sides, comparison and changed_facts contain what is printed otherwise; all tables of `rollbook
+    query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.
     """
     if output_format and sql is None:
         raise UsageError("--format needs --query; --json prints the comparison")
@@ -143,21 +150,18 @@ def _judge(found: Comparison, limit: float) -> int:
 
 
 def _show(found: Comparison, *, everything: bool) -> None:
-    console = Console(highlight=False)
     for at, side in enumerate(found.sides):
         runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        command = side.command if len(side.command) <= LONGEST else f"{side.command[: LONGEST - 1]}…"
+        command = shorten(" ".join(side.command.split()), LONGEST)
         click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {command}"))
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
         click.echo()
+        click.echo(wrapped(clean(headline(found, number - 1)), sys.stdout, 2))
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
-        shown = sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells)
-        if not sys.stdout.isatty():
-            console.width = width_of(shown, console)  # a file or a pipe has no width to wrap at
         if cells:
-            console.print(shown)
+            print_sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells, wrap=True)
         if rest:
             click.echo(rest)
         click.echo(f"\nchanged facts, most likely explanation first ({letter} against A):")

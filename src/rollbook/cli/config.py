@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import msgspec
 
 from rollbook.clean import clean
 from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
-from rollbook.cli.output import sheet, stderr, width_of
+from rollbook.cli.output import print_sheet, stderr
 from rollbook.cli.run import command as run
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import current_version, encode
@@ -48,21 +47,16 @@ class Config(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.con
 def command(*, as_json: bool) -> None:
     """Show the default of every option that can be configured, and where it comes from.
 
-    The first that has a value counts: the command line, the variable ROLLBOOK_KEY, the project's rollbook.toml (in the
-    working directory or above, or the file in ROLLBOOK_CONFIG), the user's rollbook/rollbook.toml in $XDG_CONFIG_HOME
-    or ~/.config, the built-in default.
+    The first of these that is set is used: the command line, the variable ROLLBOOK_KEY, the project's rollbook.toml (in
+    the working directory or above, or the file in ROLLBOOK_CONFIG), the user's rollbook/rollbook.toml in
+    $XDG_CONFIG_HOME or ~/.config, the built-in default.
     """
     found = _config()
     if as_json:
         click.echo(encode(found), nl=False)
         return
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-
     rows = [(key, _text(one.value), one.origin) for key, one in found.values.items()]
-    shown, console = sheet(("KEY", "VALUE", "ORIGIN"), rows), Console(highlight=False)
-    if not sys.stdout.isatty():
-        console.width = width_of(shown, console)
-    console.print(shown)
+    print_sheet(("KEY", "VALUE", "ORIGIN"), rows, wrap=True)
     for file in found.files:
         if file.ignored:
             stderr().print(clean(f"{file.path} is not used: {file.ignored}"), soft_wrap=True)

@@ -37,13 +37,13 @@ LONGEST_LINE = 1 << 16  # bytes of a line that has not ended, after which it is 
     type=SizeType(),
     default=MAX_OUTPUT,
     metavar="SIZE",
-    help="Output kept of each host; the rest is dropped and counted. [default: 1 MiB]",
+    help="Output to keep from each host; the rest is dropped and counted [default: 1 MiB].",
 )
 @click.option(
     "--command-timeout",
     type=Number(0.1),
     metavar="SECONDS",
-    help="Kill the command on a host after this time [default: no limit]. --timeout is the time to reach a host.",
+    help="Kill the command on a host after this time [default: no limit]; --timeout limits the time to reach a host.",
 )
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
 @reach_options
@@ -213,4 +213,4 @@ def _signal_name(number: int) -> str:
 def _summary(done: Execution) -> str:
     """`7 of 8 hosts complete, 1 refused; exit status 0 on 6`."""
     good = sum(result.succeeded for result in done.hosts)
-    return f"{coverage_line(done.coverage)}; exit status 0 on {good}"
+    return f"{coverage_line(done.coverage)}; exit status 0 on {good or 'none'}"

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from rollbook.api.listing import list_records
+from rollbook.clean import shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.output import print_sheet, sheet, stderr, width_of
 from rollbook.cli.summary import duration
@@ -41,7 +42,7 @@ LONGEST, SHORTEST = 40, 7  # characters of a command, a note or the reason of a 
     default=50,
     show_default=True,
     metavar="N",
-    help="Most records to list; 0: all.",
+    help="Maximum number of records to list; 0: all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(
@@ -96,10 +97,6 @@ def _cells(one: RecordSummary, results: Path) -> tuple[str, ...]:
     )
 
 
-def _short(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1]}…"
-
-
 def _table(rows: list[tuple[str, ...]]) -> None:
     """Print the rows without columns that are empty in all of them; on a terminal the last one is cut to fit."""
     *used, last = [at for at in range(len(HEADINGS)) if any(row[at] for row in rows)]
@@ -107,5 +104,5 @@ def _table(rows: list[tuple[str, ...]]) -> None:
     if sys.stdout.isatty():
         others = sheet([HEADINGS[at] for at in used], [[row[at] for at in used] for row in rows])
         room = max(SHORTEST, console.width - width_of(others, console) - 1)
-    cells = [[*(row[at] for at in used), _short(row[last], room)] for row in rows]
+    cells = [[*(row[at] for at in used), shorten(row[last], room)] for row in rows]
     print_sheet([HEADINGS[at] for at in (*used, last)], cells)

@@ -1,9 +1,11 @@
-"""Reads all hosts in the foreground: shows progress, and on Ctrl-C returns the results so far."""
+"""Work in the foreground: progress is shown, and Ctrl-C returns the results so far."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from rollbook.cli.output import ProgressView
 from rollbook.cli.reach import Reach
@@ -11,16 +13,44 @@ from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
 from rollbook.records.hosts import HostResult
 
-__all__ = ["gather_live"]
+__all__ = ["gather_live", "run_interruptible"]
+
+T = TypeVar("T")
+
+
+def run_interruptible(start: Callable[[asyncio.Event], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
+    """Run a coroutine that ends early when the event is set; returns its result and whether the user interrupted it.
+
+    The first Ctrl-C sets the event, a second one raises `KeyboardInterrupt`.
+    """
+
+    async def main() -> tuple[T, bool]:
+        stop, interrupted = asyncio.Event(), False
+        task = asyncio.create_task(start(stop))
+
+        def interrupt() -> None:
+            nonlocal interrupted
+            if interrupted:
+                task.cancel()
+            interrupted = True
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        try:
+            result = await task
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+        return result, interrupted
+
+    return asyncio.run(main())
 
 
 def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostResult], bool]:
     """The results of all hosts, and whether the user interrupted. A second Ctrl-C raises `KeyboardInterrupt`."""
-
-    async def main() -> bool:
-        stop = asyncio.Event()
-        task = asyncio.create_task(
-            gather(
+    with ProgressView(reach.hosts) as view:
+        records, interrupted = run_interruptible(
+            lambda stop: gather(
                 reach.hosts,
                 reach.route(),
                 plan,
@@ -31,22 +61,5 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostResult], bool]:
                 fallback=reach.fallback(),
             )
         )
-
-        def interrupt() -> None:
-            if stop.is_set():
-                task.cancel()
-            stop.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, interrupt)
-        try:
-            records.extend(await task)
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-        return stop.is_set()
-
-    records: list[HostResult] = []
-    with ProgressView(reach.hosts) as view:
-        interrupted = asyncio.run(main())
     reach.report_stand_ins(records)
     return records, interrupted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "Number",
     "Option",
     "SizeType",
+    "add_options",
     "complete",
     "option",
     "refuse_given",
@@ -49,6 +50,13 @@ def option(*declarations: str, heading: str, **attributes: Any) -> Callable[[Any
     return click.option(*declarations, cls=Option, heading=heading, **attributes)
 
 
+def add_options(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
+    """Add options to a command, in this order before those that it has."""
+    for add in reversed(options):
+        command = add(command)
+    return command
+
+
 class Command(click.Command):
     """A command whose `--help` lists options under their headings."""
 
@@ -65,18 +73,15 @@ class Command(click.Command):
 
 
 class InputFile(click.ParamType[Path]):
-    """A file that must exist; with `directory`, a directory will do."""
+    """A file that must exist."""
 
     name = "file"
-
-    def __init__(self, *, directory: bool = False) -> None:
-        self._directory = directory
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path, or `UsageError`."""
         del ctx
         path = Path(value)
-        if path.is_file() or (self._directory and path.is_dir()):
+        if path.is_file():
             return path
         reason = "it is a directory" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
         raise UsageError(f"cannot use {param.opts[0] if param else 'a file'} {path}: {reason}")
@@ -134,6 +139,10 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return super().convert(value, param, ctx)
+
+    def _describe_range(self) -> str:
+        """The range for `--help`; click prints `x<=None` for a number without limits."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
 
 class SizeType(click.ParamType[Any]):

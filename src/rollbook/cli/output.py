@@ -65,12 +65,12 @@ def stderr() -> Console:
 
 
 def terminal_width(stream: TextIO) -> int:
-    """The columns of a terminal; any number into a pipe."""
+    """The columns of a terminal, 80 if it does not know them; any number into a pipe."""
     if not stream.isatty():
         return sys.maxsize
     columns = os.environ.get("COLUMNS", "")
     try:
-        return int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+        return (int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns) or 80
     except OSError:
         return 80
 
@@ -120,17 +120,25 @@ def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
     print_sheet(headings, [(name, *cells) for name, cells in rows])
 
 
-def print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table or, if that is wider than the terminal, each row as lines of name and value."""
+def print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool = False) -> None:
+    """Print a table; if it is wider than the terminal, each row as lines of name and value or, with `wrap`, wrapped.
+
+    In a file or a pipe, it is as wide as it needs to be.
+    """
     from rich.console import Console  # noqa: PLC0415
 
     shown, console = sheet(headings, rows), Console(highlight=False)
     width = width_of(shown, console)
-    if sys.stdout.isatty() and width > console.width:  # FORCE_COLOR makes a terminal of a pipe for rich
-        _print_lines([clean(heading) for heading in headings], rows)
-    else:
-        console.width = max(width, 1)  # a file or a pipe has no width to wrap at
+    if not sys.stdout.isatty():  # FORCE_COLOR makes a terminal of a pipe for rich
+        console.width = max(width, 1)
+        with console.capture() as captured:
+            console.print(shown)
+        # Without the blanks that fill the last column.
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    elif wrap or width <= console.width:
         console.print(shown)
+    else:
+        _print_lines([clean(heading) for heading in headings], rows)
 
 
 def _print_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -206,7 +214,8 @@ class ProgressView:
 
         done, active = dict(self._done), dict(self._active)  # copies: this runs in another thread
         counts = "  ".join(f"{count} {status}" for status, count in done.items())
-        text = Text(f"{sum(done.values())} of {self._requested} hosts  {counts}")
+        hosts = "host" if self._requested == 1 else "hosts"
+        text = Text(f"{sum(done.values())} of {self._requested} {hosts}  {counts}")
         slow = [name for name, since in active.items() if time.monotonic() - since > 2]
         if slow:
             text.append(f"\nwaiting for {fold(slow)}", "dim")

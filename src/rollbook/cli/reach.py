@@ -19,7 +19,18 @@ from click.core import ParameterSource
 
 from rollbook.api.options import MAX_FANOUT
 from rollbook.cli.configuration import Setting, configured
-from rollbook.cli.options import HOSTS, RECORDING, TRANSPORT, Command, Number, Option, complete, option, refuse_given
+from rollbook.cli.options import (
+    HOSTS,
+    RECORDING,
+    TRANSPORT,
+    Command,
+    Number,
+    Option,
+    add_options,
+    complete,
+    option,
+    refuse_given,
+)
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.options import Declared
@@ -72,7 +83,11 @@ def transport_options(transports: tuple[str, ...]) -> tuple[TransportOption, ...
     return tuple(TransportOption(declared, owners) for declared, owners in found.values())
 
 
-HOSTS_FLAGS = ("-w", "--hosts")
+LISTS = {
+    **dict.fromkeys(("-w", "--hosts", "--node", "--nodes"), "--hosts"),
+    **dict.fromkeys(("--instance-group", "--instance-groups"), "--instance-group"),
+}
+"""Options after which several words may follow, and with which each of them is repeated."""
 CONFIGURED = (HOSTS, TRANSPORT, RECORDING)
 """The headings of options whose defaults can be configured."""
 SETTINGS = f"{__name__}.settings"
@@ -137,22 +152,23 @@ def _settings(args: list[str]) -> dict[str, Setting]:
 
 
 def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
-    """Turn `--hosts a b`, MLPerf Storage's form, into `--hosts a --hosts b` where no argument can be meant instead.
+    """Turn `--hosts a b` into `--hosts a --hosts b` where no argument can be meant instead.
 
-    That is the case if the command has no arguments, or before a `--` that separates them.
+    MLPerf Storage has this form, and so has the HyperPod collector (`--nodes a b`, `--instance-groups a b`). No
+    argument can be meant if the command has none, or before a `--` that separates them.
     """
     takes_arguments = any(isinstance(param, click.Argument) for param in command.params)
     end = args.index("--") if "--" in args else len(args)
     if takes_arguments and end == len(args):
         return args
-    found, taking = [], False
+    found, flag = [], ""
     for at, word in enumerate(args[:end]):
         if word.startswith("-"):
-            taking = False
-        elif at and args[at - 1] in HOSTS_FLAGS:
-            taking = True
-        elif taking:
-            found.append("--hosts")
+            flag = ""
+        elif at and args[at - 1] in LISTS:
+            flag = LISTS[args[at - 1]]
+        elif flag:
+            found.append(flag)
         found.append(word)
     return found + args[end:]
 
@@ -216,14 +232,14 @@ _complete_via = complete(lambda: (AUTO, *BUILT_IN, *plug_ins()))
 
 
 OPTIONS = (
-    option("-w", "--hosts", heading=HOSTS, multiple=True, metavar="HOSTS",
+    option("-w", "--hosts", "--node", "--nodes", heading=HOSTS, multiple=True, metavar="HOSTS",
            help="Hosts: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; comma or space lists; may be "
            "repeated. [default: the Slurm job's nodes, else this machine]"),
     option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
-           help="File of hosts, one or more a line, or an MPI host file."),
+           help="File with one or more hosts per line, or an MPI host file."),
     option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS", help="Hosts to leave out."),
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
-           help=f"Transport: {', '.join(BUILT_IN)}, one of a plug-in, or auto: slurm inside an allocation, else local "
+           help=f"Transport: {', '.join(BUILT_IN)}, a plug-in's, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
     option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),
@@ -288,6 +304,4 @@ def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Call
 
     per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
                       metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
-    for add in reversed((*OPTIONS, per_host)):
-        with_reach = add(with_reach)
-    return with_reach
+    return add_options(with_reach, (*OPTIONS, per_host))

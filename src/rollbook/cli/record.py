@@ -6,8 +6,9 @@ import dataclasses
 
 import click
 
-from rollbook.api.recording import INTERRUPTED, Settings
+from rollbook.api.recording import INTERRUPTED
 from rollbook.api.running import record_for
+from rollbook.api.settings import Settings
 from rollbook.api.signals import Signals
 from rollbook.cli.options import RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options

@@ -15,10 +15,11 @@ from typing import Any, NoReturn, Self
 import click
 from rich.console import Console
 
-from rollbook.api.recording import INTERRUPTED, LONGEST, SHORTEST, Recording, Settings
+from rollbook.api.recording import INTERRUPTED, Recording
+from rollbook.api.settings import LONGEST, SHORTEST, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, RECORDING, Number, option, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_summary
@@ -45,13 +46,13 @@ OPTIONS = (
            metavar="SECONDS", help="Time between samples [default: 0.5, doubled as the run grows, at most 32]."),
     option("--max-samples", "--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0),
            default=3600, show_default=True, metavar="N",
-           help="Most samples per host in the tables; above, neighbours are merged. 0: unlimited."),
+           help="Maximum number of samples per host in the tables; more are merged. 0: unlimited."),
     option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
     option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
-           help="Multiply what each host may send before it is disconnected."),
+           help="Multiply the amount of data that a host may send before it is disconnected."),
     option("--push", heading=RECORDING, default="", metavar="URL",
            help="Send the metrics to this Prometheus or VictoriaMetrics server during the run, by remote write. Lost "
            "values are counted; they do not affect the run."),
@@ -104,9 +105,7 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(settings=settings, **rest)
 
-    for add in reversed(OPTIONS):
-        with_settings = add(with_settings)
-    return with_settings
+    return add_options(with_settings, OPTIONS)
 
 
 def option_values(hosts: Sequence[Host]) -> dict[str, Any]:
@@ -137,9 +136,7 @@ class RunView(ProgressView):
         self._missing: list[HasStatus] = []
 
     def __enter__(self) -> Self:
-        if not self._contact:
-            return self
-        if self._quiet:
+        if self._quiet or not self._contact:
             return self
         self._reach.explain()
         return super().__enter__()
@@ -188,7 +185,8 @@ class RunView(ProgressView):
 def show_end(recording: Recording, *, quiet: bool = False, as_json: bool = False) -> None:
     """Print the summary on stderr after the command's own output, or as JSON on stdout.
 
-    With `quiet`, only what went wrong: hosts that are not complete, a record that is not finished or not signed.
+    With `quiet`, only what went wrong since the start: hosts that are not complete, a record that is not finished or
+    not signed.
     """
     try:
         _show_end(recording, stderr(), quiet=quiet, as_json=as_json)
@@ -224,7 +222,9 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
     if as_json:
         click.echo(encode(summarise(recording.record)), nl=False)
     elif quiet:
-        failures(recording.record.hosts.outcome)
+        hosts = recording.record.hosts
+        printed = {(host.name, host.status, host.reason) for host in hosts.start}
+        failures([host for host in hosts.outcome if (host.name, host.status, host.reason) not in printed])
     else:
         show_summary(summarise(recording.record), console)
     if recording.bundle is not None and not quiet:

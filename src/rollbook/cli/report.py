@@ -24,9 +24,7 @@ __all__ = ["command"]
     metavar="FILE",
     help="File to write [default: report.html in the record].",
 )
-@click.option(
-    "--serve", is_flag=True, help="Then serve the page on 127.0.0.1 until Ctrl-C, at an address that is printed."
-)
+@click.option("--serve", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C, and print its address.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port of --serve [default: any free one].")
 def command(record: Path, output: Path | None, port: int | None, *, serve: bool) -> None:
     """Write the page of RECORD: one HTML file that works without a network.

@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from rollbook.adapters import load, names
-from rollbook.api.recording import Recording, Settings, in_group
+from rollbook.api.recording import Recording
 from rollbook.api.running import run_command
+from rollbook.api.settings import Settings, in_group
 from rollbook.api.signals import Signals
 from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, option
 from rollbook.cli.reach import Reach, ReachCommand, is_typed, reach_options
@@ -48,7 +49,7 @@ UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
     type=click.Choice(["rollbook", "mlpstorage"]),
     default="rollbook",
     show_default=True,
-    help="Place of the record: results/type, or the result directory that MLPerf Storage's tool creates.",
+    help="Where the record is written: results/TYPE, or the result directory that MLPerf Storage's tool creates.",
 )
 @option(
     "--strict",
@@ -67,20 +68,20 @@ UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
     help="Run the command N times, one record each; together they are a group for `rollbook compare`. Stops after the "
     "first run that fails, with its exit code.",
 )
-@option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Take snapshots only, no series.")
+@option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Read facts at start and end only; do not sample.")
 @option(
     "--collect-cluster-info/--skip-cluster-collection",
     "collect",
     heading=RECORDING,
     default=True,
-    help="Contact the hosts; otherwise the cluster is described by the arguments only.",
+    help="Contact the hosts (default), or describe the cluster by the arguments only.",
 )
 @option(
     "--cluster-collection-timeout",
     heading=RECORDING,
     type=Number(0.1),
     metavar="SECONDS",
-    help="Per-host timeout for login and facts [default: that of --timeout].",
+    help="Per-host timeout for login and facts [default: --timeout].",
 )
 @option(
     "--client-host-memory-in-gb",
@@ -96,7 +97,12 @@ UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
     metavar="N",
     help="Declared number of client hosts.",
 )
-@option("--exec-type", heading=BENCHMARK, type=click.Choice(["mpi", "docker"]), help="Kept in the record's args.")
+@option(
+    "--exec-type",
+    heading=BENCHMARK,
+    type=click.Choice(["mpi", "docker"]),
+    help="Stored in the record; no other effect.",
+)
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
 @reach_options
 def command(
@@ -194,7 +200,11 @@ def _ending(recording: Recording, code: int, *, stopped: bool) -> str:
         return "not finished"
     if stopped:
         return "interrupted"
-    return "failed" if code else "" if recording.record.coverage.complete else "without all hosts"
+    if recording.exit_code:
+        return "failed"
+    if not recording.record.coverage.complete:
+        return "without all hosts"
+    return "rejected by --strict" if code else ""
 
 
 def _show_place(settings: Settings, endings: Sequence[str]) -> None:

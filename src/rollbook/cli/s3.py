@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rollbook.aws.api import Account
-from rollbook.cli.options import OUTPUT, option
+from rollbook.cli.options import OUTPUT, add_options, option
 from rollbook.errors import UsageError
 
 __all__ = ["account", "s3_arguments", "s3_options"]
 
 OPTIONS = (
     option("--s3-endpoint-url", heading=OUTPUT, metavar="URL", help="S3 server [default: Amazon's]."),
-    option("--s3-region", heading=OUTPUT, metavar="REGION", help="Region of the S3 server [default: that of AWS]."),
+    option("--s3-region", heading=OUTPUT, metavar="REGION", help="Region of the S3 server [default: as configured]."),
     option("--s3-profile", heading=OUTPUT, metavar="NAME", help="Profile of ~/.aws/config for S3."),
 )
 
@@ -30,9 +30,7 @@ def s3_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise UsageError("--s3-endpoint-url must not contain credentials; use --s3-profile or the environment")
         return command(*arguments, s3=Account(s3_region, s3_profile, s3_endpoint_url), **rest)
 
-    for add in reversed(OPTIONS):
-        with_account = add(with_account)
-    return with_account
+    return add_options(with_account, OPTIONS)
 
 
 def account(s3: Account, transport: Mapping[str, Any]) -> Account:

@@ -126,18 +126,9 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None,
         click.echo(f"written to {clean(output)}", err=True)
         return
     directory = RecordDirectory.create(output, "snapshot", now, share=share)
-    directory.write_snapshot(
-        snapshot,
-        {
-            "benchmark_type": "snapshot",
-            "run_datetime": directory.stamp,
-            "num_processes": snapshot.cluster.num_hosts,
-            "parameters": {},
-            "result_dir": str(directory.path),
-            "coverage": snapshot.coverage,
-            "host_names": [host.name for host in snapshot.hosts],
-        },
-    )
+    names = [host.name for host in snapshot.hosts]
+    directory.write_snapshot(snapshot.hosts, now, coverage=snapshot.coverage, host_names=names)
+    directory.write_manifest()
     if key is not None:
         sign_manifest(directory.path / "manifest.json", key)
     click.echo(f"record in {clean(directory.path)}", err=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollbook.clean import clean
+from rollbook.clean import clean, shorten
 from rollbook.cli.output import coverage_line, text_width, wrapped
 from rollbook.metrics.formatting import amount, times
 from rollbook.records.results import Result
@@ -130,8 +130,9 @@ def _phases(found: Summary, width: int) -> Lines:
     rows = [["", "time", *(one.title for one in most)]]
     for phase in found.phases[:MOST_PHASES]:
         values = {one.name: amount(one.mean, one.unit) for one in phase.metrics}
-        name = phase.name if len(phase.name) <= MOST_NAME else f"{phase.name[: MOST_NAME - 1]}…"
-        rows.append([name, duration(phase.seconds), *(values.get(one.name, "") for one in most)])
+        rows.append(
+            [shorten(phase.name, MOST_NAME), duration(phase.seconds), *(values.get(one.name, "") for one in most)]
+        )
     yield from _table("phases", rows, width)
     if len(found.phases) > MOST_PHASES:
         yield _row("", f"{len(found.phases) - MOST_PHASES} more phases are on the page"), ""
@@ -149,7 +150,8 @@ def _some(label: str, lines: Sequence[str], colour: str) -> Lines:
 
 
 def _hosts(found: Summary) -> Lines:
-    yield _row("hosts", coverage_line(found.coverage)), "" if found.coverage.complete else "yellow"
+    line = coverage_line(found.coverage) if found.coverage.requested else "none were recorded"
+    yield _row("hosts", line), "" if found.coverage.complete else "yellow"
     for one in found.lost:
         yield _row("", f"{one.status}  {one.hosts}: {one.reason}"), "yellow" if one.status == "partial" else "red"
 
@@ -177,8 +179,15 @@ def _overhead(found: Summary) -> Lines:
         spent += f" per host, at most {cost.most_cpu_seconds:.2f}"
     if cost.most_share is not None:
         spent += f" ({100 * cost.most_share:.2f} % of {'a host' if cost.hosts > 1 else 'the host'}'s CPUs)"
-    every = f"; {found.samples} samples, {found.interval_seconds:g} s apart" if found.interval_seconds else ""
-    yield _row("overhead", f"{spent}, {amount(cost.sent_bytes, 'B')} sent{every}"), ""
+    yield _row("overhead", f"{spent}, {amount(cost.sent_bytes, 'B')} sent{_samples(found)}"), ""
+
+
+def _samples(found: Summary) -> str:
+    if not found.interval_seconds:
+        return ""
+    if found.samples > 1:
+        return f"; {found.samples} samples, {found.interval_seconds:g} s apart"
+    return "; 1 sample" if found.samples else "; no samples"
 
 
 def _push(found: Summary) -> Lines:

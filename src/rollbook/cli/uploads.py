@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 
@@ -20,19 +23,35 @@ from rollbook.bundle.summary import BundleSummary
 from rollbook.bundle.summary import Delivery as Mode
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
+from rollbook.cli.options import OUTPUT, add_options, option
 from rollbook.cli.output import size
-from rollbook.cli.s3 import s3_arguments
+from rollbook.cli.s3 import s3_arguments, s3_options
 from rollbook.errors import RollbookError, UsageError
 from rollbook.hosts import fold
+from rollbook.records.causes import group_by_cause
 from rollbook.records.document import encode
 
-__all__ = ["Upload", "describe_ways", "send_archive", "send_per_node"]
+__all__ = ["Upload", "describe_ways", "send_archive", "send_per_node", "upload_options"]
 
 WAYS = {
     "presigned": "uploaded by the node with presigned requests",
     "session": "through the session",
     "node": "uploaded by the node with its own permissions",
 }
+
+
+OPTIONS = (
+    option("--upload", heading=OUTPUT, metavar="S3-PATH",
+           help="Upload the bundle as one archive below s3://bucket/prefix, and verify it; the local bundle stays."),
+    option("--s3-path", heading=OUTPUT, metavar="S3-PATH",
+           help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them."),
+    option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="WAY",
+           help="How archives of nodes come to --s3-path: presigned (nodes upload them, without permissions of their "
+           "own), session (through the session, uploaded from here) or node (nodes run the AWS CLI). "
+           "[default: presigned]"),
+    option("--download", heading=OUTPUT, type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
+           help="Keep the files that --s3-path uploads in this directory."),
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +125,25 @@ class Upload:
         return mode
 
 
+def upload_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as `upload`, an `Upload`."""
+
+    @s3_options
+    @functools.wraps(command)
+    def with_upload(
+        *,
+        upload: str | None,
+        s3_path: str | None,
+        delivery: Mode | None,
+        download: Path | None,
+        s3: Account,
+        **rest: Any,
+    ) -> Any:
+        return command(upload=Upload(upload, s3_path, delivery, download, s3), **rest)
+
+    return add_options(with_upload, OPTIONS)
+
+
 def send_archive(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -> None:
     """Upload the bundle as one archive, and print where it is."""
     done = upload_bundle(bundle, to, region=s3.region, profile=s3.profile, endpoint_url=s3.endpoint_url)
@@ -130,12 +168,13 @@ def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = Non
 
 
 def describe_ways(summary: BundleSummary) -> list[str]:
-    """A line for each way that archives took, with its nodes, and the reason if it is not the one requested."""
-    ways: dict[tuple[str, str], list[str]] = {}
+    """A line for each way that archives took, with its nodes, and the cause if it is not the one requested."""
+    ways: dict[str, list[tuple[str, str]]] = {}
     for node in summary.results:
         if node.archive is not None:
-            ways.setdefault((node.archive.delivery, node.archive.reason), []).append(node.node)
+            ways.setdefault(node.archive.delivery, []).append((node.node, node.archive.reason))
     return [
         f"{WAYS[way]}{f' ({clean(reason)})' if reason else ''}: {clean(fold(names))}"
-        for (way, reason), names in ways.items()
+        for way, reasons in ways.items()
+        for reason, names in group_by_cause(reasons)
     ]

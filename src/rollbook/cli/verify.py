@@ -30,13 +30,13 @@ __all__ = ["command"]
 @click.option(
     "--sign",
     "key",
-    type=InputFile(directory=True),
+    type=InputFile(),
     metavar="KEY",
     help="Sign the record with this ssh key if it has no problems.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_json: bool) -> None:
-    """Compare RECORD with its manifest: no file missing, changed, added or unreadable.
+    """Check RECORD against its manifest: report files that are missing, changed, added or unreadable.
 
     Exits with 1 if there is a problem.
     """

@@ -11,7 +11,7 @@ import click
 from rich.cells import cell_len
 
 from rollbook.api.finish import open_record
-from rollbook.api.recording import LONGEST, SHORTEST
+from rollbook.api.settings import LONGEST, SHORTEST
 from rollbook.cli.options import Number, refuse_given
 from rollbook.cli.output import failures, stderr, table, terminal_width
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
@@ -39,7 +39,7 @@ __all__ = ["command"]
 @click.option(
     "--once",
     is_flag=True,
-    help="Print one table of two samples, too few for RDMA and NFS, and exit; default if stdout is not a terminal.",
+    help="Take two samples (too few for RDMA and NFS), print one table and exit; default if stdout is not a terminal.",
 )
 @click.option(
     "--speed",
@@ -47,7 +47,7 @@ __all__ = ["command"]
     default=10.0,
     show_default=True,
     metavar="N",
-    help="Playback speed.",
+    help="Playback speed of a record.",
 )
 @reach_options
 def command(reach: Reach, *, record: Path | None, interval: float, once: bool, speed: float) -> None:

@@ -160,7 +160,7 @@ class _Execution:
             while not work.done():
                 await asyncio.wait([work], timeout=1.0)
                 if time.monotonic() - self._session.heard_at > SILENCE:
-                    raise TimedOut(f"no sign of life for {SILENCE:.0f} s; the command may still be running")
+                    raise TimedOut(f"no message from the agent for {SILENCE:.0f} s; the command may still be running")
                 if time.monotonic() > latest:
                     raise TimedOut(f"the agent did not end the command after {timeout:g} s")
             work.result()

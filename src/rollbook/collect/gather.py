@@ -277,5 +277,5 @@ def timeout_reason(session: Session, timeout: float) -> str:
     if session.visit.hello:
         return f"not finished {within}"
     if session.decoder.noise:
-        return f"no answer {within}; the host lets us in, but its login hangs"
+        return f"no answer {within}; the host accepted the login, but its login shell hangs"
     return f"no answer {within}; is the host up, does its sshd answer?"

@@ -115,7 +115,7 @@ def _statistics(run: Record) -> list[PhaseStatistics]:
     if not rows and run.series_files():
         from rollbook.sql.connection import connect, dicts  # noqa: PLC0415 - needs DuckDB
 
-        with connect(run, whole=True) as connection:
+        with connect(run, whole=True, rates=False) as connection:
             rows = list(dicts(connection.execute("SELECT * FROM phase_stats")))
     try:
         return msgspec.convert(rows or [], list[PhaseStatistics])

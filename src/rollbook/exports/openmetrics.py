@@ -25,6 +25,7 @@ from rollbook.tables.quoting import quoted, text
 __all__ = ["write_openmetrics"]
 
 CHUNK = 10_000
+HELD = 200_000  # lines in memory: that many samples are read at once, of as many columns of a table as possible
 # Characters that would end a label's value or its line, or that readers take for the end of the text.
 CONTROLS = {chr(code): f"\\\\x{code:02x}" for code in (*range(10), *range(11, 32), 127)}
 UNSAFE = {'"': '\\"', "\n": "\\n", **CONTROLS}
@@ -34,7 +35,7 @@ CLOSE_NS = 2_000_000
 def write_openmetrics(run: Record, path: Path) -> None:
     """Write the file atomically; raises `RecordError`."""
     try:
-        with connect(run) as connection, atomic_file(path, mode=BY_UMASK) as file:
+        with connect(run, wanted=()) as connection, atomic_file(path, mode=BY_UMASK) as file:
             for part in _parts(connection, run):
                 file.write(part.encode())
             file.write(b"# EOF\n")
@@ -46,9 +47,13 @@ def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
     """The text of all families, in chunks."""
     files = {name: path for name, path in run.series_files().items() if catalogue.find(name)}
     notes = {name: about(connection, path.resolve()) for name, path in files.items()}
-    tables = {name: _Table(connection, name, notes[name]) for name in files}
-    for name, columns in families(notes).items():
-        lines = (line for column in columns for line in tables[column.table].lines(column))
+    found = families(notes)
+    tables = {}
+    for table in files:
+        own = [column for columns in found.values() for column in columns if column.table == table]
+        tables[table] = _Table(connection, table, notes[table], own)
+    for name, columns in found.items():
+        lines = filter(None, (lines for column in columns for lines in tables[column.table].lines(column)))
         first = next(lines, "")
         if first:
             yield f"# TYPE {name} {columns[0].kind}\n# HELP {name} {help_of(columns)}\n{first}"
@@ -62,8 +67,10 @@ def help_of(columns: Sequence[Column]) -> str:
     for metric in metrics.load().values():
         for column in columns:
             formula = metric.formulas.get(column.table)
+            if formula is None or column.name not in formula.columns:
+                continue
             all_rows = all(f"'{value}'" in column.where for value in metric.where.values())
-            if formula is None or column.name not in formula.columns or (column.keyless and not all_rows):
+            if column.keyless and not all_rows:
                 continue
             names[metric.name] = None
             if len(formula.columns) == 1 and all_rows:  # then it describes the column itself
@@ -74,24 +81,53 @@ def help_of(columns: Sequence[Column]) -> str:
 
 
 class _Table:
-    """One table of the record, written column by column in its order: by host, key and time."""
+    """One table of the record, written column by column in its order: by host, key and time.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, notes: Mapping[str, tuple[str, str]]) -> None:
-        self._connection, self._name = connection, name
+    Every query costs some milliseconds, so one reads several columns, if they are short enough to be held.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: str,
+        notes: Mapping[str, tuple[str, str]],
+        columns: Sequence[Column],
+    ) -> None:
+        self._connection, self._columns = connection, columns
+        self._held: dict[Column, list[str]] = {}
         keys = ["host", *(quoted(column) for column, (mode, _) in notes.items() if mode == "key")]
         labels = LABELS.get(name) or {key.strip('"'): key for key in keys[1:]}
         # Find once which characters occur, so that lines are only escaped for those.
-        query = f"SELECT DISTINCT {', '.join(['host', *labels.values()])} FROM {quoted(name)}"  # noqa: S608 - our own names
-        present = {char for row in connection.execute(query).fetchall() for cell in row for char in str(cell)}
+        values = ", ".join(["host", *labels.values()])
+        query = f"SELECT {values}, count(*) FROM {quoted(name)} GROUP BY ALL"  # noqa: S608 - our own names
+        groups = connection.execute(query).fetchall()
+        present = {char for row in groups for cell in row[:-1] for char in str(cell)}
+        self._at_once = max(1, HELD // max(1, sum(row[-1] for row in groups)))
         self._labels = {label: _escaped(value, present) for label, value in {"host": "host", **labels}.items()}
         # A window without an order takes the rows as they are stored, and streams.
         before = ", ".join(f"lag({key}) OVER () AS {quoted(f'before {key}')}" for key in [*keys, "ts"])
         alike = " AND ".join(f"{key} = {quoted(f'before {key}')}" for key in keys)
-        self._rows = f"(SELECT *, {before} FROM {quoted(name)})"  # noqa: S608 - quoted
-        self._apart = f'({alike} AND epoch_ns(ts) - epoch_ns("before ts") < {CLOSE_NS}) IS NOT TRUE'
+        apart = f'({alike} AND epoch_ns(ts) - epoch_ns("before ts") < {CLOSE_NS}) IS NOT TRUE'
+        self._rows = f"(SELECT *, {before} FROM {quoted(name)}) WHERE {apart}"  # noqa: S608 - quoted
 
     def lines(self, column: Column) -> Iterator[str]:
-        """The samples of one column, in chunks of many lines."""
+        """The samples of one column, in chunks of many lines or none."""
+        if column in self._held:
+            yield from self._held.pop(column)
+            return
+        at = self._columns.index(column)
+        wanted = self._columns[at : at + self._at_once]
+        held: list[list[str]] = [[] for _ in wanted[1:]]
+        found = self._connection.execute(f"SELECT {', '.join(map(self._line, wanted))} FROM {self._rows}")  # noqa: S608 - quoted
+        while rows := found.fetchmany(CHUNK):
+            first, *others = ("".join([f"{line}\n" for line in lines if line]) for lines in zip(*rows, strict=True))
+            yield first
+            for chunks, chunk in zip(held, others, strict=True):
+                chunks.append(chunk)
+        self._held |= zip(wanted[1:], held, strict=True)
+
+    def _line(self, column: Column) -> str:
+        """SQL of a sample's line; NULL for rows without one."""
         labels = {"host": self._labels["host"]} if column.keyless else dict(self._labels)
         labels |= {label: text(value) for label, value in column.labels}
         parts = [text(f"{column.metric}{{")]
@@ -102,11 +138,9 @@ class _Table:
             value = f"{value} * {column.factor}::HUGEINT"
         elif column.divisor > 1:
             value = f"{value} / {column.divisor}"
-        chosen = ", ".join([*parts, "'} '", value, "' '", "epoch_ms(ts) / 1000"])
-        wanted = " AND ".join(filter(None, (f"{quoted(column.name)} IS NOT NULL", column.where, self._apart)))
-        found = self._connection.execute(f"SELECT concat({chosen}) FROM {self._rows} WHERE {wanted}")  # noqa: S608 - quoted
-        while rows := found.fetchmany(CHUNK):
-            yield "".join([f"{row[0]}\n" for row in rows])
+        line = ", ".join([*parts, "'} '", value, "' '", "epoch_ms(ts) / 1000"])
+        wanted = " AND ".join(filter(None, (f"{quoted(column.name)} IS NOT NULL", column.where)))
+        return f"CASE WHEN {wanted} THEN concat({line}) END"
 
 
 def _escaped(value: str, present: set[str]) -> str:

@@ -33,7 +33,7 @@ def output_of(argv: Sequence[str], seconds: float) -> str:
         except BaseException as error:
             os.killpg(program.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise UsageError(f"{argv[0]} gave no answer within {seconds:g} s") from error
+                raise UsageError(f"{argv[0]} did not answer within {seconds:g} s") from error
             raise
     if program.returncode != 0:
         lines = errors.strip().splitlines() or [f"exit status {program.returncode}"]

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from rollbook.checks.mlperf import cluster_of
 from rollbook.checks.run_data import RunData
 from rollbook.mlperf.node import Entry, Roles, collected_node, deployment_of, node_of
-from rollbook.mlperf.runs import cluster_of
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.space import Space

@@ -11,7 +11,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.files import BY_UMASK, write_file
 from rollbook.mlperf.result_directory import copy_results
 from rollbook.records.document import encode
-from rollbook.records.locate import INSIDE
+from rollbook.records.locate import result_directory
 from rollbook.records.record import Record
 
 __all__ = ["export_mlpstorage"]
@@ -65,16 +65,11 @@ def export_mlpstorage(run: Record, path: Path) -> list[Path]:
     return written
 
 
-def _directory(run: Record) -> Path:
-    """The directory of the benchmark's own files: that of the record, or the one around it."""
-    return run.path.parent if run.path.name == INSIDE else run.path
-
-
 def _logs(run: Record, stem: str) -> dict[str, Path]:
     """The logs of the tool, or else those of the record, by the names that the tool gives them."""
     found: dict[str, Path] = {}
     for stream in STREAMS:
-        tool = sorted(_directory(run).glob(f"*.{stream}.log"))
+        tool = sorted(result_directory(run.path).glob(f"*.{stream}.log"))
         ours = run.path / f"{stream}.log"
         found |= {log.name: log for log in tool} or ({f"{stem}.{ours.name}": ours} if ours.exists() else {})
     return found
@@ -82,5 +77,5 @@ def _logs(run: Record, stem: str) -> dict[str, Path]:
 
 def _beside(run: Record) -> list[str]:
     """Result files in the record itself or in the result directory around it."""
-    directory = _directory(run)
+    directory = result_directory(run.path)
     return [str(path) for path in (*directory.iterdir(), *directory.glob("dlio_config/*")) if path.is_file()]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.checks.mlperf import is_size
+from rollbook.checks.mlperf import is_size, table
 from rollbook.checks.views import View, views
 from rollbook.records.cluster import HostInfo
 from rollbook.records.hosts import HostResult
@@ -71,8 +71,8 @@ def node_of(host: HostResult, roles: Roles) -> dict[str, Any]:
 
 def collected_node(host: Mapping[str, Any]) -> dict[str, Any]:
     """Return a client by path, from one host of a result's cluster information; missing values are left out."""
-    memory, cpu, system = (_table(host.get(name)) for name in ("memory", "cpu", "system"))
-    release, total = _table(system.get("os_release")), memory.get("total")
+    memory, cpu, system = (table(host.get(name)) for name in ("memory", "cpu", "system"))
+    release, total = table(system.get("os_release")), memory.get("total")
     texts = {
         "chassis.model_name": host.get("chassis_model"),
         "chassis.cpu_model": cpu.get("model"),
@@ -87,10 +87,6 @@ def collected_node(host: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {path: value for path, value in texts.items() if isinstance(value, str) and value}
     found |= {path: int(value) for path, value in counts.items() if is_size(value) and value}
     return {path: Entry(value, "measured", "cluster information of the run") for path, value in found.items()}
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _view(name: str) -> View:

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollbook.adapters import leaf_parts
-from rollbook.adapters.argv import arguments_of, option
+from rollbook.adapters.argv import MLPSTORAGE, arguments_of, option
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import BY_UMASK, write_file
 from rollbook.records.layout import RecordDirectory
@@ -31,7 +30,6 @@ __all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory",
 STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
-TOOLS = ("mlpstorage", "mlpstorage_py")
 LOGS = ("stdout.log", "stderr.log")
 # Files of the benchmark that readers expect beside the metadata.
 RESULT_FILE = re.compile(
@@ -52,7 +50,7 @@ class Placement:
         results = results.absolute()
         self.staging, self.message, self.problem = results.with_name(f"{results.name}.rollbook"), "", ""
         self._results, self._kind = results, kind
-        self._is_tool = arguments_of(argv, *TOOLS) is not None
+        self._is_tool = arguments_of(argv, *MLPSTORAGE) is not None
         named = option(argv, "--results-dir", "-rd", "--output-dir")
         self._roots = list(dict.fromkeys([*([Path(named).absolute()] if named else []), results]))
         self._before = set(self._stamps())
@@ -111,6 +109,8 @@ def _parts(kind: str, argv: Sequence[str], environment: Mapping[str, str]) -> tu
 
     Raises `UsageError` for a part that is unknown or not allowed as a directory.
     """
+    from rollbook.adapters.mlpstorage import leaf_parts  # noqa: PLC0415 - few runs need it
+
     try:
         organisation, system = environment["MLPSTORAGE_ORGNAME"], environment["MLPSTORAGE_SYSTEMNAME"]
     except KeyError as error:
@@ -193,7 +193,8 @@ def benchmark_args(outcome: Outcome, args: Mapping[str, Any]) -> dict[str, Any]:
 
     def value(group: str, name: str) -> Any:
         changed = outcome.override_parameters.get(f"{group}.{name}")
-        return _table(outcome.parameters.get(group)).get(name) if changed is None else changed
+        inside = outcome.parameters.get(group)
+        return inside.get(name) if changed is None and isinstance(inside, Mapping) else changed
 
     found = {
         "model": outcome.model,
@@ -209,7 +210,3 @@ def benchmark_args(outcome: Outcome, args: Mapping[str, Any]) -> dict[str, Any]:
         **outcome.args,
     }
     return {name: one for name, one in found.items() if one not in (None, "")}
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

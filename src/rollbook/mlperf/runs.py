@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.mlperf import stated, table
+from rollbook.checks.mlperf import cluster_of, stated, table
 from rollbook.checks.mlperf_round import Round
 from rollbook.checks.run_data import BENCHMARKS, RunData
 from rollbook.errors import RecordError, UsageError
@@ -21,7 +21,7 @@ from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts
 from rollbook.records.yaml import read_yaml
 
-__all__ = ["cluster_of", "dlio_metadata", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
+__all__ = ["dlio_metadata", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
 
 MOST_DIRECTORIES = 100_000  # searched for runs
 LARGEST = 1 << 20  # bytes of the list of overrides
@@ -97,11 +97,6 @@ def newest_with_hosts(path: Path, rules: Round, **options: Any) -> RunData:
     if newest is None:
         raise RecordError(problem)
     return newest
-
-
-def cluster_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The cluster information in the metadata of a run; empty if there is none."""
-    return table(metadata.get("system_info") or metadata.get("cluster_information"))
 
 
 def _metadata(path: Path) -> dict[str, Any]:

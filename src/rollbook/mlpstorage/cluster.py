@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rollbook.checks.mlperf import is_size
+from rollbook.checks.mlperf import is_size, table
 from rollbook.mlpstorage.hosts import GIB, KIB, HostCPUInfo, HostInfo, HostMemoryInfo
 from rollbook.mlpstorage.logs import log
 from rollbook.records.cluster import consistency_issues
@@ -48,7 +48,7 @@ class ClusterInformation:
     @classmethod
     def from_mpi_collection(cls, collected_data: Mapping[str, Any], logger: Any) -> ClusterInformation:
         """Return the cluster from a collector's data by host, with how it was collected under `_metadata`."""
-        about = _table(collected_data.get("_metadata"))
+        about = table(collected_data.get("_metadata"))
         hosts: list[HostInfo] = []
         missing: dict[str, str] = {}
         seen: dict[Any, str] = {}
@@ -185,10 +185,6 @@ class ClusterSnapshots:
             return None
         end = ClusterInformation.from_dict(data.get("end"), logger)
         return cls(start, end, str(data.get("collection_method") or "unknown"))
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _numbers(values: Any) -> list[float]:

@@ -143,7 +143,7 @@ class SSHClusterCollector(ClusterCollectorInterface):
             raise ValueError("no hosts to collect from")
         log(self.logger, "debug", f"Collecting from {len(names)} hosts over SSH")
         fanout = self.max_workers
-        records = _asked(names, self.ssh_username, via="auto", timeout=seconds, fanout=fanout, **self._options)
+        records = _read_hosts(names, self.ssh_username, via="auto", timeout=seconds, fanout=fanout, **self._options)
         data = {name: {**raw_record(record), **_requested(record, name)} for name, record in records.items()}
         errors = []
         for name, record in records.items():
@@ -211,7 +211,7 @@ class MPIClusterCollector:
             raise RuntimeError("MPI collection failed: no hosts to collect from")
         own = {"mpi_bin": self.mpi_bin, "allow_run_as_root": self.allow_run_as_root, **self._options}
         try:
-            records = _asked(names, self.ssh_username, via="mpi", timeout=self.timeout, fanout=len(names), **own)
+            records = _read_hosts(names, self.ssh_username, via="mpi", timeout=self.timeout, fanout=len(names), **own)
         except RollbookError as error:
             raise RuntimeError(f"MPI collection failed: {error}") from error
         failed = {name: record for name, record in records.items() if not record.gave_data}
@@ -241,7 +241,7 @@ class MPIClusterCollector:
         return shutil.which(self.mpi_bin) is not None
 
 
-def _asked(names: Sequence[str], user: str | None, **options: Any) -> dict[str, HostResult]:
+def _read_hosts(names: Sequence[str], user: str | None, **options: Any) -> dict[str, HostResult]:
     """Return a result for each requested name; names of one local machine share one."""
     hosts = [f"{user}@{name}" if user else name for name in names]
     results = {record.name: record for record in snapshot(hosts, **options).hosts}

@@ -22,6 +22,7 @@ __all__ = [
     "HostNetworkInfo",
     "HostSystemInfo",
     "MountInfo",
+    "dict_of",
     "summarize_cpuinfo",
 ]
 
@@ -266,12 +267,12 @@ class HostInfo:
     @classmethod
     def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
-        memory, load, listed = _table(data.get("meminfo")), _table(data.get("loadavg")), data.get("cpuinfo")
+        memory, load, listed = dict_of(data.get("meminfo")), dict_of(data.get("loadavg")), data.get("cpuinfo")
         cpus = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
         system = {
             "hostname": str(data.get("hostname", "unknown")),
             "kernel_version": str(data.get("version") or ""),
-            "os_release": _table(data.get("os_release")),
+            "os_release": dict_of(data.get("os_release")),
             "uptime_seconds": data.get("uptime_seconds") or data.get("uptime") or 0.0,
             **{f"load_average_{time}": load.get(f"load_{time}", 0.0) for time in ("1min", "5min", "15min")},
             **{name: load.get(name, 0) for name in ("running_processes", "total_processes")},
@@ -288,8 +289,8 @@ class HostInfo:
     @classmethod
     def from_written(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from what `to_dict` wrote, here or in the tool; values of a wrong type are left out."""
-        name, memory = str(data.get("hostname", "unknown")), _table(data.get("memory"))
-        cpu, system = data.get("cpu"), _table(data.get("system"))
+        name, memory = str(data.get("hostname", "unknown")), dict_of(data.get("memory"))
+        cpu, system = data.get("cpu"), dict_of(data.get("system"))
         host = cls(
             hostname=name,
             memory=HostMemoryInfo.from_dict(
@@ -300,7 +301,7 @@ class HostInfo:
         )
         if system:
             texts = {"hostname": name, "kernel_version": str(system.get("kernel_version") or "")}
-            host.system = HostSystemInfo.from_dict({**system, **texts, "os_release": _table(system.get("os_release"))})
+            host.system = HostSystemInfo.from_dict({**system, **texts, "os_release": dict_of(system.get("os_release"))})
         for key, row in ROWS.items():
             setattr(host, key, _rows(row, data.get(key)) or None)
         for key in OURS:
@@ -344,7 +345,8 @@ OURS = (
 )
 
 
-def _table(value: Any) -> dict[str, Any]:
+def dict_of(value: Any) -> dict[str, Any]:
+    """Return a copy of a mapping; empty for anything else."""
     return dict(value) if isinstance(value, Mapping) else {}
 
 
@@ -352,7 +354,7 @@ def _rows(row: type[_Row], values: Any) -> list[_Row]:
     found = []
     for one in values if isinstance(values, list) else []:
         with contextlib.suppress(TypeError):  # a row without its name
-            found.append(row.from_dict(_table(one)))
+            found.append(row.from_dict(dict_of(one)))
     return found
 
 

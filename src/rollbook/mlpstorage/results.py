@@ -21,6 +21,7 @@ from rollbook.errors import CannotTell
 from rollbook.mlperf.runs import dlio_metadata
 from rollbook.mlpstorage.cluster import ClusterInformation
 from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
+from rollbook.mlpstorage.hosts import dict_of
 from rollbook.mlpstorage.issues import Issue
 from rollbook.mlpstorage.logs import log
 from rollbook.records.yaml import decode_yaml
@@ -219,8 +220,8 @@ class ResultFilesExtractor:
             command=metadata.get("command"),
             run_datetime=str(metadata["run_datetime"]),
             num_processes=metadata["num_processes"],
-            parameters=_table(metadata["parameters"]),
-            override_parameters=_table(metadata.get("override_parameters")),
+            parameters=dict_of(metadata["parameters"]),
+            override_parameters=dict_of(metadata.get("override_parameters")),
             system_info=system,
             metrics=metrics if isinstance(metrics, dict) else None,
             result_dir=str(result_dir),
@@ -381,7 +382,3 @@ def calculate_training_data_size(  # noqa: PLR0917 - the tool's signature
     log(logger, "result", f"Minimum file count set by {reason}")
     files = max(by_memory, by_steps)
     return files, 0, int(files * size)
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}

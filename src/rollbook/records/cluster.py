@@ -29,16 +29,13 @@ from rollbook.sources.version import Version
 
 __all__ = [
     "MEMORY",
-    "CgroupInfo",
     "ClusterInformation",
     "HostCPUInfo",
-    "HostDiskInfo",
     "HostInfo",
     "HostMemoryInfo",
-    "HostNetworkInfo",
     "HostSystemInfo",
     "MissingHost",
-    "MountInfo",
+    "consistency_issues",
 ]
 
 KIB = 1024
@@ -52,10 +49,6 @@ MEMORY = {
     "cached": "Cached",
     "shared": "Shmem",
 }
-HostDiskInfo = Disk
-HostNetworkInfo = Interface
-MountInfo = Mount
-CgroupInfo = Subsystem
 
 
 class HostMemoryInfo(msgspec.Struct):
@@ -156,11 +149,11 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
     memory: HostMemoryInfo
     collection_timestamp: str | None = None
     cpu: HostCPUInfo | None = None
-    disks: list[HostDiskInfo] = []
-    network: list[HostNetworkInfo] = []
+    disks: list[Disk] = []
+    network: list[Interface] = []
     system: HostSystemInfo | None = None
-    mounts: list[MountInfo] = []
-    cgroups: list[CgroupInfo] = []
+    mounts: list[Mount] = []
+    cgroups: list[Subsystem] = []
     chassis_model: str | None = None
     requested_name: str | None = None
     machine_id: str | None = None
@@ -275,16 +268,13 @@ def consistency_issues(hosts: Sequence[HostInfo]) -> list[str]:
     if memory and max(memory) - min(memory) > 0.1 * min(memory):
         low, high = min(memory) / KIB**3, max(memory) / KIB**3
         issues.append(f"Memory variance across hosts: {low:.1f} GiB to {high:.1f} GiB, more than 10%")
-    differing: list[tuple[str, set[Any]]] = [
-        ("CPU core count varies across hosts", {host.cores for host in hosts if host.cpu}),
-        (
-            "OS version varies across hosts",
-            {host.system.os_release.get("VERSION_ID", "") for host in hosts if host.system and host.system.os_release},
-        ),
-        (
-            "Kernel version varies across hosts",
-            {_release(host.system.kernel_version) for host in hosts if host.system and host.system.kernel_version},
-        ),
-    ]
-    issues += [f"{what}: {', '.join(map(str, sorted(values)))}" for what, values in differing if len(values) > 1]
+    systems = [host.system for host in hosts if host.system]
+    differing: dict[str, set[Any]] = {
+        "CPU core count": {host.cores for host in hosts if host.cpu},
+        "OS version": {system.os_release.get("VERSION_ID", "") for system in systems if system.os_release},
+        "Kernel version": {_release(system.kernel_version) for system in systems if system.kernel_version},
+    }
+    for what, values in differing.items():
+        if len(values) > 1:
+            issues.append(f"{what} varies across hosts: {', '.join(map(str, sorted(values)))}")
     return issues

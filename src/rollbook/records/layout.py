@@ -18,7 +18,8 @@ from rollbook import times
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.records.cluster import ClusterInformation
-from rollbook.records.document import Snapshot, current_version, encode, read
+from rollbook.records.document import current_version, encode, read
+from rollbook.records.hosts import HostResult
 from rollbook.records.locate import INSIDE, RUN_DOCUMENT
 from rollbook.records.reading import file_type, open_regular
 from rollbook.records.record import RecordHosts
@@ -96,17 +97,23 @@ class RecordDirectory:
         write_file(self.file(suffix), encode(document))
         return self.file(suffix)
 
-    def write_snapshot(self, snapshot: Snapshot, metadata: dict[str, Any]) -> None:
-        """Write all files of a record that is a single snapshot."""
-        cluster = ClusterInformation.of(snapshot.hosts)
-        began = int(dt.datetime.fromisoformat(snapshot.created).timestamp()) * 10**9
-        ended = time.time_ns()
-        write_file(
-            self.path / "hosts.json", encode(RecordHosts(started_ns=began, ended_ns=ended, start=snapshot.hosts))
-        )
+    def write_snapshot(self, hosts: list[HostResult], began: dt.datetime, **more: Any) -> None:
+        """Write hosts, cluster and metadata of a record that is a single snapshot; `more` is added to the metadata."""
+        cluster, began_ns = ClusterInformation.of(hosts), int(began.timestamp()) * 10**9
+        found = RecordHosts(started_ns=began_ns, ended_ns=time.time_ns(), start=hosts)
+        write_file(self.path / "hosts.json", encode(found))
         self.write("cluster_info.json", cluster)
-        self.write("metadata.json", {**metadata, "system_info": cluster, "cluster_information": cluster})
-        self.write_manifest()
+        metadata = {
+            "benchmark_type": self.kind,
+            "run_datetime": self.stamp,
+            "num_processes": cluster.num_hosts,
+            "parameters": {},
+            "result_dir": str(self.path),
+            **more,
+            "system_info": cluster,
+            "cluster_information": cluster,
+        }
+        self.write("metadata.json", metadata)
 
     def write_manifest(self) -> None:
         """List every file with size and hash, the last step of a record; removes a signature of the previous list."""

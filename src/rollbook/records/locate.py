@@ -10,7 +10,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.reading import read_regular
 
-__all__ = ["INSIDE", "RUN_DOCUMENT", "is_record", "locate_record", "metadata_files", "not_a_record"]
+__all__ = ["INSIDE", "RUN_DOCUMENT", "is_record", "locate_record", "metadata_files", "not_a_record", "result_directory"]
 
 INSIDE = "rollbook"
 """The directory of a record inside a result directory of MLPerf Storage's tool."""
@@ -32,6 +32,11 @@ class _Document(msgspec.Struct):
 def is_record(path: Path) -> bool:
     """Whether the directory holds a record, complete or not; one whose recording has just begun does not count."""
     return bool(metadata_files(path))
+
+
+def result_directory(record: Path) -> Path:
+    """The directory of the benchmark's own files: that of the record, or the one around it."""
+    return record.parent if record.name == INSIDE else record
 
 
 def metadata_files(path: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from rollbook.errors import RecordError
 from rollbook.files import write_file
 from rollbook.records.reading import read_regular, require_regular
 
-__all__ = ["NAMESPACE", "Signature", "check_signature", "sign", "signature_file", "try_key"]
+__all__ = ["NAMESPACE", "Signature", "check_signature", "is_signed", "sign", "signature_file", "try_key"]
 
 NAMESPACE = "rollbook"
 SECONDS = 120.0  # a key may ask for a passphrase or a touch
@@ -34,6 +34,12 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 def signature_file(manifest: Path) -> Path:
     """The path where OpenSSH puts the signature of a file."""
     return manifest.with_name(f"{manifest.name}.sig")
+
+
+def is_signed(record: Path) -> bool:
+    """Whether a record has a manifest with a signature."""
+    manifest = record / "manifest.json"
+    return manifest.exists() and signature_file(manifest).exists()
 
 
 def sign(manifest: Path, key: Path) -> Path:

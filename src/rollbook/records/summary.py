@@ -11,7 +11,7 @@ from rollbook.errors import RecordError
 from rollbook.records.document import current_version
 from rollbook.records.hosts import Int64
 from rollbook.records.labels import Group, label_of
-from rollbook.records.locate import INSIDE, metadata_files
+from rollbook.records.locate import metadata_files, result_directory
 from rollbook.records.reading import read_regular
 
 __all__ = ["RecordList", "RecordSummary", "State", "Verdict", "bare_summary", "read_summary", "start_of"]
@@ -95,18 +95,13 @@ def read_summary(path: Path) -> RecordSummary:
         raise RecordError(f"{found[0].name}: {error}") from error
     if not (path / "hosts.json").exists():
         raise RecordError("hosts.json is missing")
-    label, counts = label_of(metadata.label or {}), _counts(path)
-    coverage = metadata.coverage
+    counts, coverage = _counts(path), metadata.coverage
     return RecordSummary(
         path=str(path),
         state="complete",
         type=metadata.benchmark_type,
         started=metadata.invocation_start_time or start_of(path),
         seconds=metadata.runtime,
-        name=label.name,
-        tags=label.tags,
-        note=label.note,
-        group=label.group,
         command=metadata.executed_command,
         exit_code=metadata.exit_code,
         hosts=coverage.requested if coverage else None,
@@ -115,31 +110,26 @@ def read_summary(path: Path) -> RecordSummary:
         findings=counts,
         verdict=_verdict(metadata.exit_code, counts),
         verification=metadata.verification,
+        **msgspec.structs.asdict(label_of(metadata.label or {})),
     )
 
 
 def bare_summary(path: Path, state: State, reason: str = "", label: Any = None) -> RecordSummary:
     """The summary of a record that cannot be read, or not yet: what its place and its journal say."""
-    kind = path.parent.parent.name if path.name == INSIDE else path.parent.name
-    found = label_of(label or {})
     return RecordSummary(
         path=str(path),
         state=state,
         reason=reason,
-        type=kind,
+        type=result_directory(path).parent.name,
         started=start_of(path),
-        name=found.name,
-        tags=found.tags,
-        note=found.note,
-        group=found.group,
         verdict="unknown",
+        **msgspec.structs.asdict(label_of(label or {})),
     )
 
 
 def start_of(path: Path) -> str:
     """When a record was started, by the name of its directory: `2026-11-16T02:22:27Z`; empty for any other name."""
-    stamp = path.parent.name if path.name == INSIDE else path.name
-    day, _, clock = stamp.partition("_")
+    day, _, clock = result_directory(path).name.partition("_")
     if len(day) != 8 or len(clock) != 6 or not (day + clock).isdecimal():
         return ""
     return f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}Z"

@@ -37,7 +37,7 @@ def _described(groups: Sequence[Group]) -> str:
     if not groups:
         return "No host gave facts."
     lists = "; ".join(f"{fold(host.name for host in group.hosts)} ({group.profile})" for group in groups)
-    return f"Compared among like hosts: {lists}."
+    return f"Compared among similar hosts: {lists}."
 
 
 def _shared(view: View, group: Group) -> Iterator[FactShown]:

@@ -38,7 +38,7 @@ def record_html(run: Record) -> str:
         ("tags", " ".join(label.tags)),
         ("started", metadata.get("invocation_start_time")),
         ("command", f"{command} (exit status {code})" if command else ""),
-        ("hosts", f"{hosts.by_status.get('complete', 0)} of {hosts.requested} complete"),
+        ("hosts", f"{hosts.by_status.get('complete', 0)} of {hosts.requested} complete" if hosts.requested else ""),
     ]
     rows += [
         (f"{one.job} {one.metric}".strip(), f"{one.value:,.6g} {one.unit}".strip())

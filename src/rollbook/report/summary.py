@@ -6,6 +6,7 @@ It is derived from a finished record alone: metadata with the statistics per pha
 from __future__ import annotations
 
 import os
+import re
 import signal
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,8 +41,9 @@ __all__ = [
 
 LONG_ENOUGH = 30.0
 """Seconds of recording from which on the overhead is also given as a share of the CPUs: before, starting dominates."""
-STDERR_LINES = 5
-TAIL = 8192  # bytes of stderr.log that are searched for its last lines
+LAST_LINES = 5
+TAIL = 8192  # bytes of a log that are searched for its last lines
+COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 OUTLIER = "host-outlier"
 HOST_RULES = ("host-missing", "host-lost", "host-partial", "series-incomplete", "series-loss")
 """Rules whose findings are the hosts that `lost` lists."""
@@ -54,13 +56,17 @@ OWN_PHASES = ("command", "after")
 
 
 class CommandEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the command ended. `signal` names the signal that killed it; `stderr` has its last lines if it failed."""
+    """How the command ended. `signal` names the signal that killed it; `stderr` has its last lines if it failed.
+
+    At a terminal both outputs are one stream, in their order: then `stderr` is empty and `output` has its last lines.
+    """
 
     text: str
     exit_code: int | None
     seconds: float
     signal: str = ""
     stderr: list[str] = []
+    output: list[str] = []
 
     @property
     def failed(self) -> bool:
@@ -206,13 +212,14 @@ def _command(run: Record, seconds: float) -> CommandEnd | None:
             killed = signal.Signals(code - 128).name
         except ValueError:
             killed = ""
-    return CommandEnd(text, code, seconds, killed, _last_lines(run) if code else [])
+    stderr = _last_lines(run, "stderr") if code else []
+    return CommandEnd(text, code, seconds, killed, stderr, _last_lines(run, "stdout") if code and not stderr else [])
 
 
-def _last_lines(run: Record) -> list[str]:
-    """The last lines of the command's stderr."""
+def _last_lines(run: Record, stream: str) -> list[str]:
+    """The last lines that the command wrote to a stream, without colours."""
     logs = run.metadata.get("command_output_files") or []
-    name = str(logs[0].get("stderr", "")) if logs and isinstance(logs[0], dict) else ""
+    name = str(logs[0].get(stream, "")) if logs and isinstance(logs[0], dict) else ""
     path = run.path / Path(name).name
     if not name or path.is_symlink() or not path.is_file():
         return []
@@ -222,8 +229,8 @@ def _last_lines(run: Record) -> list[str]:
             text = file.read(TAIL).decode("utf-8", "replace")
     except OSError:
         return []
-    lines = [clean(line.rstrip()) for line in text.replace("\r", "\n").splitlines()]
-    return [line for line in lines if line][-STDERR_LINES:]
+    lines = [clean(line.rstrip()) for line in COLOUR.sub("", text).replace("\r", "\n").splitlines()]
+    return [line for line in lines if line][-LAST_LINES:]
 
 
 Rows = Mapping[int, Mapping[str, Mapping[str, Any]]]

@@ -26,39 +26,56 @@ def verdict(
     checked: Findings | None,
 ) -> Verdict:
     """From the command's exit code, the hosts' statuses, the findings that are not silenced, and MLPerf's verdict."""
-    counted = [finding for finding in findings if not finding.silenced]
-    failed = [finding for finding in counted if finding.severity == "fail"]
     silent = [host for host in hosts if host.status not in GAVE_DATA]
     partial = [host for host in hosts if host.status == "partial"]
-
-    missing = any(finding.id == MISSING for finding in failed)
-    bad = []
-    if command and command.code:
-        bad.append(f"the command failed with exit code {command.code}")
-    if hosts and len(silent) == len(hosts):
-        bad.append(f"no host gave data{_why(silent)}")
+    counted = [finding for finding in findings if not finding.silenced]
+    missing = any(finding.id == MISSING and finding.severity == "fail" for finding in counted)
     # A host without data is described once, as a host, and not again as a failed check.
-    failed = [finding for finding in failed if not (silent and finding.id == MISSING)]
+    counted = [finding for finding in counted if not (silent and finding.id == MISSING)]
+    failed = [finding for finding in counted if finding.severity == "fail"]
+
+    bad = [f"the command failed with exit code {command.code}"] if command and command.code else []
+    unclear = ["the exit code of the command is unknown"] if command and command.code is None else []
+    if silent:
+        # A finding of severity fail says that it is bad, unless it is silenced.
+        (bad if missing or len(silent) == len(hosts) else unclear).append(_without_data(silent, hosts))
     if failed:
         bad.append(_first_of(failed, "failed check", "failed checks"))
-    unclear = ["the exit code of the command is unknown"] if command and command.code is None else []
-    if silent and len(silent) < len(hosts):
-        # A finding of severity fail says that it is bad, unless it is silenced.
-        (bad if missing else unclear).append(f"{_of(silent, hosts)} failed: {_cause(silent)} on {_some(silent)}")
     if partial:
-        unclear.append(f"{_of(partial, hosts)} partial: {_cause(partial)} on {_some(partial)}")
+        unclear.append(_partial(partial, hosts))
     if warnings := [finding for finding in counted if finding not in failed]:
         unclear.append(_first_of(warnings, "warning", "warnings"))
-
     if checked and checked.not_judged:
         unclear.append(checked.verdict_text)
+    return _combined(bad, unclear, hosts, checked)
+
+
+def _combined(
+    bad: Sequence[str], unclear: Sequence[str], hosts: Sequence[HostShown], checked: Findings | None
+) -> Verdict:
+    """The first problem as headline, the others as reasons."""
+    level: Level = "bad" if bad else "warn" if unclear else "good" if checked and hosts else "open"
     first, *rest = [*bad, *unclear] or [f"{_count(len(hosts), 'host', 'hosts')} complete"]
     if checked is None and (bad or unclear):
         rest.append("not checked")
     elif checked and checked.verdict:
         rest.append(checked.verdict_text)
-    level: Level = "bad" if bad else "warn" if unclear else "good" if checked else "open"
-    return Verdict(level, f"{TITLES[level]}: {first}", rest)
+    headline = f"{TITLES[level]}: {first}" if hosts or bad or unclear else "No hosts were recorded"
+    return Verdict(level, headline, rest)
+
+
+def _without_data(silent: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
+    if len(hosts) == 1:
+        return f"{hosts[0].name} gave no data: {_cause(silent)}"
+    if len(silent) == len(hosts):
+        return f"no host gave data: {_cause(silent)}"
+    return f"{_of(silent, hosts)} failed: {_cause(silent)} on {_some(silent)}"
+
+
+def _partial(partial: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
+    if len(hosts) == 1:
+        return f"{hosts[0].name} is partial: {_cause(partial)}"
+    return f"{_of(partial, hosts)} partial: {_cause(partial)} on {_some(partial)}"
 
 
 def _count(number: int, one: str, many: str) -> str:
@@ -91,11 +108,6 @@ def _cause(hosts: Sequence[HostShown]) -> str:
     reason, _ = max(causes, key=lambda cause: len(cause[1]))
     others = f" and {_count(len(causes) - 1, 'other cause', 'other causes')}" if len(causes) > 1 else ""
     return f"{_short(reason.partition(';')[0])}{others}"
-
-
-def _why(hosts: Sequence[HostShown]) -> str:
-    """The reason that most of these hosts have."""
-    return f": {_cause(hosts)}" if any(host.reason for host in hosts) else ""
 
 
 def _some(hosts: Sequence[HostShown]) -> str:

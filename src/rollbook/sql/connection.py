@@ -14,8 +14,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,30 +43,40 @@ CHUNK = 1000
 
 
 def connect(
-    run: Record, output: Path | None = None, *, whole: bool = False, facts: bool = False, rates: bool = True
+    run: Record,
+    output: Path | None = None,
+    *,
+    whole: bool = False,
+    facts: bool = False,
+    rates: bool = True,
+    wanted: Collection[str] | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`.
 
     With `whole`, for queries over all hosts, rates are computed in one pass over each table. `facts` fills the table
     `facts`, which takes long for many hosts; without it a query of that table fails. Without `rates`, there are no
-    views `<source>_rates`, which take as long to create as all others.
+    views `<source>_rates`, which take as long to create as all others. With `wanted`, only views of these names and
+    what they need are created; tables are always there.
     """
+    fill_it = functools.partial(fill, whole=whole, facts=facts, rates=rates, wanted=wanted)
     try:
-        return _open(run, output, whole=whole, facts=facts, rates=rates)
+        return _open(run, output, fill_it)
     except duckdb.Error as error:
         damaged = damaged_tables(run)
         if not damaged:
             raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
-    connection = _open(run.without_tables(damaged), output, whole=whole, facts=facts, rates=rates)
+    connection = _open(run.without_tables(damaged), output, fill_it)
     replace_damaged(connection, damaged)
     return connection
 
 
-def _open(run: Record, output: Path | None, *, whole: bool, facts: bool, rates: bool) -> duckdb.DuckDBPyConnection:
+def _open(
+    run: Record, output: Path | None, fill_it: Callable[[duckdb.DuckDBPyConnection, Record], None]
+) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
-        fill(connection, run, whole=whole, facts=facts, rates=rates)
+        fill_it(connection, run)
         paths = [path.resolve() for path in run.series_files().values()]
         files = ", ".join(text(name) for path in paths for name in (path, literal(path)))
         connection.execute(f"SET allowed_paths = [{files}]")
@@ -106,7 +117,7 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyCon
     try:
         return connection.execute(_select(sql))
     except duckdb.Error as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error).expandtabs(4)) from error
 
 
 def rows(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:

@@ -39,7 +39,8 @@ WINDOW = 8 << 20  # values of one host held before they are written
 TURN, MOST_WAITING = 1024, 16_384  # samples waiting to be parsed: usually, and within one group of merged samples
 A_SAMPLE = 64 << 10  # bytes; a larger sample counts as several
 UNDECODABLE, EXCESS = -1, -2  # in place of a connection: the sample could not be decoded, or the host sent too much
-FRAMES_PER_PROCESS = 20_000  # with fewer, another process costs more than it saves
+FRAMES_PER_PROCESS = 5_000  # with fewer, another process costs more than it saves
+FRAMES_PER_HOST = 100  # whose parsing takes as long as the host's first samples, which are parsed in full
 
 Waiting = dict[int, list[tuple[Sample, int]]]
 """Samples that wait to be parsed, with the number of their connection, by place of the source in the plan."""
@@ -125,7 +126,7 @@ class Job:
 def _share_out(whole: Job, processes: int | None) -> list[Share]:
     hosts = sorted((host for host in whole.survey.hosts if len(host.places)), key=lambda host: host.name)
     whole = dataclasses.replace(whole, due={host.name: sampling_time(whole.survey, host) for host in hosts})
-    frames = sum(len(host.places) for host in hosts)
+    frames = sum(FRAMES_PER_HOST + len(host.places) for host in hosts)
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
     count = max(1, min(cores, len(hosts), frames // FRAMES_PER_PROCESS if processes is None else cores))
     if count == 1:
@@ -134,7 +135,7 @@ def _share_out(whole: Job, processes: int | None) -> list[Share]:
     done = 0
     for host in hosts:
         groups[done * count // frames].append(host)
-        done += len(host.places)
+        done += FRAMES_PER_HOST + len(host.places)
     # Not multiprocessing: it would import the caller's main module again, or fork its threads.
     argv = [sys.executable, "-P", "-c", "from rollbook.tables.seal import work; work()"]
     # In their own process group, so that Ctrl-C reaches only this process, which decides what it means.

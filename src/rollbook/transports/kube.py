@@ -267,12 +267,16 @@ class _Batch(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, name: str, item: T) -> None:
-        """Have the item worked on; raises the error that it gets."""
+        """Have the item worked on; raises the error that it gets. If it is cancelled, the work is still awaited."""
         done = asyncio.get_running_loop().create_future()
         self._waiting[name] = item, done
         if self._task is None:
             self._task = asyncio.create_task(self._flush())
-        await asyncio.shield(done)
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await asyncio.wait([done])  # a pod can only be deleted after it was created
+            raise
 
     async def _flush(self) -> None:
         await asyncio.sleep(GATHER_SECONDS)

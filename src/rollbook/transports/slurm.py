@@ -86,13 +86,13 @@ class Slurm(Launcher):
         for name in names:
             if name in states:
                 flags, state, why = states[name]
-                reason = f"Slurm says {state}" + (f": {why}" if why else "")
+                reason = f"Slurm reports {state}" + (f": {why}" if why else "")
                 if flags & DEAD:
                     unusable[name] = Unreachable(reason)
                 elif flags & CLOSED and not self._job:
                     unusable[name] = Refused(reason)
             elif f"Node {name} not found" in text + ending.stderr:
-                unusable[name] = Unreachable("Slurm knows no node of that name")
+                unusable[name] = Unreachable("Slurm knows no node with this name")
         return unusable
 
     def classify(self, message: str) -> type[TransportError]:

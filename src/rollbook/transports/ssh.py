@@ -77,7 +77,7 @@ class Ssh(PipeTransport):
     ] = None
     ssh_options: Annotated[
         tuple[str, ...],
-        Option("Option for `ssh -o`; wins over every configuration.", metavar="KEY=VALUE", flag="--ssh-option"),
+        Option("Option for `ssh -o`; overrides every configuration.", metavar="KEY=VALUE", flag="--ssh-option"),
     ] = ()
     python: Python = None
     timeout: float = 60.0

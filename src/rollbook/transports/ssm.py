@@ -54,7 +54,12 @@ class Ssm:
     ] = None
     instance_groups: Annotated[
         tuple[str, ...],
-        Option("Only nodes of this instance group; repeatable.", metavar="NAME", flag="--instance-group"),
+        Option(
+            "Only nodes of this instance group; repeatable.",
+            metavar="NAME",
+            flag="--instance-group",
+            aliases=("--instance-groups",),
+        ),
     ] = ()
     region: Annotated[str | None, Option("AWS region.", metavar="REGION")] = None
     profile: Annotated[str | None, Option("Profile of ~/.aws/config.", metavar="NAME")] = None

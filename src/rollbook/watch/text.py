@@ -71,7 +71,8 @@ def status_line(board: Board, order: str) -> str:
         *(f"{count} {state}" for state, count in sorted(states.items())),
     ]
     at = dt.datetime.fromtimestamp(board.now_ns / 1e9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if board.now_ns else ""
-    few = f"too few hosts to compare, at least {FEWEST_ROWS} needed" if len(board.hosts) < FEWEST_ROWS else ""
+    too_few = 1 < len(board.hosts) < FEWEST_ROWS
+    few = f"too few hosts to compare, at least {FEWEST_ROWS} needed" if too_few else ""
     by = board.metrics[order].watch if order in board.metrics else order
     return "  ".join(filter(None, (", ".join(counts), at, f"by {by}", few)))
 

@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from rollbook.bundle.evidence import BundleData, Hit
 from rollbook.bundle.logs import evidence_text
 from rollbook.bundle.rows import compiled, harmless, recoveries, rows
-from rollbook.bundle.summary import ItemResult
+from rollbook.bundle.summary import ItemResult, NodeResult
 from rollbook.errors import RecordError
+from rollbook.records.causes import group_by_cause
 from rollbook.records.findings import EvidenceLine
 
 __all__ = ["incomplete", "unknown_warnings"]
 
 ITEM = "journal-warnings"
 MOST_KINDS = 20
+MOST_NAMED = 5
 MOST_SHAPES = 100_000
 LONGEST = 1024
 FOLDED = re.compile(rb"0x[0-9a-fA-F]+|[0-9a-fA-F]{4,}(?:[:.-][0-9a-fA-F]+)*|\d+")
@@ -24,29 +26,43 @@ NOT_READ = ("denied", "timed-out", "failed", "not-read", "truncated")
 
 
 def incomplete(run: BundleData) -> Iterator[Hit]:
-    """Nodes without data, and items that were cut or not read, the same reason together."""
-    found: dict[str, list[str]] = {}
+    """Nodes without data, and items that were cut or not read, the same cause together."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for node in run.bundle.summary.results:
-        if not node.items:
-            found.setdefault(f"nothing was collected: {node.reason or node.status}", []).append(node.node)
-        for item in node.items:
-            if item.status in NOT_READ:
-                found.setdefault(f"{item.id} {_why(item.status, item.reason)}", []).append(node.node)
+        for what, reason in _missing(node):
+            found.setdefault(what, []).append((node.node, reason))
     for item in run.bundle.summary.cluster:
         if item.status in NOT_READ:
-            found.setdefault(f"{item.id} {_why(item.status, item.reason)}", []).append("")
+            found.setdefault(f"{item.id} {_how(item.status)}", []).append(("", item.reason))
     for path, reason in run.unreadable.items():
-        found.setdefault(f"{path} cannot be read: {reason}", []).append(path.split("/")[1] if "/" in path else "")
-    for reason, nodes in found.items():
-        names = [node for node in nodes if node]
-        yield Hit("", reason, count=len(nodes), nodes=names)
+        owner = path.split("/")[1] if "/" in path else ""
+        found.setdefault(f"{path} cannot be read", []).append((owner, reason))
+    for what, reasons in found.items():
+        for reason, names in group_by_cause(reasons):
+            nodes = [name for name in names if name]
+            yield Hit("", f"{what}: {reason}" if reason else what, count=len(names), nodes=nodes)
 
 
-def _why(status: str, reason: str) -> str:
-    status = {"timed-out": "timed out", "not-read": "was not read", "truncated": "was cut", "denied": "was denied"}.get(
+def _missing(node: NodeResult) -> Iterator[tuple[str, str]]:
+    """What a node lacks, and why; items that were not read for the same reason together."""
+    unread: dict[str, list[str]] = {}
+    for item in node.items:
+        if item.status == "not-read":
+            unread.setdefault(item.reason, []).append(item.id)
+        elif item.status in NOT_READ:
+            yield f"{item.id} {_how(item.status)}", item.reason
+    if sum(map(len, unread.values())) == len(node.items):
+        yield "nothing was collected", node.reason or node.status
+        return
+    for reason, items in unread.items():
+        named = ", ".join(items[:MOST_NAMED]) + (", …" if len(items) > MOST_NAMED else "")
+        yield f"{named} was not read" if len(items) == 1 else f"{len(items)} items were not read ({named})", reason
+
+
+def _how(status: str) -> str:
+    return {"timed-out": "timed out", "truncated": "was cut", "denied": "was denied", "not-read": "was not read"}.get(
         status, status
     )
-    return f"{status}: {reason}" if reason else status
 
 
 class _Kinds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import re
 from collections.abc import Iterator
 
@@ -26,15 +25,10 @@ def reasons(run: BundleData, rule: str) -> Iterator[Hit]:
     seen: set[tuple[str, str]] = set()
     for text in found:
         for number, node, reason in _reasons(text):
-            one = next((one for one in table() if _compiled(one.pattern).search(reason)), None)
+            one = next((one for one in table() if re.search(one.pattern, reason)), None)
             if one and one.rule == rule and (node, reason) not in seen:
                 seen.add((node, reason))
                 yield Hit(node, f"Slurm: {reason} ({one.meaning})", lines=text.quote(number))
-
-
-@functools.cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 def _reasons(text: Text) -> Iterator[tuple[int, str, str]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, effect, finding_for, is_measured, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, is_measured, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo, consistency_issues
@@ -24,7 +24,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """Hosts that gave data; of a result without a record, what its cluster information says."""
     rules = round_of(run)
     hosts = [info for host in run.start if (info := HostInfo.of(host)) is not None]
-    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    cluster = cluster_of(run.metadata)
     if hosts:
         count: Any = len(hosts)
         issues = consistency_issues(hosts)
@@ -35,4 +35,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         raise CannotTell("the clients were not measured")
     yield Compared("differences between clients", 0, f"{len(issues)} between {count} clients")
     for text in issues:
-        yield finding_for(Issue(effect(rules.cluster.unlike), text, "hosts", "equal clients", text, "warning"))
+        yield finding_for(Issue(Validation(rules.cluster.unlike), text, "hosts", "equal clients", text, "warning"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, effect, finding_for, is_measured, is_size, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, is_measured, is_size, round_of, table
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
@@ -23,25 +23,25 @@ ID, SEVERITY, NEEDS = "mlperf-collection", "warn", (Benchmark,)
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Clients without data, and a list of clients shorter than the number declared."""
-    validation = effect(round_of(run).cluster.not_collected)
-    cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+    validation = Validation(round_of(run).cluster.not_collected)
+    cluster = cluster_of(run.metadata)
     method = str(cluster.get("collection_method", "unknown"))
     if run.start:
         missing = [host.name for host in run.start if not host.gave_data]
-        asked: Any = len(run.start)
-        yield Compared("clients with data", asked, asked - len(missing))
+        requested: Any = len(run.start)
+        yield Compared("clients with data", requested, requested - len(missing))
         if missing:
-            text = f"{asked - len(missing)} of {asked} clients gave data; missing: {fold(missing)}"
-            yield finding_for(Issue(validation, text, "hosts", asked, asked - len(missing), "warning"), missing)
+            text = f"{requested - len(missing)} of {requested} clients gave data; missing: {fold(missing)}"
+            yield finding_for(Issue(validation, text, "hosts", requested, requested - len(missing), "warning"), missing)
     elif not cluster:
         raise CannotTell("the run has no cluster information")
     else:
-        asked = cluster.get("num_hosts_requested") or cluster.get("num_hosts")
+        requested = cluster.get("num_hosts_requested") or cluster.get("num_hosts")
         yield Compared("collection", "from every client", method)
         if not is_measured(cluster):
             text = f"the cluster information is from {method}, not from every client"
             yield finding_for(Issue(validation, text, "collection_method", "mpi", method, "warning"))
     declared = table(run.metadata.get("args")).get("num_client_hosts")
-    if is_size(declared) and is_size(asked) and asked and declared != asked:
-        text = f"{declared} clients declared, {asked} collected"
-        yield finding_for(Issue(validation, text, "num_client_hosts", declared, asked, "warning"))
+    if is_size(declared) and is_size(requested) and requested and declared != requested:
+        text = f"{declared} clients declared, {requested} collected"
+        yield finding_for(Issue(validation, text, "num_client_hosts", declared, requested, "warning"))

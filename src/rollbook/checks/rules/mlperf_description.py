@@ -17,6 +17,7 @@ from rollbook.checks.mlperf import (
     Issue,
     Validation,
     clients,
+    cluster_of,
     finding_for,
     is_size,
     positive_integer,
@@ -66,8 +67,7 @@ def _memory(run: RunData, capacity: Any) -> Iterator[Finding]:
 
 def _collected(run: RunData) -> dict[str, float]:
     """The memory of each host in the cluster information of a result, in GiB."""
-    cluster = run.metadata.get("system_info") or run.metadata.get("cluster_information")
-    hosts = _at(cluster, "hosts")
+    hosts = cluster_of(run.metadata).get("hosts")
     sizes = {str(_at(host, "hostname")): _at(host, "memory", "total") for host in hosts if host} if hosts else {}
     return {name: size / GIB for name, size in sizes.items() if is_size(size) and size}
 

@@ -20,7 +20,7 @@ from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable, RecordError
 from rollbook.records.findings import Compared, Finding
-from rollbook.records.locate import INSIDE
+from rollbook.records.locate import result_directory
 from rollbook.records.reading import read_regular
 
 ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
@@ -63,8 +63,7 @@ def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | 
     """Metadata and summary of the run that wrote what this one reads."""
     if run.path is None:
         return None
-    here = run.path.resolve()  # `.` is its own parent
-    here = here.parent if here.name == INSIDE else here
+    here = result_directory(run.path.resolve())  # `.` is its own parent
     found = [(_json(path), path.parent) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
     before, model = str(run.metadata.get("run_datetime") or ""), run.metadata.get("model")
     wrote = [

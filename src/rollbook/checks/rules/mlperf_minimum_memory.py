@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for, is_measured, is_size, require_all_memory, table
+from rollbook.checks.mlperf import (
+    GIB,
+    Issue,
+    Validation,
+    cluster_of,
+    finding_for,
+    is_measured,
+    is_size,
+    require_all_memory,
+)
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo
@@ -24,7 +33,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """Each client's memory within its control group; of a result without a record, the smallest it reports."""
     required = f">= {run.minimum_memory_gb:g}"
     if not run.start:
-        cluster = table(run.metadata.get("system_info") or run.metadata.get("cluster_information"))
+        cluster = cluster_of(run.metadata)
         smallest = cluster.get("min_memory_bytes")
         if not is_measured(cluster) or not is_size(smallest):
             raise CannotTell("the memory of the clients was not measured")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rollbook.checks.mlperf import Issue, Validation, effect, finding_for, require_type, round_of, table
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, table
 from rollbook.checks.mlperf_round import Overrides
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
@@ -49,4 +49,4 @@ def _validation(name: str, model: str, allowed: Overrides) -> Validation:
         return Validation.INVALID
     if name in allowed.closed or name in allowed.injected:
         return Validation.CLOSED
-    return Validation.OPEN if name in allowed.open else effect(allowed.otherwise)
+    return Validation.OPEN if name in allowed.open else Validation(allowed.otherwise)

@@ -27,7 +27,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if limit is None:
         raise NotApplicable(f"round {rules.name} has no such rule")
     if len(runs) < 2:
-        raise NotApplicable("there are not several runs")
+        raise NotApplicable("there are fewer than two runs")
     most = limit * min(one.seconds for one in runs)
     gaps = [(after, (after.began - before.began).total_seconds()) for before, after in itertools.pairwise(runs)]
     yield Compared("seconds between the starts of runs", f"< {most:.0f}", max(gap for _, gap in gaps))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, table
+from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, table
 from rollbook.checks.mlperf_runs import ModelRun, runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import CannotTell, NotApplicable
@@ -25,7 +25,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """Each property that must be equal, with its values."""
     group = runs_of(run)
     if len(group.measured) < 2:
-        raise NotApplicable("there are not several runs")
+        raise NotApplicable("there are fewer than two runs")
     properties: dict[str, Callable[[ModelRun], Any]] = {
         "model": lambda one: one.metadata.get("model"),
         "accelerator": lambda one: one.metadata.get("accelerator"),
@@ -45,8 +45,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
 
 
 def _hosts(one: ModelRun) -> Any:
-    cluster = table(one.metadata.get("system_info") or one.metadata.get("cluster_information"))
-    return one.summary.get("num_hosts") or cluster.get("num_hosts") or ""
+    return one.summary.get("num_hosts") or cluster_of(one.metadata).get("num_hosts") or ""
 
 
 def _overrides(kind: str, one: ModelRun) -> dict[str, Any]:

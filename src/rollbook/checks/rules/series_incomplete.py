@@ -25,10 +25,9 @@ def check(run: RunData) -> Iterator[Finding]:
     """
     missing = {host.name for host in run.start if not host.gave_data}
     for host in (host for host in run.series if host.samples or host.name not in missing):
-        expected = host.samples + host.missed
         if host.status == "complete" and not host.gaps and not host.is_sparse and host.samples:
             continue
-        parts = [f"{host.samples} of {expected} samples"]
+        parts = [_samples(host)]
         when: dict[str, int] = {}
         if host.gaps:
             longest = max(host.gaps, key=lambda gap: gap.end_ns - gap.start_ns)
@@ -51,3 +50,9 @@ def check(run: RunData) -> Iterator[Finding]:
                 **when,
             },
         )
+
+
+def _samples(host: SeriesHost) -> str:
+    if host.missed:
+        return f"{host.samples} of {host.samples + host.missed} samples"
+    return f"{host.samples or 'no'} samples"

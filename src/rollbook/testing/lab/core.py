@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -103,8 +103,9 @@ class Core:
 
         Its init, its listening sshd and the lab's own servers are left out; the sshd of a session is not.
         """
-        own = {self._init, self._listener(), *self._servants}
-        return [(one.pid, one.cmdline) for one in self._members() if one.pid not in own]
+        members = self._members()
+        own = {self._init, self._listener(members), *self._servants}
+        return [(one.pid, one.cmdline) for one in members if one.pid not in own]
 
     def start_sshd(self) -> None:
         """Start sshd, and wait until it listens."""
@@ -146,7 +147,7 @@ class Core:
             self._until_gone([listener])
         self._pid_file.unlink(missing_ok=True)
 
-    def _listener(self) -> int:
+    def _listener(self, members: Sequence[Process] | None = None) -> int:
         """The process id, seen from outside, of the sshd that listens; 0 if there is none."""
         try:
             inside = int(self._pid_file.read_text())
@@ -154,17 +155,14 @@ class Core:
             return 0
         if not self._init:
             found = processes.process(inside)
-            return inside if found and found.state not in "ZX" else 0
-        return next((one.pid for one in self._namespace() if one.pid_inside == inside), 0)
-
-    def _namespace(self) -> Iterator[Process]:
-        mine = Path(f"/proc/{self._init}/ns/pid").readlink().name
-        return (one for one in processes.living() if one.pid_namespace == mine)
+            return inside if found and found.is_alive else 0
+        members = self._members() if members is None else members
+        return next((one.pid for one in members if one.pid_inside == inside), 0)
 
     def _members(self) -> list[Process]:
         """Every living process of the host."""
         if self._init:
-            return list(self._namespace())
+            return list(processes.living_in(self._init))
         everyone = {one.pid: one for one in processes.living()}
         listener = self._listener()
 
@@ -186,7 +184,7 @@ class Core:
         return found
 
     def _until_gone(self, pids: Sequence[int]) -> None:
-        while any(one.pid in pids for one in processes.living()):
+        while any((one := processes.process(pid)) and one.is_alive for pid in pids):
             time.sleep(0.002)
 
     def _entered(self, argv: Sequence[str]) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Process", "everyone", "living", "process", "started"]
+__all__ = ["Process", "everyone", "living", "living_in", "process", "started"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +30,9 @@ class Process:
         return text.replace("\0", " ").strip() or f"[{self.name}]"
 
     @property
-    def pid_namespace(self) -> str:
-        """The identity of its PID namespace, empty where that cannot be read."""
-        try:
-            return Path(f"/proc/{self.pid}/ns/pid").readlink().name
-        except OSError:
-            return ""
+    def is_alive(self) -> bool:
+        """Whether it had not ended when it was read."""
+        return self.state not in "ZX"
 
     @property
     def pid_inside(self) -> int:
@@ -56,7 +54,7 @@ class Process:
 def process(pid: int) -> Process | None:
     """The process with this id, dead or alive, or None."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace")
     except OSError:
         return None
     # The name stands in parentheses and may hold blanks and parentheses itself.
@@ -67,14 +65,32 @@ def process(pid: int) -> Process | None:
 
 def everyone() -> Iterator[Process]:
     """All processes this one can see, zombies included."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (found := process(int(entry.name))):
-            yield found
+    return (found for pid in _pids() if (found := process(pid)))
 
 
 def living() -> Iterator[Process]:
     """All processes that are not dead."""
-    return (found for found in everyone() if found.state not in "ZX")
+    return (found for found in everyone() if found.is_alive)
+
+
+def living_in(init: int) -> Iterator[Process]:
+    """All processes that are not dead in the PID namespace of a process, nested namespaces excluded."""
+    identity = _namespace_of(init)
+    for pid in _pids():  # the link is read first: few processes are in the namespace, and tests wait for them to end
+        if identity and _namespace_of(pid) == identity and (found := process(pid)) and found.is_alive:
+            yield found
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - paths take longer
+
+
+def _namespace_of(pid: int) -> str:
+    """The identity of a PID namespace, empty where it cannot be read."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - paths take longer
+    except OSError:
+        return ""
 
 
 def started(pid: int) -> str:

@@ -1,0 +1,108 @@
+"""The options that select the items of an issue report, and what `--list` and `--dry-run` print about items."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rollbook.bundle.items import Item, catalogue, load, rendered
+from rollbook.bundle.request import Limits, Request
+from rollbook.bundle.summary import Window
+from rollbook.clean import clean
+from rollbook.cli.options import RECORDING, Number, SizeType, add_options, option, refuse_given
+from rollbook.cli.output import print_sheet, size
+from rollbook.hosts import fold
+from rollbook.records.document import encode
+
+__all__ = ["item_options", "print_items", "print_plan", "refuse_selection"]
+
+OPTIONS = (
+    option("--item", "ids", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated."),
+    option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
+           help="Read the items with this tag; may be repeated."),
+    option("--skip", heading=RECORDING, multiple=True, metavar="ID|TAG", help="Leave out an item or a tag."),
+    option("--items", "item_files", heading=RECORDING, multiple=True, metavar="FILE",
+           type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file with more items."),
+    option("--command", "commands", heading=RECORDING, multiple=True, metavar="COMMAND",
+           help="Shell command to run on every node, in addition; may be repeated."),
+    option("--since", heading=RECORDING, metavar="TIME", help="Start of logs: 2h (ago), or 2026-11-16T05:00."),
+    option("--until", heading=RECORDING, metavar="TIME", help="End of logs."),
+    option("--node-limit", heading=RECORDING, type=SizeType(), default="256 MiB", show_default=True, metavar="SIZE",
+           help="Most bytes from a node."),
+    option("--limit", heading=RECORDING, type=SizeType(), default="16 GiB", show_default=True, metavar="SIZE",
+           help="Most bytes of the bundle."),
+    option("--keep-free", heading=RECORDING, type=SizeType(), default="1 GiB", show_default=True, metavar="SIZE",
+           help="Free space to leave on this machine's disk."),
+    option("--run-timeout", heading=RECORDING, type=Number(1), default=3600.0, show_default=True, metavar="SECONDS",
+           help="Time for all nodes together."),
+)  # fmt: skip
+KEYWORDS = ("ids", "tags", "skip", "item_files", "commands", "since", "until")
+LIMITS = {"node_limit": "node_bytes", "limit": "run_bytes", "keep_free": "free_bytes", "run_timeout": "run_seconds"}
+
+
+def item_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as `selection`: the keywords of `make_request`."""
+
+    @functools.wraps(command)
+    def with_selection(**rest: Any) -> Any:
+        selection = {name: rest.pop(name) for name in KEYWORDS}
+        selection["limits"] = Limits(**{field: rest.pop(name) for name, field in LIMITS.items()})
+        return command(selection=selection, **rest)
+
+    return add_options(with_selection, OPTIONS)
+
+
+def refuse_selection(why: str) -> None:
+    """Raise `UsageError` if one of the options was typed, except `--command`; `why` says why it has no effect."""
+    refuse_given({*KEYWORDS, *LIMITS} - {"commands"}, why)
+
+
+def print_items(files: Sequence[Path]) -> None:
+    """Print all items with their limits, also those in TOML files of the user."""
+    items = [*catalogue(), *(item for file in files for item in load(file))]
+    rows = [
+        (item.id, f"{item.seconds:g} s", size(item.limit), ",".join(item.tags), item.title + _remarks(item))
+        for item in sorted(items, key=lambda item: item.id)
+    ]
+    print_sheet(("item", "timeout", "limit", "tags", "what"), rows, wrap=True)
+
+
+def _remarks(item: Item) -> str:
+    remarks = [
+        *(["needs root"] if item.needs_root else []),
+        *(["has effects: only with --item"] if item.has_effects else []),
+    ]
+    return f" ({', '.join(remarks)})" if remarks else ""
+
+
+def print_plan(request: Request, *, as_json: bool) -> None:
+    """Print what would be read from which nodes."""
+    request = request.masked()
+    if as_json:
+        click.echo(encode(request), nl=False)
+        return
+    rows = []
+    for item in request.items:
+        for at, what in enumerate((*item.paths, *_commands(item, request.window))):
+            rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
+    print_sheet(("item", "timeout", "limit", "what is read"), rows, wrap=True)
+    total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
+    nodes = "1 node" if len(request.nodes) == 1 else f"{len(request.nodes)} nodes"
+    click.echo(
+        f"{len(request.items)} items from {nodes} ({clean(fold(request.nodes))}), at most {size(total)} each; "
+        "nothing was read",
+        err=True,
+    )
+
+
+def _commands(item: Item, window: Window) -> Iterator[str]:
+    """The commands of an item as they would run in the time window, every line of a script by itself."""
+    for argv in rendered(item, window):
+        is_script = argv[:2] == ("/bin/sh", "-c")
+        yield from textwrap.dedent(argv[2]).strip("\n").splitlines() if is_script else [shlex.join(argv)]

@@ -1,0 +1,20 @@
+"""What is read once for the cluster: programs on this machine, within their limits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rollbook.bundle.cluster import ClusterPart, Query
+
+
+def test_output_beyond_its_limit_is_cut_and_marked(tmp_path: Path) -> None:
+    """The file has the first bytes, and says that there were more."""
+    argv = ("sh", "-c", "head -c 2000000 /dev/zero | tr '\\0' x")
+
+    async def read() -> list[tuple[str, str, int]]:
+        items = await ClusterPart(tmp_path, b"salt", 60.0).run([Query("item", "file.txt", argv, limit=1 << 20)])
+        return [(item.status, file.truncated, file.size) for item in items for file in item.files]
+
+    assert asyncio.run(read()) == [("truncated", "after the first 1 MiB", 1 << 20)]
+    assert (tmp_path / "cluster" / "item" / "file.txt").stat().st_size == 1 << 20
