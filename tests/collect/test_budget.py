@@ -171,8 +171,8 @@ def test_much_text_is_parsed_beside_other_work(monkeypatch: pytest.MonkeyPatch, 
             found.extend(await gather.gather([Host("fine")], lambda _: fake, PLAN))
             return
         progress = SimpleNamespace(begun=lambda _: None, done=found.append)
-        hosts, options = [Host("fine")], {"interval": 0.1, "about": ABOUT, "timeout": SECONDS, "progress": progress}
-        async with Recorder(tmp_path, hosts, lambda _: fake, PLAN, **options) as recorder:
+        options: dict[str, Any] = {"interval": 0.1, "about": ABOUT, "timeout": SECONDS, "progress": progress}
+        async with Recorder(tmp_path, [Host("fine")], lambda _: fake, PLAN, **options) as recorder:
             await recorder.ready()
             await until_true(lambda: found)
 
