@@ -230,7 +230,7 @@ def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyP
 def test_a_host_that_claims_to_be_another(
     lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch, back: str | None
 ) -> None:
-    """By connection and by lines, both hosts fail with the reason."""
+    """By connection and by lines, both hosts are incomplete, with the reason."""
     impersonate(lab, lambda python: make(connect_back=back, python=python), monkeypatch)
 
 

@@ -202,7 +202,7 @@ def test_named_statuses(job: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_host_that_claims_to_be_another(
     job: SlurmLab, lab: Lab, monkeypatch: pytest.MonkeyPatch, back: str | None
 ) -> None:
-    """By connection and by lines, both hosts fail with the reason."""
+    """By connection and by lines, both hosts are incomplete, with the reason."""
     assert job.nodes[:3] == [host.name for host in lab.hosts[:3]]
     impersonate(lab, lambda python: Slurm(connect_back=back, python=python), monkeypatch)
 
