@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rollbook.aws.api import Account, AwsError
-from rollbook.aws.clusters import Cluster, discover
+from rollbook.aws.clusters import Cluster, discover, with_hostnames
 from rollbook.errors import NoHostReached, UsageError
 from tests.support.fake_aws import FakeAws, Faults, Node, fake_aws
 
@@ -29,22 +29,21 @@ def test_all_nodes() -> None:
         for name in ("research", service.arn):
             cluster = found(service, name)
             assert [node.instance_id for node in cluster.nodes] == [node.instance for node in NODES]
-            assert (cluster.orchestrator, cluster.id, cluster.status) == ("eks", "abcdef123456", "InService")
+            assert (cluster.orchestrator, cluster.id) == ("eks", "abcdef123456")
         assert [node.status for node in cluster.nodes if not node.is_reachable] == ["Pending"]
         assert cluster.nodes[0].target == "sagemaker-cluster:abcdef123456_controller-i-0000000000000001a"
         assert service.described == 0
 
 
 def test_selected_nodes() -> None:
-    """By group, and by instance id, EKS name or Slurm name; nodes are described only if a name is still unknown."""
+    """By group; for all names of the nodes, those without a host name are described."""
     with fake_aws(NODES) as service:
+        nodes = found(service).nodes
         assert len(found(service, groups=["WORKER"]).nodes) == 21
-        names = ["hyperpod-i-00000000000000b03", "ip-10-1-0-7", "i-00000000000000b01"]
-        chosen = found(service, nodes=names)
-        assert [node.instance_id[-3:] for node in chosen.nodes] == ["b03", "01a", "b01"]
         assert service.described == 0
-        with pytest.raises(UsageError, match="no node called ip-10-9-9-9"):
-            found(service, nodes=["ip-10-9-9-9"])
+        assert nodes[0].names == ("i-0000000000000001a", "hyperpod-i-0000000000000001a", "ip-10-1-0-7")
+        account = Account(endpoint_url=service.endpoint)
+        assert len(asyncio.run(with_hostnames(account, "research", nodes))) == len(NODES)
         assert service.described == 21
         with pytest.raises(UsageError, match="there are: controller, worker"):
             found(service, groups=["login"])
@@ -75,7 +74,6 @@ def test_slurm_roles_restricted_groups_and_nodes_without_an_instance() -> None:
             ("i-0000000000000001b", "", True),
             ("node-3", "Compute", False),
         ]
-        assert [node.name for node in found(service, nodes=["node-3"]).nodes] == ["node-3"]
 
 
 @pytest.mark.parametrize(

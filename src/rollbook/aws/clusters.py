@@ -29,7 +29,6 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     instance_id: str = ""
     logical_id: str = ""
-    instance_type: str = ""
     status: str = ""
     message: str = ""
     hostname: str = ""
@@ -62,19 +61,17 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster and its nodes, in the order of the service."""
 
     name: str
-    arn: str
     id: str
-    status: str
     orchestrator: Orchestrator
     eks_cluster: str = ""
     nodes: tuple[ClusterNode, ...] = ()
 
 
-async def discover(account: Account, cluster: str, *, groups: Sequence[str] = (), nodes: Sequence[str] = ()) -> Cluster:
-    """The cluster of that name or ARN, with all its nodes or those selected.
+async def discover(account: Account, cluster: str, *, groups: Sequence[str] = ()) -> Cluster:
+    """The cluster of that name or ARN, with all its nodes or those of these instance groups.
 
-    Groups are compared without regard to case. Nodes may be named by any of `ClusterNode.names`; names that match no
-    node raise `UsageError`, as does a group that does not exist. API errors raise `AwsError` or `NoHostReached`.
+    Groups are compared without regard to case; one that does not exist raises `UsageError`. API errors raise `AwsError`
+    or `NoHostReached`.
     """
     described = await account.call("sagemaker", "describe_cluster", ClusterName=cluster)
     arn = str(described["ClusterArn"])
@@ -83,20 +80,15 @@ async def discover(account: Account, cluster: str, *, groups: Sequence[str] = ()
         raise AwsError(f"the ARN of cluster {cluster} has an unexpected form: {arn}")
     roles = _roles(described)
     every = [_node(summary, found[1], roles) async for summary in list_nodes(account, cluster)]
-    selected = _in_groups(every, groups, cluster)
-    if nodes:
-        selected = await _by_name(account, cluster, selected, nodes)
     orchestrator = described.get("Orchestrator") or {}
     eks = str((orchestrator.get("Eks") or {}).get("ClusterArn", ""))
     kind: Orchestrator = "eks" if eks else "slurm" if "Slurm" in orchestrator or roles else "unknown"
     return Cluster(
         name=str(described["ClusterName"]),
-        arn=arn,
         id=found[1],
-        status=str(described.get("ClusterStatus", "")),
         orchestrator=kind,
         eks_cluster=eks,
-        nodes=tuple(selected),
+        nodes=tuple(_in_groups(every, groups, cluster)),
     )
 
 
@@ -155,7 +147,6 @@ def _node(summary: dict[str, Any], cluster_id: str, roles: dict[str, str]) -> Cl
         group=group,
         instance_id=str(summary.get("InstanceId") or ""),
         logical_id=str(summary.get("NodeLogicalId") or ""),
-        instance_type=str(summary.get("InstanceType") or ""),
         status=str(status.get("Status") or ""),
         message=str(status.get("Message") or ""),
         hostname=str(summary.get("PrivateDnsHostname") or ""),
@@ -189,17 +180,3 @@ async def with_hostnames(account: Account, cluster: str, nodes: Sequence[Cluster
         return msgspec.structs.replace(node, hostname=str(answer["NodeDetails"].get("PrivateDnsHostname") or ""))
 
     return list(await asyncio.gather(*map(complete, nodes)))
-
-
-async def _by_name(
-    account: Account, cluster: str, nodes: Sequence[ClusterNode], names: Sequence[str]
-) -> list[ClusterNode]:
-    """The nodes that any of the names means, in the order of the names."""
-    known = list(nodes)
-    if set(names) - {name for node in known for name in node.names}:
-        known = await with_hostnames(account, cluster, known)
-    by_name = {name: node for node in known for name in node.names}
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        raise UsageError(f"cluster {cluster} has no node called {', '.join(missing)}")
-    return list(dict.fromkeys(by_name[name] for name in names))

@@ -130,7 +130,7 @@ class View(ProgressView):
     heading=OUTPUT,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="MAP",
-    help="Replace host names, addresses and users; MAP is the file, outside the bundle, that has the pairs.",
+    help="Replace host names, addresses and users; MAP is a file outside the bundle that keeps the pairs.",
 )
 @upload_options
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
@@ -157,7 +157,7 @@ class View(ProgressView):
     heading=TRANSPORT,
     type=click.IntRange(1, MAX_FANOUT),
     metavar="N",
-    help=f"Another name of --fanout. [default: {WORKERS} with --s3-path, else that of --fanout]",
+    help=f"Another name of --fanout [default: {WORKERS} with --s3-path].",
 )
 @option(
     "--kubectl-context",
@@ -242,9 +242,9 @@ def command(
 @click.argument("bundle", type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
 def analyse(bundle: Path, *, as_json: bool) -> None:
-    """Apply the rules to an existing BUNDLE again, a directory or an archive, and write its findings and page.
+    """Apply the rules again to an existing BUNDLE.
 
-    An archive is unpacked next to itself first.
+    Writes its findings and page. BUNDLE is a directory or an archive; an archive is unpacked next to itself first.
     """
     from rollbook.bundle.analysis import analyse as apply_rules  # noqa: PLC0415 - slow to import
     from rollbook.cli.check import show_findings  # noqa: PLC0415
@@ -264,10 +264,10 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 @s3_options
 @click.option("--json", "as_json", is_flag=True, help="Print address, size and checksum as one JSON document.")
 def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, as_json: bool) -> None:
-    """Upload an existing BUNDLE, a directory or an archive, below S3-PATH, s3://bucket/prefix, and verify it.
+    """Upload an existing BUNDLE to S3 and verify it.
 
-    A directory is packed first. An existing object is not replaced. With --per-node, BUNDLE is a directory, and an
-    upload that failed is continued.
+    S3-PATH is s3://bucket/prefix. A directory is packed first. An existing object is not replaced. With --per-node,
+    BUNDLE is a directory, and an upload that failed is continued.
     """
     try:
         if per_node:

@@ -46,7 +46,7 @@ OPTIONS = (
     option("--s3-path", heading=OUTPUT, metavar="S3-PATH",
            help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them."),
     option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="WAY",
-           help="How archives of nodes come to --s3-path: presigned (nodes upload them, without permissions of their "
+           help="How the nodes' archives get to --s3-path: presigned (nodes upload them, without permissions of their "
            "own), session (through the session, uploaded from here) or node (nodes run the AWS CLI). "
            "[default: presigned]"),
     option("--download", heading=OUTPUT, type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",

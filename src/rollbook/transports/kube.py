@@ -80,7 +80,7 @@ class Kube:
     kube_tolerations: Annotated[
         tuple[str, ...],
         Option(
-            "Taint that the pods tolerate; repeatable [default: all].",
+            "Taint that the pods tolerate; may be repeated [default: all].",
             metavar="KEY[=VALUE][:EFFECT]",
             flag="--kube-toleration",
             check=_is_toleration,

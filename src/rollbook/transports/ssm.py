@@ -55,7 +55,7 @@ class Ssm:
     instance_groups: Annotated[
         tuple[str, ...],
         Option(
-            "Only nodes of this instance group; repeatable.",
+            "Only nodes of this instance group; may be repeated.",
             metavar="NAME",
             flag="--instance-group",
             aliases=("--instance-groups",),
