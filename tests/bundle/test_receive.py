@@ -105,6 +105,9 @@ def test_a_link_in_the_bundle_is_not_followed(node: Node, tmp_path: Path) -> Non
         [b"0\t0\topen\tx", b"0\t0\topen\tx"],
         [b"0\t0\topen\tx", b"0\t0\tdata\t5\nnot deflated"],
         [b"0\t0\topen\tx", b"0\t0\tdata\t5\n" + zlib.compress(b"0" * (receive.CHUNK + 1))],
+        [b"0\t0\topen\tx", b"0\t0\tlog\n" + zlib.compress(b"not a redaction\n")],
+        [b"0\t0\topen\tx", b"0\t0\tlog\n" + zlib.compress(b"rule\t1\t1\tmark\n" * 1000)],  # a bomb
+        [b"0\t%d\topen\tx" % number for number in range(receive.MOST_OPEN + 1)],
         [b"0\t0\topen\tx", b"0\t0\tend\t0\t0\tx\t0"],
         [b"0\t0\topen\tx", b"0\t0\tunknown"],
         [b"0\t-\tdone\tsplendid\t0\t"],
@@ -133,6 +136,24 @@ def test_limits_of_items_and_nodes(tmp_path: Path) -> None:
         many(Node(tmp_path / "b", space=Space(tmp_path, MIB // 2, 0)), chunk)
     with pytest.raises(NoSpace, match="is free on the disk"):
         many(Node(tmp_path / "c", space=Space(tmp_path, 1 << 40, 1 << 60)), chunk)
+
+
+def test_limits_of_files_and_redactions(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all items together: names and redactions are kept in memory until the end."""
+    monkeypatch.setattr(receive, "MOST_NODE_FILES", 3)
+    monkeypatch.setattr(receive, "MOST_LOGGED", 5000)
+    for number in range(3):
+        node.file(number % 2, number, f"/{number}", b"data")
+    with pytest.raises(AgentFailed, match="too many files"):
+        node.files.take(b"1\t9\topen\tx")
+    rows = "".join(f"rule\t{number}\t1\t***{number * 7919 % 99991:08x}\n" for number in range(100))
+    log = b"0\t0\tlog\n" + zlib.compress(rows.encode())
+    node = Node(node.directory)
+    node.files.take(b"0\t0\topen\tx")
+    node.files.take(log)
+    node.files.take(log)
+    with pytest.raises(AgentFailed, match="too many redactions"):
+        node.files.take(log)
 
 
 def many(node: Node, chunk: bytes) -> None:

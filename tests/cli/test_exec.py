@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import rollbook
+from rollbook.cli.exec import LiveLines
 from rollbook.errors import UsageError
+from rollbook.hosts import Host
 from tests.support.commands import ROLLBOOK, Rollbook
 from tests.support.waits import SECONDS, is_alive, until, until_true
 
@@ -70,6 +72,17 @@ def test_live_lines_have_their_host(run: Rollbook) -> None:
     done = run("--live", "-w", "node[1-2]", "--", "echo one; printf two; echo three >&2")
     assert sorted(done.out.splitlines()) == ["node1: one", "node1: two", "node2: one", "node2: two"]
     assert {"node1: three", "node2: three"} <= set(done.err.splitlines())
+
+
+def test_many_live_lines_are_printed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that sends a million empty lines in a frame must not block the others with a million writes."""
+    printed = list[str]()
+    monkeypatch.setattr("click.echo", lambda text, **_: printed.append(text))
+    lines = LiveLines()
+    lines.add(Host("a"), False, b"1\n2\n3")
+    lines.add(Host("a"), False, b"4")
+    lines.end()
+    assert printed == ["a: 1\na: 2\n", "a: 34\n"]
 
 
 def test_live_lines_are_not_held_back() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import rollbook
 from rollbook.agent.wire import binary
+from rollbook.collect import gather
 from rollbook.collect.budget import MIB, Budget, Meter
 from rollbook.collect.recorder import Recorder
 from rollbook.collect.session import Session
@@ -24,9 +28,12 @@ from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.samples import FLUSH_END, Unpacker, inflated_size
 from rollbook.protocol.varint import put_varint
+from rollbook.protocol.visit import Visit
+from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.testing import Fake, FakeHost, linux
 from rollbook.transports.base import Ending
+from tests.support.waits import SECONDS, until_true
 
 PLAN = Plan.of([catalogue.source(name) for name in ("identity", "uptime", "meminfo", "loadavg")])
 EVERYTHING = Plan.of(catalogue.load())
@@ -143,6 +150,34 @@ def test_other_work_runs_between_reads() -> None:
 
     asyncio.run(main())
     assert turns > 20 * 3  # each read has more than three pieces
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_much_text_is_parsed_beside_other_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: bool) -> None:
+    """While the facts of one host are parsed, the event loop serves everything else."""
+    served, parse = threading.Event(), Visit.result
+    monkeypatch.setattr(gather, "LARGE_TEXT", 0)
+
+    def result(visit: Visit, *arguments: Any) -> HostResult:
+        assert served.wait(SECONDS)
+        return parse(visit, *arguments)
+
+    monkeypatch.setattr(Visit, "result", result)
+    fake, found = Fake({"fine": FakeHost(pages=linux("fine"))}), list[HostResult]()
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(0.05, served.set)
+        if not recorded:
+            found.extend(await gather.gather([Host("fine")], lambda _: fake, PLAN))
+            return
+        progress = SimpleNamespace(begun=lambda _: None, done=found.append)
+        options: dict[str, Any] = {"interval": 0.1, "about": ABOUT, "timeout": SECONDS, "progress": progress}
+        async with Recorder(tmp_path, [Host("fine")], lambda _: fake, PLAN, **options) as recorder:
+            await recorder.ready()
+            await until_true(lambda: found)
+
+    asyncio.run(main())
+    assert [host.status for host in found] == ["complete"]
 
 
 def test_a_budget_is_kept_over_connections() -> None:

@@ -29,6 +29,7 @@ from tests.support.launchers import (
     OPEN_MPI_5,
     PLAN,
     built,
+    impersonate,
     kill,
     kill_agents,
     kill_children,
@@ -223,6 +224,14 @@ def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyP
     assert records["node02"].status == "failed"
     assert "python3" in records["node02"].reason
     nothing_left(lab.hosts)
+
+
+@pytest.mark.parametrize("back", [None, "none"])
+def test_a_host_that_claims_to_be_another(
+    lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch, back: str | None
+) -> None:
+    """By connection and by lines, both hosts are incomplete, with the reason."""
+    impersonate(lab, lambda python: make(connect_back=back, python=python), monkeypatch)
 
 
 class OneMachine(Mpi):

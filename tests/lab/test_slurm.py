@@ -27,6 +27,7 @@ from tests.support.launchers import (
     LONGEST_GAP,
     OPEN_MPI_5,
     built,
+    impersonate,
     kill_agents,
     kill_children,
     lasting,
@@ -195,6 +196,15 @@ def test_named_statuses(job: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (outside[down].status, "bad disk" in outside[down].reason) == ("unreachable", True)
     assert (outside[drained].status, "to be moved" in outside[drained].reason) == ("refused", True)
     assert (outside["nosuch"].status, outside["nosuch"].reason) == ("unreachable", "Slurm knows no node with this name")
+
+
+@pytest.mark.parametrize("back", [None, "none"])
+def test_a_host_that_claims_to_be_another(
+    job: SlurmLab, lab: Lab, monkeypatch: pytest.MonkeyPatch, back: str | None
+) -> None:
+    """By connection and by lines, both hosts are incomplete, with the reason."""
+    assert job.nodes[:3] == [host.name for host in lab.hosts[:3]]
+    impersonate(lab, lambda python: Slurm(connect_back=back, python=python), monkeypatch)
 
 
 def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:

@@ -16,15 +16,20 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rollbook.metrics import catalogue
+from rollbook.metrics import catalogue, totals
+from rollbook.metrics.frames import ROW, HostFrames
 from rollbook.metrics.live import HostMetrics, Values
 from rollbook.metrics.metric import Table
+from rollbook.protocol.frames import Frame
+from rollbook.protocol.plan import Plan
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record, RecordHosts
+from rollbook.sources import catalogue as sources
 from rollbook.sources.base import U32, Compare, Facts, compare_of
 from rollbook.sources.block import Block
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sql import connection as store
+from rollbook.testing.journals import Beats, body_of
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
@@ -228,3 +233,33 @@ def test_live_and_stored_agree(seed: int) -> None:
 def test_every_metric_is_in_the_comparison() -> None:
     """The test above gives each table that a metric comes from some rows."""
     assert {name for name, table in TABLES.items() if table.keys} == set(KEYS)
+
+
+def test_many_devices_are_compared_with_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host may name 40,000 devices, other ones on every beat: the work must not grow with the square of that."""
+    sets = list[set[str]]()
+
+    def like_a_disk(_: str, names: set[str]) -> bool:
+        sets.append(names)
+        return True
+
+    monkeypatch.setattr(totals, "_like_a_disk", like_a_disk)
+    names = [f"d{number}" for number in range(5)]
+    assert totals.counted_disks([*names, "sda", "loop0"], [HostResult(name="a", status="complete", facts=FACTS)]) == [
+        *names,
+        "sda",
+    ]
+    assert len(sets) == 5
+    assert all(one is sets[0] for one in sets)
+
+
+def test_work_is_announced_before_it_is_done() -> None:
+    """Text that is parsed, and rows, also those of unchanged text, from which metrics are computed again."""
+    sizes = list[int]()
+    plan = Plan((sources.source("loadavg"), sources.source("mountinfo")))
+    frames, beats = HostFrames(plan, 1.0, admit=sizes.append), Beats()
+    body = body_of({"/proc/loadavg": "0.1 0.2 0.3 1/2 3\n"})
+    for number in range(2):
+        frames.frame(Frame("S", number, number * SECOND, START, beats.payload({0: body})), START + number * SECOND)
+    frames.frame(Frame("R", 2, 2 * SECOND, START, b"1 start ok 0 \n" + body), START)
+    assert sizes == [len(body), ROW, ROW, len(body)]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import zlib
 
+import pytest
+
+from rollbook.errors import ProtocolError
+from rollbook.protocol import readings
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.samples import Unpacker
 from rollbook.protocol.varint import put_varint
@@ -43,6 +47,14 @@ def test_losses_are_reported_by_source() -> None:
         decoded += [(sample.source, sample.ts, sample.body) for sample in unpacker.beat(first + second, ts, 0)]
     assert lost == [(0, 2), (0, 3)]
     assert decoded == [(n, ts, b"beat %d" % ts) for ts in range(5) for n in (0, 1) if (n, ts) not in lost]
+
+
+def test_readings_of_many_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes can inflate to a million empty pages, each of which takes time."""
+    monkeypatch.setattr(readings, "MOST_PAGES", 3)
+    assert len(readings.split_pages(b"ok 0 x\n" * 3)) == 3
+    with pytest.raises(ProtocolError, match="too many"):
+        readings.split_pages(b"ok 0 x\n" * 4)
 
 
 def test_after_a_lost_frame_every_source_waits_for_its_key_frame() -> None:

@@ -286,7 +286,6 @@ def _login_noise(run: Run) -> None:
 @kind("no Python", "host")
 def _no_python(run: Run) -> None:
     run.host.hide("python3")
-    run.beat_ns = 3_000_000_000  # the shell starts a program for each file
     process = run.start()
     run.wait(hosts=1)
     time.sleep(run.random.uniform(2, 5))

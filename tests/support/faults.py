@@ -49,6 +49,7 @@ __all__ = [
     "Run",
     "in_order",
     "kind",
+    "wrong_values",
 ]
 
 MPI_RUN = Path(sys.prefix) / "bin" / "mpirun"
@@ -57,7 +58,8 @@ PATIENCE, LEAVING = 300.0, 30.0  # seconds, for a state of the journal or a comm
 STEP = round(INTERVAL * 1e9)
 LATE = 1.5  # intervals between two rows from which on a beat is missing
 SPARE = 2  # beats at the edges of a recording that may be due or not
-EARLY, AFTER = 20_000_000, 500_000_000  # ns that a file may be read before and after its time stamp
+RESOLUTION = 20_000_000  # ns, of the monotonic clock of the stand-in: each of two readings may be off by half of it
+DRIFT = 50_000_000  # ns by which the wall clock of a host may drift, or be set without being noticed
 COUNTERS = {"stat_totals": ("ctxt", "processes"), "vmstat": ("pgfault",)}
 SINGLE = ("loadavg", "stat_totals", "vmstat", "meminfo")  # sources with one row per beat, read on every beat
 GROUPS = (
@@ -156,7 +158,7 @@ class CounterReader(threading.Thread):
     def bounds(self, name: str, mono: int, after_ns: int) -> tuple[float, float]:
         """The least and greatest value that a correct reader can have read at this time, or this much later."""
         count = len(self._began)
-        before = bisect.bisect_right(self._ended, mono - EARLY, hi=count) - 1
+        before = bisect.bisect_right(self._ended, mono - RESOLUTION, hi=count) - 1
         after = bisect.bisect_left(self._began, mono + after_ns, hi=count)
         low = self._values[before][name] if before >= 0 else float("-inf")
         return low, self._values[after][name] if after < count else float("inf")
@@ -214,7 +216,7 @@ class Run:
         self.names = [self.host.name, self.other.name]
         self.result = Result()
         self.stopped_ns = 0
-        self.beat_ns, self.foreign_files = 0, True
+        self.foreign_files = True
         self.mark = f"ROLLBOOK_FAULTS={self.directory}"
         self.environ = {**os.environ, "TMPDIR": str(self.temporary), "ROLLBOOK_FAULTS": str(self.directory)}
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -361,27 +363,9 @@ class Run:
 
     def check_values(self, record: Record, source: str, skip: Collection[str] = ()) -> None:
         """Compare each stored value of monotonic counters with the values of the independent reader around it."""
-        names, to_wall = COUNTERS[source], time.time_ns() - time.monotonic_ns()
-        errors = {
-            host.name: 50_000_000 + max((point.clock.bound_ns for point in host.clocks), default=0)
-            for host in record.hosts.series
-        }
-        columns, path = ", ".join(names), str(record.series_files()[source])
-        with duckdb.connect() as connection:
-            found = connection.execute(f"SELECT host, mono, epoch_ns(ts), {columns} FROM read_parquet(?)", [path])
-            rows = found.fetchall()
-        for host, mono, ts, *values in rows:
-            if host in skip:
-                continue
-            # All sources of a beat have the time of its start, and are read up to `beat_ns` later.
-            off = ts - mono - to_wall
-            if not -errors[host] - self.beat_ns <= off <= errors[host]:
-                self.result.wrong_values.append(f"{host} {source}: stored {off / 1e6:.1f} ms off")
-            for name, value in zip(names, values, strict=True):
-                low, high = self.campaign.counters.bounds(name, mono, AFTER + self.beat_ns)
-                self.result.values += 1
-                if value is None or not low <= value <= high:
-                    self.result.wrong_values.append(f"{host} {source}.{name}: {value} is not in {low} to {high}")
+        count, wrong = wrong_values(record, source, self.campaign.counters, skip)
+        self.result.values += count
+        self.result.wrong_values += wrong
 
     def check_losses(self, record: Record, host: SeriesHost) -> None:
         """Check that each beat due is stored or reported as lost, or that the host is partial with a reason."""
@@ -489,6 +473,45 @@ class Run:
                 reported = next((one for one in host.sources if one.source == source), None)
                 if reported is None or entirely_lost(reported) < count:
                     self.result.unreported_losses.append(f"{name} {source}: {count} samples lost, reported: {reported}")
+
+
+def wrong_values(
+    record: Record, source: str, counters: CounterReader, skip: Collection[str] = ()
+) -> tuple[int, list[str]]:
+    """The number of values of a source that were compared with the independent reader, and what is wrong with them.
+
+    All sources of a beat have the time of its start. A host that waits for a processor reads them later; the record
+    reports by how much at most, and nothing more is allowed, so that the load of the machine decides nothing.
+    """
+    names, to_wall, count, wrong = COUNTERS[source], wall_minus_monotonic(), 0, list[str]()
+    errors = {
+        host.name: DRIFT + max((point.clock.bound_ns for point in host.clocks), default=0)
+        for host in record.hosts.series
+    }
+    delays = {host.name: one.delay_ns for host in record.hosts.series for one in host.sources if one.source == source}
+    columns, path = ", ".join(names), str(record.series_files()[source])
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT host, mono, epoch_ns(ts), {columns} FROM read_parquet(?)", [path])
+        rows = found.fetchall()
+    for host, mono, ts, *values in rows:
+        if host in skip:
+            continue
+        off, delay = ts - mono - to_wall, delays[host]
+        if not -errors[host] - delay <= off <= errors[host]:
+            wrong.append(f"{host} {source}: stored {off / 1e6:.1f} ms off, {delay / 1e6:.1f} ms are reported")
+        for name, value in zip(names, values, strict=True):
+            low, high = counters.bounds(name, mono, delay + RESOLUTION)
+            count += 1
+            if value is None or not low <= value <= high:
+                wrong.append(f"{host} {source}.{name}: {value} is not in {low} to {high}")
+    return count, wrong
+
+
+def wall_minus_monotonic() -> int:
+    """The difference of the clocks, from the attempt in which they were read closest together."""
+    attempts = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(20)]
+    before, wall, after = min(attempts, key=lambda one: one[2] - one[0])
+    return wall - (before + after) // 2
 
 
 def entirely_lost(loss: SourceLoss) -> int:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from rollbook.collect.gather import gather
 from rollbook.collect.recorder import Recorder
@@ -25,7 +27,7 @@ from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import parse_fields
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
-from rollbook.testing import LabHost
+from rollbook.testing import Lab, LabHost
 from rollbook.testing.lab.processes import living
 from rollbook.transports.base import Transport
 from tests.support.waits import until
@@ -46,6 +48,25 @@ VOLATILE = {
     "time_sync", "cpufreq", "cpuidle", "rapl", "thermal", "ksm", "cgroups", "services", "modules",
     "infiniband_counters", "nfs", "nfs_ops", "lustre_stats", "thermal_throttle", "mountinfo", "mounts",
 }  # fmt: skip
+
+
+HONEST = '#!/bin/sh\nsleep {seconds}\nexec /usr/bin/python3 "$@"\n'
+# The agent's command line is -I -S -c CODE ...; a second agent gets the name and rank of the second host. The true ones
+# come later: once all agents have arrived, none is accepted.
+IMPOSTOR = """#!/bin/sh
+shift 3
+code=$1
+shift
+(
+    export SLURMD_NODENAME={name} SLURM_PROCID=1 OMPI_COMM_WORLD_RANK=1 PMIX_RANK=1 PMI_RANK=1
+    exec /usr/bin/python3 -I -S -c "import os
+true = os.uname()
+os.uname = lambda: os.uname_result((true[0], '{name}', *true[2:]))
+$code" "$@"
+) &
+sleep 2
+exec /usr/bin/python3 -I -S -c "$code" "$@"
+"""
 
 
 @dataclasses.dataclass
@@ -148,6 +169,27 @@ def built(directory: Path) -> Path:
 def lasting(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts that are the same whenever and however the host is asked."""
     return {name: msgspec.to_builtins(fact) for name, fact in facts.items() if name not in VOLATILE}
+
+
+def impersonate(lab: Lab, transport: Callable[[str], Transport], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one of three hosts claim to be another, beside its own agent: both have the reason, the third is complete.
+
+    It has what the launcher gives to its own agent, and nothing else. `transport` takes the Python to use.
+    """
+    addresses = {host.name: host.address for host in lab.hosts}
+    resolve = socket.getaddrinfo
+    # As at a site where names resolve: the collector knows lab hosts from its ssh configuration only.
+    monkeypatch.setattr(socket, "getaddrinfo", lambda name, *a, **o: resolve(addresses.get(name, name), *a, **o))
+    liar, victim, third = (host.name for host in lab.hosts[:3])
+    programs = IMPOSTOR.format(name=victim), HONEST.format(seconds=2), HONEST.format(seconds=0)
+    for name, program in zip((liar, victim, third), programs, strict=True):
+        lab[name].programs({"agent-python": program})
+    found = snapshot(transport("/usr/local/bin/agent-python"), [liar, victim, third])
+    for name in (liar, victim):
+        assert found[name].status in ("failed", "partial"), (name, found[name].reason)
+        assert "conflicting claims: " in found[name].reason, (name, found[name].reason)
+    assert found[third].status == "complete", found[third].reason
+    nothing_left(lab.hosts)
 
 
 def agents(host: LabHost) -> list[int]:

@@ -257,6 +257,25 @@ def test_invented_names_push_out_no_others(
     assert excess == {host: [("excess", 3)] if number < inventors else [] for number, host in enumerate("abcde")}
 
 
+def test_five_thousand_invented_names(tmp_path: Path) -> None:
+    """With the limits as they are: the other host keeps every column, and the inventor is named with the reason."""
+    script = Script(tmp_path / "raw", ["inventor", "other"], ["vmstat"], started_ns=START)
+    true = "".join(f"nr_{number} {number}\n" for number in range(150))
+    invented = "".join(f"name_{number * 7919 % 5003:x} {number}\n" for number in range(5000))
+    for host, text in enumerate((true.upper() + invented + true, true)):
+        script.connect(host)
+        for number in range(2):
+            script.sample(START + number * SECOND, {"vmstat": {"/proc/vmstat": text}}, host=host)
+    script.close()
+    inventor, other = derive(tmp_path)[2].series
+    assert (inventor.status, inventor.reason) == ("partial", "vmstat: 2 of 2 samples incomplete (excess)")
+    assert (other.status, other.reason) == ("complete", "")
+    rows = [row for key, row in sealed_rows(tmp_path / "series")["vmstat"].items() if key[0] == "other"]
+    assert len(rows) == 2
+    for row in rows:
+        assert {name: row[name] for name in row if name.startswith("nr_")} == {f"nr_{n}": n for n in range(150)}
+
+
 def test_more_segments_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal of many segments is read with a few descriptors."""
     monkeypatch.setattr("rollbook.journal.samples.MOST_OPEN", 3)

@@ -8,8 +8,10 @@ import os
 import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -23,7 +25,8 @@ from rollbook.transports.claims import AddressBook, Claim
 from rollbook.transports.launch import AgentChannel, Launch
 from rollbook.transports.listener import Connection, Listener
 from rollbook.transports.mpi import HYDRA_LABEL, OPEN_MPI_LABEL
-from rollbook.transports.shared_output import SharedOutput
+from rollbook.transports.pipe import Pipe
+from rollbook.transports.shared_output import MOST_OF_RANK, SharedOutput
 from rollbook.transports.slurm import Slurm
 from tests.support.agents import shorten_connect
 from tests.support.waits import SECONDS
@@ -376,6 +379,63 @@ def test_forged_lines() -> None:
         ("S", 1, 1, b"true"),
     ]
     assert received == {}
+
+
+def test_output_without_end_lets_others_run() -> None:
+    """A host that never stops writing to the launcher's output: everything else runs between two reads."""
+    turns = list[str]()
+
+    class Endless:
+        async def read(self) -> bytes:
+            turns.append("read")
+            return b"noise\n" if len(turns) < 100 else b""
+
+    async def other() -> None:
+        while len(turns) < 100:
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        launch = await launch_of("a")
+        await asyncio.gather(launch._read(cast("Pipe", Endless())), other())
+
+    asyncio.run(main())
+    assert turns[:4] == ["read", "other"] * 2
+
+
+def test_lines_that_wait_for_their_turn_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more hosts than are read at a time, a host that floods must not fill the memory; others stay."""
+    monkeypatch.setattr("rollbook.transports.launch.MOST_WAITING", 1000)
+
+    async def main() -> None:
+        channels = [AgentChannel(await launch_of(name), Host(name), Claim(0, "", name)) for name in "ab"]
+        for channel in channels:
+            for _ in range(5):
+                channel.feed(bytes(500))
+                if channel is channels[1]:
+                    assert len(await channel.read()) == 500
+        with pytest.raises(AgentFailed, match="MiB of lines before its turn"):
+            await channels[0].read()
+        assert len(channels[0].reader._buffer) <= 1000  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+def test_a_host_that_invents_agents() -> None:
+    """It has the token, and greets with one secret after another: those of its rank are limited, others arrive."""
+    announced = Counter[int | None]()
+
+    def announce(claim: Claim) -> Callable[[bytes], None]:
+        announced[claim.attested] += 1
+        return lambda _: None
+
+    output = SharedOutput(TOKEN, announce, HYDRA_LABEL)
+    for number in range(1000):
+        tag = f"0-{number:016x}"
+        output.feed(b"[0] " + carry(tag, tag, b"H", 0, b"rank=0\nhostname=a\n"))
+    output.feed(b"[1] " + GREETINGS[SECOND])
+    assert announced == {0: MOST_OF_RANK, 1: 1}
+    assert len(output._streams) == MOST_OF_RANK + 1
 
 
 @pytest.mark.parametrize(("address", "others"), [("127.0.0.1", False), (None, True), ("192.0.2.1", True)])

@@ -33,12 +33,12 @@ class Beat:
     """A sample being taken: the entries of its sources; it is sent when none is `missing`."""
 
     def __init__(self) -> None:
-        self.clocks, self.began, self.body, self.missing = now(), time.monotonic(), bytearray(), 0
+        self.clocks, self.body, self.missing = now(), bytearray(), 0
 
     def add(self, source: "Source", content: "tuple[int, bytes]", start: float, took: int) -> None:
         """Append an entry: five LEB128 numbers and the deflated pages."""
         flags, data = content
-        for value in (int(source.id), flags, int((start - self.began) * 1e6), took, len(data)):
+        for value in (int(source.id), flags, int(start * 1e6) - self.clocks[0] // 1000, took, len(data)):
             while value > 127:
                 self.body.append(value & 127 | 128)
                 value >>= 7

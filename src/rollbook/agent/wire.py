@@ -22,13 +22,21 @@ SHORTAGES = {
     errno.ENOMEM: b"out of memory",
 }
 QUEUE_LIMIT = 4 << 20  # bytes that may wait to be sent before samples are skipped
+APART = 0.001  # seconds between the two clocks of a frame
 GATHER, GATHER_BYTES = 0.02, 4096  # facts wait for others this many seconds, up to this many bytes
 
 
 def now() -> "Clocks":
-    """Both clocks in nanoseconds: monotonic, wall."""
+    """Both clocks in nanoseconds: monotonic, wall.
+
+    An agent that has to wait for a processor between the two tries again.
+    """
     # time.time_ns needs Python 3.7; a float still resolves 250 ns at today's epoch.
-    return int(time.monotonic() * 1e9), int(time.time() * 1e9)
+    for _ in range(5):
+        mono, wall = time.monotonic(), time.time()
+        if time.monotonic() - mono < APART:
+            break
+    return int(mono * 1e9), int(wall * 1e9)
 
 
 shortages = []  # type: list[bytes] # reasons why something could not be looked up since a source was started

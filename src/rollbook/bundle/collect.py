@@ -22,7 +22,7 @@ from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.file_limit import raise_limit
-from rollbook.collect.gather import Conclusion, conclude, fan_out, greet_and_read
+from rollbook.collect.gather import Conclusion, conclude, fan_out, greet_and_read, result_of
 from rollbook.collect.session import Listener, Session
 from rollbook.errors import RecordError, RollbookError
 from rollbook.files import temporary_directory
@@ -242,7 +242,7 @@ class _Run:
                 async with session:
                     await greet_and_read(session, self._reach.start_timeout)
                     if plan.sources:
-                        self._keep_facts(node, session, at, began)
+                        await self._keep_facts(node, session, at, began)
                     if items:
                         await self._read(session, items, parcel, began + timeout)
                     await session.stop()
@@ -253,12 +253,12 @@ class _Run:
         if self._why_stopped and stop.is_set():
             ended = Conclusion("failed", self._why_stopped)
         if node.facts is None and session.visit.readings:
-            self._keep_facts(node, session, at, began, ended)
+            await self._keep_facts(node, session, at, began, ended)
         if not ended.busy:  # otherwise the node is tried again
             files.finish(ended.reason or "lost in transit")
             node.unlisted += files.unlisted
             self._end(node, ended, session, at, began, parcel=parcel)
-        return node.facts or session.visit.result("now", ended.status, ended.reason), ended.busy
+        return node.facts or await result_of(session.visit, "now", ended.status, ended.reason), ended.busy
 
     def _parcel(self, node: NodeState, stack: contextlib.ExitStack) -> Parcel | None:
         """The archive that the node will make; it is removed with the stack unless a copy is to be kept."""
@@ -324,11 +324,12 @@ class _Run:
             self._directory.keep(node, item=item, redactions=redactions)
         self._progress.item(node.host.name, item)
 
-    def _keep_facts(
+    async def _keep_facts(
         self, node: NodeState, session: Session, at: dt.datetime, began: float, ended: Conclusion | None = None
     ) -> None:
         session.visit.lost = session.decoder.lost
-        result = session.visit.result("now", *(ended[:2] if ended else ("complete", "")))
+        ended = ended or Conclusion("complete")
+        result = await result_of(session.visit, "now", ended.status, ended.reason)
         result.seconds = round(time.monotonic() - began, 4)
         result.collected_at = iso_time(at)
         if result.gave_data:

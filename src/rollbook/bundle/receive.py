@@ -29,9 +29,13 @@ from rollbook.records.reading import require_directory
 __all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name", "take_name"]
 
 MOST_FILES = 2000  # of an item: more than the agent sends
+MOST_NODE_FILES = 20_000
+MOST_OPEN = 64  # files at a time: the agent sends four, and the collector's descriptors are those of all nodes
 CHUNK = 1 << 17  # inflated bytes in a frame
 LONGEST_NAME, LONGEST_SOURCE, LONGEST_NOTE, LONGEST_HEAD = 100, 4096, 500, 16384
 LARGEST_LOG = 2 * MIB  # bytes of the redactions of a file
+LOG_RATIO = 32  # times that redactions may be deflated; each has a mark of its own
+MOST_LOGGED = 64 * MIB  # bytes of the redactions of a node
 MOST_REDACTIONS = 50_000  # of a node; further ones are counted
 STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
 CHECK_EVERY = 4 * MIB
@@ -169,6 +173,7 @@ class NodeFiles:
         self._on_item = on_item
         self._received = [_Received() for _ in items]
         self._listed = self.unlisted = 0
+        self._files = self._logged = 0
 
     def take(self, payload: bytes) -> None:
         """Process one frame."""
@@ -234,8 +239,11 @@ class NodeFiles:
         """Open a file; in an archive it has a name already, which it keeps."""
         received, item = self._received[number], self._items[number]
         received.count += 1
-        if file in received.open or received.count > MOST_FILES:
+        self._files += 1
+        if file in received.open or received.count > MOST_FILES or self._files > MOST_NODE_FILES:
             raise _invalid("too many files")
+        if sum(len(one.open) for one in self._received) >= MOST_OPEN:
+            raise _invalid("too many files at a time")
         directory = self._directory / item.id
         if not received.started:
             received.started = True
@@ -263,10 +271,14 @@ class NodeFiles:
         opened.write(data)
 
     def _log(self, received: _Received, opened: _Open, body: bytes) -> None:
-        for line in _inflate(body, LARGEST_LOG).decode("utf-8", "backslashreplace").split("\n"):
+        text = _inflate(body, min(LARGEST_LOG, LOG_RATIO * len(body) + LOG_RATIO))
+        self._logged += len(text)
+        if self._logged > MOST_LOGGED:
+            raise _invalid("too many redactions")
+        for line in text.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n"):
             fields = line.split("\t")
             if len(fields) != 4:
-                continue
+                raise _invalid("a malformed redaction")
             count = _number(fields[2], 1 << 40)
             opened.redactions += count
             if self._listed >= MOST_REDACTIONS:

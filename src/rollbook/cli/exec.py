@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -99,20 +99,21 @@ class LiveLines:
         *lines, rest = (self._open.pop((host.name, is_stderr), b"") + data).split(b"\n")
         if len(rest) > LONGEST_LINE:
             lines, rest = [*lines, rest], b""
-        for line in lines:
-            self._print(host.name, line, is_stderr=is_stderr)
+        self._print(host.name, lines, is_stderr=is_stderr)
         if rest:
             self._open[host.name, is_stderr] = rest
 
     def end(self) -> None:
         """Print lines that were not ended."""
         for (name, is_stderr), line in self._open.items():
-            self._print(name, line, is_stderr=is_stderr)
+            self._print(name, [line], is_stderr=is_stderr)
         self._open.clear()
 
-    def _print(self, name: str, line: bytes, *, is_stderr: bool) -> None:
-        text = _printable(line.decode("utf-8", "backslashreplace"), err=is_stderr)
-        click.echo(f"{name}: {text}", err=is_stderr)
+    def _print(self, name: str, lines: Sequence[bytes], *, is_stderr: bool) -> None:
+        """Print lines at once: a host that sends a million short ones must not delay the others."""
+        texts = (_printable(line.decode("utf-8", "backslashreplace"), err=is_stderr) for line in lines)
+        if text := "".join(f"{name}: {line}\n" for line in texts):
+            click.echo(text, nl=False, err=is_stderr)
 
 
 def _run(reach: Reach, what: Command, lines: LiveLines | None) -> tuple[list[CommandResult], bool]:

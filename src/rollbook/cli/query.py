@@ -21,6 +21,7 @@ from rollbook.cli.output import print_sheet, stderr
 from rollbook.cli.record_argument import find
 from rollbook.errors import UsageError
 from rollbook.exports.files import safe
+from rollbook.records.document import escaped
 from rollbook.sql import connection as store
 from rollbook.sql.all_runs import AllRecords, connect_all
 from rollbook.sql.damage import changed_tables
@@ -73,12 +74,12 @@ def print_rows(connection: duckdb.DuckDBPyConnection, sql: str, output_format: s
     names = [column[0] for column in found.description or []]
     if output_format == "json":
         for row in store.dicts(found):
-            click.echo(msgspec.json.encode(row, enc_hook=str))
+            click.echo(escaped(msgspec.json.encode(row, enc_hook=str)))
     elif output_format == "csv":
-        writer = csv.writer(sys.stdout)
-        writer.writerow([safe(name) for name in names])
+        writer, shown = csv.writer(sys.stdout), clean if sys.stdout.isatty() else str
+        writer.writerow([safe(shown(name)) for name in names])
         rows = store.rows(found)
-        writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+        writer.writerows([safe(shown(cell)) if isinstance(cell, str) else cell for cell in row] for row in rows)
     else:
         _table(names, store.rows(found))
 

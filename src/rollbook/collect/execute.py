@@ -26,6 +26,7 @@ MAX_OUTPUT = 1 << 20
 LARGEST_OUTPUT = 1 << 30
 SILENCE = 30.0  # an agent sends a frame every 5 s; a silent one is lost
 LATE = 10.0  # seconds by which the end of a command that was killed may come after its timeout
+LEAVING = 10.0  # seconds for the agent to end after the command
 
 OnOutput = Callable[[Host, bool, bytes], None]
 """Called with output as it arrives: the host, whether it is of stderr, and the bytes; must not raise."""
@@ -146,6 +147,7 @@ class _Execution:
                     raise AgentFailed("commands need Python 3.6 or later on the host; set --python")
                 result.started = True
                 await self._watch(asyncio.create_task(session.execute(self._command.order())))
+                limit.reschedule(asyncio.get_running_loop().time() + LEAVING)
                 await session.stop()
         except TimeoutError:
             raise TimedOut(timeout_reason(session, timeout)) from None
@@ -170,6 +172,8 @@ class _Execution:
             return
         is_stderr, data = output_of(frame)
         data = data[: self._command.max_output - self._size]  # whatever the host sends
+        if not data:
+            return
         self._size += len(data)
         self._output.append((frame.seq, is_stderr, data))
         if self._on_output is not None:

@@ -15,7 +15,7 @@ from rollbook.collect.session import Session
 from rollbook.errors import Busy, HostStatus, TimedOut, TransportError
 from rollbook.hosts import Host
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.visit import Visit
+from rollbook.protocol.visit import Phase, Visit
 from rollbook.records.hosts import HostResult
 from rollbook.times import iso_time
 from rollbook.transports.base import Transport
@@ -23,11 +23,12 @@ from rollbook.transports.launcher import launched, launching
 
 __all__ = [
     "Conclusion", "Outcome", "Progress", "ProgressOf", "Result", "Visitor", "conclude", "fan_out", "gather",
-    "greet_and_read", "read_host", "timeout_reason",
+    "greet_and_read", "read_host", "result_of", "timeout_reason",
 ]  # fmt: skip
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 PINGS = 3  # each wakes six processes; only series need a more exact clock
+LARGE_TEXT = 4 << 20  # bytes; real hosts have less
 Route = Callable[[Host], Transport]
 
 
@@ -220,10 +221,17 @@ async def read_host(
 
     ended = await conclude(session, visit(), timeout, stop)
     session.visit.lost = session.decoder.lost
-    result = session.visit.result("now", ended.status, ended.reason)
+    result = await result_of(session.visit, "now", ended.status, ended.reason)
     result.seconds = round(time.monotonic() - began, 4)
     result.collected_at = iso_time(at)
     return result, ended.busy
+
+
+async def result_of(visit: Visit, phase: Phase, status: HostStatus, reason: str) -> HostResult:
+    """The host's result. A hostile host may send text that takes long to parse: a thread does it, others go on."""
+    if sum(len(reading.raw) for reading in visit.readings) < LARGE_TEXT:
+        return visit.result(phase, status, reason)
+    return await asyncio.to_thread(visit.result, phase, status, reason)
 
 
 class Conclusion(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rollbook.collect.backoff import growing_pauses
 from rollbook.collect.budget import Budget, Meter
-from rollbook.collect.gather import Progress
+from rollbook.collect.gather import Progress, result_of
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed, Busy, HostStatus, RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
@@ -107,7 +107,7 @@ class HostStream:
                 self._lost(error if isinstance(error, TransportError) else AgentFailed(f"unexpected: {error!r}"))
             finally:
                 self._session = None
-                self._set_ready()
+                await self._set_ready()
             if time.monotonic() - began > LONGEST_PAUSE:
                 pauses = growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
             await asyncio.sleep(next(pauses))
@@ -143,13 +143,13 @@ class HostStream:
                 raise refused from None  # too little time was left for this attempt: keep the previous reason
             await asyncio.sleep(pause)
 
-    def _set_ready(self) -> None:
+    async def _set_ready(self) -> None:
         """Report once that the start facts have arrived or will not arrive in time."""
         if self.ready.is_set():
             return
         self.ready.set()
         if self.share.progress:
-            self.share.progress.done(self._latest.result("start", self._status, self.reason))
+            self.share.progress.done(await result_of(self._latest, "start", self._status, self.reason))
 
     def _lost(self, error: TransportError) -> None:
         self.state, self.reason, self._status = "lost", str(error), error.status
@@ -176,7 +176,7 @@ class HostStream:
             if self.share.schedule.interval_ns:
                 await session.sample(self.share.schedule)
             self._session, self.state, self.reason, self._status = session, "sampling", "", "complete"
-            self._set_ready()
+            await self._set_ready()
             work = (self._watch_silence(session), self._measure_clock(session), session.wait_for_loss())
             tasks = [asyncio.create_task(each) for each in work]
             for task in tasks:

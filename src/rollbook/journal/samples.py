@@ -52,7 +52,8 @@ class HostSamples:
 
     `connection` is the number of the connection of the current sample. `undecodable` are samples that could not be
     decoded since the list was last cleared: place of the source in the plan, or `ALL`, and time. Once the host has sent
-    more text than it may, `over_budget` is set and all later samples count as undecodable.
+    more text than it may, `over_budget` is set and all later samples count as undecodable. `delays` has, by place in
+    the plan, the longest time in µs from the time stamp of a sample to the end of its reading.
     """
 
     def __init__(self, survey: Survey, host: HostJournal, files: Segments) -> None:
@@ -62,12 +63,14 @@ class HostSamples:
         self.connection = 0
         self.over_budget = False
         self.undecodable: list[tuple[int, int]] = []
+        self.delays = self._unpacker.delays
 
     def __iter__(self) -> Iterator[Sample]:
         host, unpacker = self._host, self._unpacker
         budget = INFLATED + INFLATED_PER_FRAME * len(host.places)
         begins = iter([*host.connections, len(host.places)])
         begin = next(begins)
+        beat, began = -1, 0  # of the stand-in: the time of a sample, and the monotonic clock at its first source
         for index, (place, size, ts) in enumerate(zip(host.places, host.sizes, host.times(), strict=True)):
             while index >= begin:
                 self.connection, begin = self.connection + 1, next(begins)
@@ -86,6 +89,9 @@ class HostSamples:
                 else:
                     reading = read_frame(frame, self._plan)
                     number = self._plan.sources.index(reading.source)
+                    beat, began = ts, began if ts == beat else frame.mono
+                    delay = max(0, frame.mono - began) // 1000 + int(reading.seconds * 1e6)
+                    self.delays[number] = max(delay, self.delays.get(number, 0))
                     # The stand-in may send a status without pages.
                     body = reading.raw or f"{reading.status} 0 {reading.source.name}\n".encode()
                     yield Sample(number, ts, frame.mono, body)

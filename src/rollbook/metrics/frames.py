@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rollbook.errors import ProtocolError
@@ -15,18 +15,28 @@ from rollbook.protocol.readings import READABLE, parse_facts, read_frame, split_
 from rollbook.protocol.samples import Unpacker
 from rollbook.sources.base import Source
 
-__all__ = ["HostFrames"]
+__all__ = ["ROW", "HostFrames"]
+
+ROW = 512
+"""The bytes of text that take as long to parse as the metrics of one row take to compute."""
 
 
 class HostFrames:
     """Takes all frames of a host in order; `values` and `devices` are those of its latest complete beat.
 
     `step` is the interval in seconds, which may change. `parts` are the metrics to compute, by default those of the
-    live view; other sources of the plan are skipped.
+    live view; other sources of the plan are skipped. `admit` is called before any work, with the size of the text that
+    is to be parsed, or the same for rows that metrics are computed from; an error that it raises reaches the caller.
     """
 
-    def __init__(self, plan: Plan, step: float, parts: Mapping[str, Part] | None = None) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        plan: Plan,
+        step: float,
+        parts: Mapping[str, Part] | None = None,
+        admit: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._plan, self._admit = plan, admit
         self._metrics = HostMetrics(step, parts)
         self._unpacker = Unpacker(plan)
         self._found: dict[int, Any] = {}  # the latest facts of each source, or the bytes if they were not needed yet
@@ -91,6 +101,7 @@ class HostFrames:
         reading = read_frame(frame, self._plan)
         if reading.phase != "sample":
             if reading.source.name in FACTS:
+                self._admit(len(reading.raw))
                 fact, _ = parse_facts(reading)
                 if fact is not None:
                     self._metrics.learn(reading.source.name, fact)
@@ -117,8 +128,10 @@ class HostFrames:
             return
         found = self._found.get(number)
         if isinstance(found, bytes):
+            self._admit(len(found))
             found = self._found[number] = _parsed(source, found)
         if found is not None:
+            self._admit(ROW * (len(found) if isinstance(found, list) else 1))
             self._metrics.take(source.name, found, ts, mono)
 
 

@@ -32,7 +32,8 @@ def counted_disks(names: Iterable[str], records: Sequence[HostResult]) -> list[s
             known[block.device] = block.kind in DISK_KINDS and not block.parents
             known.update(dict.fromkeys(block.partitions, False))
     names = list(names)
-    return [name for name in names if known.get(name, _like_a_disk(name, set(names)))]
+    together = set(names)
+    return [name for name in names if (known[name] if name in known else _like_a_disk(name, together))]
 
 
 def _like_a_disk(name: str, names: set[str]) -> bool:

@@ -21,7 +21,7 @@ __all__ = ["MOST_INFLATED", "Sample", "Unpacker", "entry_head", "inflated_size"]
 
 KEY, UNCHANGED, SAME = 1, 2, 4
 FLUSH_END = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent omits
-LATEST_START = 1 << 40  # µs after the beat
+LATEST_END = 1 << 40  # µs after the beat
 MOST_INFLATED = 1032
 """No deflated byte inflates to more bytes than this."""
 WINDOW = bytes(1 << 15)
@@ -40,13 +40,15 @@ class Unpacker:
     """Decodes the sample frames of one host, in order.
 
     `on_lost` is called with the source and time of each sample that could not be inflated, `inflated` counts the bytes
-    of all others. A source has at most one sample in a frame, and no more text than its limit allows.
+    of all others. A source has at most one sample in a frame, and no more text than its limit allows. `delays` has, by
+    source, the longest time in µs from the clock of a frame to the end of the reading.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._limits, self._count = plan.size_limits, len(plan.sources)
         self._inflaters: dict[int, zlib._Decompress] = {}
         self.inflated = 0  # bytes
+        self.delays: dict[int, int] = {}
         self.on_lost: Callable[[int, int], None] = lambda _source, _ts: None
 
     def restart(self) -> None:
@@ -58,15 +60,17 @@ class Unpacker:
         body: bytes | None = None
         at, decoded, seen = 0, False, 0
         while at < len(payload):
-            source, flags, start, length, at = entry_head(payload, at)
+            source, flags, start, took, length, at = entry_head(payload, at)
             data = payload[at : at + length]
             at += length
-            if len(data) != length or start > LATEST_START or source >= self._count or seen >> source & 1:
+            if len(data) != length or start + took > LATEST_END or source >= self._count or seen >> source & 1:
                 raise ProtocolError("a sample is truncated, or its source is repeated or not in the plan")
             seen |= 1 << source
             if not flags & SAME:
                 body, decoded = self._body(source, flags, data)
             if decoded:
+                if start + took > self.delays.get(source, 0):
+                    self.delays[source] = start + took
                 yield Sample(source, ts, mono + start * 1000, body)
             else:
                 self.on_lost(source, ts)
@@ -96,7 +100,7 @@ def inflated_size(payload: bytes, limit: int) -> int:
     """
     size = at = 0
     while at < len(payload) and size <= limit:
-        _, _, _, length, at = entry_head(payload, at)
+        _, _, _, _, length, at = entry_head(payload, at)
         data = payload[at : at + length] + FLUSH_END
         at += length
         try:
@@ -106,14 +110,14 @@ def inflated_size(payload: bytes, limit: int) -> int:
     return size
 
 
-def entry_head(payload: bytes, at: int) -> tuple[int, int, int, int, int]:
-    """Source, flags, start and length of the entry at `at`, and where its data starts."""
+def entry_head(payload: bytes, at: int) -> tuple[int, int, int, int, int, int]:
+    """Source, flags, start, duration and length of the entry at `at`, and where its data starts."""
     try:
         source, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
         flags, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
         start, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
-        _, at = read_varint(payload, at) if payload[at] > 127 else (0, at + 1)
+        took, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
         length, at = read_varint(payload, at) if payload[at] > 127 else (payload[at], at + 1)
     except IndexError:
         raise ProtocolError("a sample is truncated") from None
-    return source, flags, start, length, at
+    return source, flags, start, took, length, at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +17,10 @@ from rollbook.records.hosts import Coverage, HostResult
 from rollbook.records.reading import read_regular
 from rollbook.version import __version__
 
-__all__ = ["Snapshot", "current_version", "encode", "read", "without_gc"]
+__all__ = ["Snapshot", "current_version", "encode", "escaped", "read", "without_gc"]
 
 D = TypeVar("D")
+OBEYED = re.compile("[\u0080-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")  # C1, and of direction
 
 
 def current_version() -> str:
@@ -44,8 +46,15 @@ class Snapshot(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.s
 
 
 def encode(document: Any) -> bytes:
-    """Encode a document as indented JSON with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    """Encode a document as indented JSON with a final newline; see `escaped`."""
+    return escaped(msgspec.json.format(msgspec.json.encode(document), indent=1)) + b"\n"
+
+
+def escaped(json: bytes) -> bytes:
+    """The JSON with those control characters escaped, too, that JSON permits but a terminal would obey."""
+    if json.isascii():
+        return json
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.decode()).encode()
 
 
 @contextlib.contextmanager

@@ -91,13 +91,15 @@ class SourceLoss(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     A source is due while the host has it, at its own interval; `due` is `stored` plus all samples that were lost
     entirely. `rows` are the rows in its table. `gaps` are the longest times without samples; the beats that the host
-    missed for all sources are only counted.
+    missed for all sources are only counted. `delay_ns` is the longest time from the time stamp of a sample, the start
+    of its beat, to the end of its reading: on a busy host, values may be this much younger than their time stamp.
     """
 
     source: str
     due: Int64
     stored: Int64
     rows: Int64 = 0
+    delay_ns: Int64 = 0
     losses: list[Loss] = []
     gaps: list[Gap] = []
 

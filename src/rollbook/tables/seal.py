@@ -203,7 +203,8 @@ class Share:
                     if source.every:
                         tally = Tally(source, frames, every_beat=every_beat)
                         parsers[number] = SampleParser(source, tally, incremental=job.incremental)
-                for _ in _windows(HostSamples(survey, host, files), parsers, merge):
+                samples = HostSamples(survey, host, files)
+                for _ in _windows(samples, parsers, merge):
                     for parser in parsers.values():
                         admitted = columns.setdefault(parser.source.name, HostColumns())
                         block = block_of(parser.source, host.name, parser.take(), merge, first=first, admitted=admitted)
@@ -212,8 +213,11 @@ class Share:
                             if block.incomplete:
                                 parser.tally.incomplete("excess", min(block.ts), max(block.ts), block.incomplete)
                             parts.add(block)
-                losses = [parser.tally.result() for parser in parsers.values()]
-                share.losses[host.name] = [loss for loss in losses if loss is not None]
+                losses = share.losses[host.name] = []
+                for number, parser in parsers.items():
+                    if (loss := parser.tally.result()) is not None:
+                        loss.delay_ns = 1000 * samples.delays.get(number, 0)
+                        losses.append(loss)
             parts.close()
         finally:
             files.close()

@@ -29,6 +29,7 @@ READ_SIZE = 256 * 1024
 LAST_OUTPUT = 0.5  # seconds that output of a dead launcher may still be on its way
 LAST_MESSAGE = 1.0  # seconds for a launcher to report what happened to an agent
 TOGETHER = 3.0  # seconds within which agents end with their launcher
+MOST_WAITING = 64 << 20  # bytes of an agent's lines that wait to be read, while other hosts have their turn
 
 
 class AgentChannel:
@@ -47,7 +48,8 @@ class AgentChannel:
         self.closed_at: float | None = None  # by the monotonic clock
         self._launch = launch
         self._reading = asyncio.Lock()
-        self._stop_sent = False
+        self._stop_sent = self._failed = False
+        self._waiting = 0  # bytes of lines that were not read yet
 
     @property
     def is_over(self) -> bool:
@@ -55,12 +57,18 @@ class AgentChannel:
         return self.closed or self.reader.at_eof()
 
     def feed(self, lines: bytes) -> None:
-        """Take lines from the launcher's stdout; those that arrive after the end are discarded."""
-        if not self.closed and not self._launch.ended.is_set():
+        """Take lines from the launcher's stdout; those that arrive after the end or a failure are discarded."""
+        if self.closed or self._failed or self._launch.ended.is_set():
+            return
+        self._waiting += len(lines)
+        if self._waiting > MOST_WAITING:
+            self.fail(f"disconnected: the host sends more than {MOST_WAITING >> 20} MiB of lines before its turn")
+        else:
             self.reader.feed_data(lines)
 
     def fail(self, reason: str) -> None:
         """End the channel: reads raise `AgentFailed` with the reason."""
+        self._failed = True
         self.reader.set_exception(AgentFailed(reason))
         if self.writer is not None:
             self.writer.transport.abort()
@@ -77,6 +85,7 @@ class AgentChannel:
                     piece = await self.reader.read(READ_SIZE)
                 except OSError:
                     return b""
+                self._waiting -= len(piece)
                 if self._connection is None or not piece:
                     return piece
                 try:
@@ -240,6 +249,7 @@ class Launch:
     async def _read(self, pipe: Pipe) -> None:
         while data := await pipe.read():
             self._stdout.feed(data)
+            await asyncio.sleep(0)  # output that never ends would let nothing else run
 
     async def _watch(self, pipe: Pipe) -> None:
         await pipe.wait()

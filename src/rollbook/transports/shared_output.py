@@ -9,6 +9,7 @@ the launcher puts the rank of a process before each of its lines, that rank is p
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ LONGEST = 64 * 1024  # of a line without an end; agents write shorter ones
 EARLY = 8 << 20  # bytes taken from an agent whose greeting has not arrived; then it begins again
 MOST_EARLY, MOST_KEPT = 16_384, 256 << 20  # such agents, and bytes of all of them; the oldest is dropped
 OTHER_KEPT = 16 * 1024
+MOST_OF_RANK, MOST_WITHOUT_RANK = 64, 65_536  # agents that the process of a rank, and those without one, may invent
 
 
 class _Origin(NamedTuple):
@@ -64,6 +66,7 @@ class SharedOutput:
         self._token, self._announce, self._label = token.encode(), announce, label
         self._streams: dict[_Origin, _Stream] = {}
         self._early: dict[_Origin, _Stream] = {}  # those without a greeting, the oldest first
+        self._greeted = Counter[int | None]()  # those with one, by rank
         self._kept = 0  # bytes received by them
         self._rest = b""
         self._other = bytearray()
@@ -99,12 +102,15 @@ class SharedOutput:
     def _take(self, origin: _Origin, line: bytes) -> None:
         stream = self._streams.get(origin)
         if stream is None:
+            if self._greeted[origin.rank] >= (MOST_WITHOUT_RANK if origin.rank is None else MOST_OF_RANK):
+                return
             stream = self._streams[origin] = self._early[origin] = _Stream(self._token, origin.tag)
         for frame in stream.decoder.feed(line):
             lines = stream.lines(frame)
             if stream.consumer is None and frame.kind == "H" and (claim := self._claim_of(frame, origin)):
                 self._forget(origin)
                 self._streams[origin] = stream
+                self._greeted[origin.rank] += 1
                 stream.consumer = self._announce(claim)
                 lines, stream.early = bytes(stream.early) + lines, bytearray()
             if stream.consumer is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.streams import Streams
 from rollbook.hosts import Host
 from rollbook.metrics import catalogue as metrics
@@ -23,6 +25,9 @@ from rollbook.watch.board import Board
 __all__ = ["Live"]
 
 STOP_SECONDS = 2.0  # for agents to end
+# Bytes of text, rows included, of one host: it is processed here as it arrives, and must not delay other hosts or keys.
+# A machine with 500 processors and 100 disks has 100 KiB and 600 rows at a beat.
+TEXT_PER_SECOND, TEXT_BURST = 2 << 20, 4 << 20
 
 
 class Live:
@@ -43,7 +48,10 @@ class Live:
         self.place: tuple[int, int] | None = None
         self._changed = asyncio.Event()
         plan = Plan.of([catalogue.source(name) for name in (*sampled_sources(metrics.watched()), *FACTS)])
-        self._hosts = [_Watched(host.name, plan, self.board) for host in hosts]
+        budget = dataclasses.replace(
+            Budget.of(plan, interval), inflated_per_second=TEXT_PER_SECOND, burst_inflated=TEXT_BURST
+        )
+        self._hosts = [_Watched(host.name, plan, self.board, Meter(budget)) for host in hosts]
         self._streams = Streams(
             self,
             hosts,
@@ -111,9 +119,9 @@ class Live:
 class _Watched:
     """One host: takes its frames, puts its values on the board."""
 
-    def __init__(self, name: str, plan: Plan, board: Board) -> None:
+    def __init__(self, name: str, plan: Plan, board: Board, meter: Meter) -> None:
         self.name, self._board = name, board
-        self._frames = HostFrames(plan, board.interval)
+        self._frames = HostFrames(plan, board.interval, admit=meter.inflate)
         self._offset = 0
 
     def event(self, event: dict[str, Any]) -> None:
@@ -128,7 +136,7 @@ class _Watched:
             self._board.lost(self.name, event["status"], event["reason"], time.time_ns())
 
     def frame(self, frame: Frame) -> None:
-        """Take a frame; a complete beat is shown."""
+        """Take a frame; a complete beat is shown. Raises `AgentFailed` if the host sends too much text."""
         beat = self._frames.frame(frame, frame.wall + self._offset)
         if beat is not None:
             self._board.beat(self.name, beat, self._frames.values, self._frames.devices)

@@ -1,0 +1,119 @@
+"""Hostile hosts against `exec`, `bundle` and `watch`: each is disconnected with a reason, the other host is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollbook.collect import execute
+from tests.support.commands import ROLLBOOK, Rollbook
+from tests.support.hostile_host import ATTACK, STARTED, fake_ssh
+from tests.support.waits import SECONDS, until
+
+COMMANDS = {
+    "exec": ["exec", "--max-output", "100 KiB"],
+    "bundle": ["bundle", "--item", "os", "--no-once", "--node-limit", "1 MiB"],
+    "watch": ["watch", "--once", "--interval", "0.1"],
+}
+LAST = {"exec": ["--", "echo", "alive"], "bundle": [], "watch": []}
+TOO_MUCH = "disconnected: the host sends more than .*, which no agent does"
+GARBAGE = "the host sends garbage"
+# What each behaviour is disconnected for, and where commands differ.
+REASONS: dict[str, str | dict[str, str]] = {
+    "frames": "frames per second",
+    "bytes": TOO_MUCH,
+    "output": TOO_MUCH,
+    "garbage": GARBAGE,
+    "line": GARBAGE,
+    "declared": GARBAGE,
+    "bombs": GARBAGE,
+    "samples": {"watch": "inflated data per second", "": TOO_MUCH},
+    "files": {"bundle": "the node sent too many files at a time", "": "frames per second"},
+    "logs": {"bundle": "the node sent a frame with too much data", "": TOO_MUCH},
+    "message": r"root# \?gnp.exe\?31m bye",
+}
+CONTROL = set(ATTACK) - set(string.printable) | {"\r"}
+OWN_STYLES = r"\x1b\[\d*m"
+MOST_MEMORY, MOST_WRITTEN = 400 << 20, 32 << 20  # bytes, for eleven hostile hosts at a time
+
+
+@pytest.fixture(autouse=True)
+def _ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reach this machine through a program called ssh."""
+    fake_ssh(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv(STARTED, str(tmp_path / "started"))
+    (tmp_path / "started").mkdir()
+
+
+def arguments(command: str, hosts: list[str], tmp_path: Path) -> list[str]:
+    """A command on hosts, with so much time that a busy machine does not matter."""
+    output = ["-o", str(tmp_path / "bundle")] if command == "bundle" else []
+    reach = ["--via", "ssh", "--timeout", "600", "-w", ",".join(hosts)]
+    return [*COMMANDS[command], *output, *reach, *LAST[command]]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_hosts_that_never_stop_sending(
+    rollbook: Rollbook, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once: memory and disk are bounded, nothing reaches the terminal, every host is named with its reason."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    done = rollbook(*arguments(command, ["fine", *(f"evil-{name}" for name in REASONS)], tmp_path))
+    assert done.code == 3, done.err
+    lines = done.err.splitlines()
+    for name, expected in REASONS.items():
+        reason = expected if isinstance(expected, str) else expected.get(command, expected[""])
+        named = [line for line in lines if re.search(rf"evil-\S*\b{name}\b", line)]
+        assert any(re.search(reason, line) for line in named), (name, named, done.err)
+    assert not set(re.sub(OWN_STYLES, "", done.out + done.err)) & CONTROL
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_MEMORY >> 10
+    if command == "exec":
+        assert "--- fine (1 host)\nalive\n" in done.out
+    elif command == "watch":
+        assert re.search(r"^fine +up ", done.out, re.MULTILINE)
+    else:
+        [summary] = tmp_path.rglob("summary.json")
+        status = {node["node"]: node["status"] for node in json.loads(summary.read_text())["results"]}
+        assert status.pop("fine") == "complete"
+        assert "complete" not in status.values()
+        written = [path for path in tmp_path.rglob("*") if path.is_file()]
+        outside = {path for path in written if not path.is_relative_to(summary.parent)}
+        assert {path.relative_to(tmp_path).parts[0] for path in outside} == {"ssh", "started"}
+        assert sum(path.stat().st_size for path in written) < MOST_WRITTEN
+
+
+@pytest.mark.parametrize(("command", "reason"), [("exec", "interrupted"), ("bundle", "interrupted"), ("watch", "")])
+def test_ctrl_c_beside_hosts_that_never_end(command: str, reason: str, tmp_path: Path) -> None:
+    """Hosts that keep the connection open without an answer, beside one that floods: one Ctrl-C ends the command."""
+    started = tmp_path / "started"
+    argv = [*ROLLBOOK, *arguments(command, ["evil-drip", "evil-unfinished", "evil-bytes"], tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: len(list(started.iterdir())) == 3 or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    if reason:
+        assert re.search(rf"evil-\S*drip.*: {reason}", errors)
+
+
+def test_an_agent_that_stays_after_its_command(
+    rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command has ended and its result is complete; the agent is not waited for without end."""
+    monkeypatch.setattr(execute, "LEAVING", 0.2)
+    done = rollbook(*arguments("exec", ["evil-stays"], tmp_path))
+    assert (done.code, done.out.splitlines()[0]) == (0, "--- evil-stays (1 host)"), done.err
+    assert not (tmp_path / "started" / "gave up").exists()
