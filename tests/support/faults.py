@@ -376,10 +376,13 @@ class Run:
             loss = reported.get(source) or SourceLoss(source=source, due=0, stored=0)
             if loss.stored != len(times) or loss.due != len(times) + entirely_lost(loss):
                 self.result.unreported_losses.append(f"{host.name} {source}: {len(times)} rows, but {loss}")
-            missing = missing_beats(self.window(record, times))
+            window = self.window(record, times)
+            missing = missing_beats(window)
             if missing > entirely_lost(loss) + SPARE and not incomplete:
+                longest = max(range(1, len(window)), key=lambda at: window[at] - window[at - 1])
                 self.result.unreported_losses.append(
-                    f"{host.name} {source}: {missing} beats are missing, {entirely_lost(loss)} are reported"
+                    f"{host.name} {source}: {missing} beats are missing, {entirely_lost(loss)} are reported; gap {longest} "
+                    f"of {len(window) - 1} is the longest: {(window[longest] - window[longest - 1]) / 1e9:.1f} s"
                 )
         for loss in host.sources:
             if loss.affected() and not incomplete:
