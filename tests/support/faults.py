@@ -380,9 +380,10 @@ class Run:
             missing = missing_beats(window)
             if missing > entirely_lost(loss) + SPARE and not incomplete:
                 longest = max(range(1, len(window)), key=lambda at: window[at] - window[at - 1])
+                seconds = (window[longest] - window[longest - 1]) / 1e9
                 self.result.unreported_losses.append(
-                    f"{host.name} {source}: {missing} beats are missing, {entirely_lost(loss)} are reported; gap {longest} "
-                    f"of {len(window) - 1} is the longest: {(window[longest] - window[longest - 1]) / 1e9:.1f} s"
+                    f"{host.name} {source}: {missing} beats are missing, {entirely_lost(loss)} are reported; "
+                    f"the longest gap is number {longest} of {len(window) - 1}: {seconds:.1f} s"
                 )
         for loss in host.sources:
             if loss.affected() and not incomplete:

@@ -26,7 +26,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.metrics.counters import MACROS
 from rollbook.metrics.rates import rates_of, step_macro
 from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
-from rollbook.metrics.views import Sampled, views_of
+from rollbook.metrics.views import MOUNTED, Sampled, views_of
 from rollbook.protocol.beats import shell_step
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
@@ -237,10 +237,12 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
         rows = [(host, name) for host, names in devices.items() for name in choose(names, by_host.get(host, []))]
         add_texts(connection, table, ("host", "device"), iter(rows))
     # Mounts come and go, so that the one that counts for its file system may be another at every beat.
+    mounted: dict[str, dict[str, None]] = {}
+    for table in MOUNTED:
+        for host, names in _devices(connection, table, "mount_point").items():
+            mounted.setdefault(host, {}).update(dict.fromkeys(names))
     mounts = [
-        (host, *pair)
-        for host, names in _devices(connection, "nfs", "mount_point").items()
-        for pair in same_mounts(names, by_host.get(host, [])).items()
+        (host, *pair) for host, names in mounted.items() for pair in same_mounts(names, by_host.get(host, [])).items()
     ]
     add_texts(connection, "same_mounts", ("host", "device", "same"), iter(mounts))
 
