@@ -18,6 +18,7 @@ from rollbook.records.record import Record, RecordHosts, SeriesHost, SourceLoss
 from rollbook.sql.connection import connect
 from rollbook.tables.derive import derive
 from rollbook.tables.proof import reasons_to_keep
+from rollbook.tables.seal import seal
 from rollbook.testing.journals import Beats, Script, body_of
 
 SECOND = 10**9
@@ -342,6 +343,17 @@ def test_a_host_that_is_connected_late_and_lost_early(tmp_path: Path) -> None:
     assert (found.due, found.stored, losses(found)) == (59, 20, {"missed": (39, 0)})
     assert hosts.series[1].gaps
     assert [(host.samples, host.missed) for host in hosts.series] == [(60, 0), (20, 40)], "20 of 60, not 20 of 20"
+
+
+def test_a_host_that_is_lost_before_its_first_sample(tmp_path: Path) -> None:
+    """Samples are due from the moment at which all hosts were ready or failed, also if no other host has samples."""
+    recorded(tmp_path, 20, ("loadavg",)).close()
+    found = survey(tmp_path / "raw")
+    found.ready_ns = START - 10 * SECOND
+    assert seal(found, tmp_path / "series").losses["a"][0].losses == []
+    found.hosts[0].losses.append({"at_ns": START - 11 * SECOND})
+    [loss] = seal(found, tmp_path / "series").losses["a"]
+    assert (loss.due, loss.stored, losses(loss)) == (30, 20, {"missed": (10, 0)})
 
 
 def test_one_malformed_line_costs_one_row(tmp_path: Path) -> None:

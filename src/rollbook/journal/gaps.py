@@ -72,9 +72,14 @@ def uses_stand_in(host: HostJournal) -> bool:
 
 
 def sampling_time(survey: Survey, host: HostJournal) -> SamplingTime:
-    """When samples of a host with at least one sample were due."""
+    """When samples of a host with at least one sample were due.
+
+    Hosts begin shortly after all of them are ready, unless the connection is lost before their first sample.
+    """
     times = host.times()
     first = max(survey.ready_ns, times[0] if survey.sampled_from is None else survey.sampled_from)
+    if survey.ready_ns and any(loss["at_ns"] <= times[0] for loss in host.losses):
+        first = survey.ready_ns
     lost = any(loss["at_ns"] > times[-1] for loss in host.losses)
     last = survey.ended_ns if lost else survey.sampled_until
     return SamplingTime(min(first, times[0]), max(last, times[-1]), schedule_of(survey, host), lost)
