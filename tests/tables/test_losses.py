@@ -345,15 +345,17 @@ def test_a_host_that_is_connected_late_and_lost_early(tmp_path: Path) -> None:
     assert [(host.samples, host.missed) for host in hosts.series] == [(60, 0), (20, 40)], "20 of 60, not 20 of 20"
 
 
-def test_a_host_that_is_lost_before_its_first_sample(tmp_path: Path) -> None:
-    """Samples are due from the moment at which all hosts were ready or failed, also if no other host has samples."""
+def test_no_host_has_samples_at_the_start(tmp_path: Path) -> None:
+    """They are due from the moment at which all hosts were ready; the first one may come a little later."""
     recorded(tmp_path, 20, ("loadavg",)).close()
-    found = survey(tmp_path / "raw")
-    found.ready_ns = START - 10 * SECOND
-    assert seal(found, tmp_path / "series").losses["a"][0].losses == []
-    found.hosts[0].losses.append({"at_ns": START - 11 * SECOND})
+    for late, expected in ((2, {}), (10, {"missed": (10, 0)})):
+        found = survey(tmp_path / "raw")
+        found.ready_ns = START - late * SECOND
+        [loss] = seal(found, tmp_path / "series").losses["a"]
+        assert (loss.stored, losses(loss)) == (20, expected)
+    found.ended_ns = START - 5 * SECOND  # the clock of the host is wrong, and was not measured
     [loss] = seal(found, tmp_path / "series").losses["a"]
-    assert (loss.due, loss.stored, losses(loss)) == (30, 20, {"missed": (10, 0)})
+    assert (loss.stored, losses(loss)) == (20, {})
 
 
 def test_one_malformed_line_costs_one_row(tmp_path: Path) -> None:

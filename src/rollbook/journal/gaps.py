@@ -74,15 +74,17 @@ def uses_stand_in(host: HostJournal) -> bool:
 def sampling_time(survey: Survey, host: HostJournal) -> SamplingTime:
     """When samples of a host with at least one sample were due.
 
-    Hosts begin shortly after all of them are ready, unless the connection is lost before their first sample.
+    They are due from the first sample of any host after all were ready, or from the moment at which they were ready if
+    no host had a sample soon after it.
     """
-    times = host.times()
+    times, schedule = host.times(), schedule_of(survey, host)
     first = max(survey.ready_ns, times[0] if survey.sampled_from is None else survey.sampled_from)
-    if survey.ready_ns and any(loss["at_ns"] <= times[0] for loss in host.losses):
+    is_late = first - survey.ready_ns > LONGEST_STEP * schedule.at(first)
+    if survey.ready_ns and is_late and first <= survey.ended_ns:  # a clock that was not measured may be years ahead
         first = survey.ready_ns
     lost = any(loss["at_ns"] > times[-1] for loss in host.losses)
     last = survey.ended_ns if lost else survey.sampled_until
-    return SamplingTime(min(first, times[0]), max(last, times[-1]), schedule_of(survey, host), lost)
+    return SamplingTime(min(first, times[0]), max(last, times[-1]), schedule, lost)
 
 
 def frame_gaps(host: HostJournal, due: SamplingTime) -> FrameGaps:
