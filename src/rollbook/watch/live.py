@@ -27,7 +27,7 @@ __all__ = ["Live"]
 STOP_SECONDS = 2.0  # for agents to end
 # Bytes of text, rows included, of one host: it is processed here as it arrives, and must not delay other hosts or keys.
 # A machine with 500 processors and 100 disks has 100 KiB and 600 rows at a beat.
-TEXT_PER_SECOND, TEXT_BURST = 2 << 20, 4 << 20
+TEXT_PER_BEAT, TEXT_BURST = 2 << 20, 4 << 20
 
 
 class Live:
@@ -49,7 +49,9 @@ class Live:
         self._changed = asyncio.Event()
         plan = Plan.of([catalogue.source(name) for name in (*sampled_sources(metrics.watched()), *FACTS)])
         budget = dataclasses.replace(
-            Budget.of(plan, interval), inflated_per_second=TEXT_PER_SECOND, burst_inflated=TEXT_BURST
+            Budget.of(plan, interval),
+            inflated_per_second=round(TEXT_PER_BEAT / min(1.0, interval)),
+            burst_inflated=TEXT_BURST,
         )
         self._hosts = [_Watched(host.name, plan, self.board, Meter(budget)) for host in hosts]
         self._streams = Streams(
