@@ -24,6 +24,8 @@ __all__ = ["Core", "Kind", "Place"]
 
 Kind = Literal["namespaces", "loopback"]
 _SECONDS_TO_LISTEN = 10.0
+_SECONDS_TO_END = 10.0
+"""For a killed program; one that waits in the kernel for a dead mount never ends."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Core:
         timeout: float = 30.0,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program on the host, not through ssh. One that outlives `timeout` is killed, if it can be."""
+        """Run a program on the host, not through ssh. One that outlives `timeout` has ended after this, if it can."""
         self._touched = True
         child = subprocess.Popen(
             self._entered(argv),
@@ -88,10 +90,7 @@ class Core:
             try:
                 out, err = child.communicate(input, timeout)
             except BaseException:
-                # nsenter waits for the program in the PID namespace: both must go, the program first.
-                for one in [p.pid for p in processes.living() if p.parent == child.pid] + [child.pid]:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(one, signal.SIGKILL)
+                _end(child)
                 raise
         done = subprocess.CompletedProcess(argv, child.returncode, out, err)
         if check:
@@ -205,3 +204,18 @@ class Core:
     def _need_program(self, name: str, package: str) -> None:
         if not shutil.which(name):
             raise LabCannot(f"needs the program {name}: package {package}")
+
+
+def _end(entered: subprocess.Popen[str]) -> None:
+    """Kill a program and the nsenter that started it, if there is one.
+
+    nsenter waits for its program and ends with it. If both were killed at once, the program could still be ending.
+    """
+    inside = [one.pid for one in processes.living() if one.parent == entered.pid]
+    for pid in inside or [entered.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    try:
+        entered.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        entered.kill()
