@@ -35,6 +35,7 @@ from tests.support.launchers import (
     record,
     snapshot,
 )
+from tests.support.relay import start_relay
 from tests.support.waits import until, until_sampled
 
 
@@ -205,6 +206,19 @@ def test_a_host_that_claims_to_be_another(
     """By connection and by lines, both hosts are incomplete, with the reason."""
     assert job.nodes[:3] == [host.name for host in lab.hosts[:3]]
     impersonate(lab, lambda python: Slurm(connect_back=back, python=python), monkeypatch)
+
+
+def test_a_relay_between_agent_and_collector(job: SlurmLab, lab: Lab) -> None:
+    """An agent does not obey orders that a user of another node inserts: its host is lost, and no other."""
+    victim, other = lab.hosts[:2]
+    owned, log = Path("/tmp/owned"), Path("/tmp/relay")
+    start_relay(other, owned, log, raw=False)
+    hosts = record(Slurm(connect_back=other.address), [victim.name, other.name], 6)
+    assert (bool(hosts[victim.name].lost), hosts[other.name].lost, hosts[other.name].gaps()) == (True, [], 0)
+    assert other.run(["cat", str(log)], check=True).stdout == ""
+    assert victim.run(["ls", str(owned)]).returncode != 0
+    nothing_left(lab.hosts)
+    del job
 
 
 def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["MAIN", "ROLLBOOK", "Ended", "Rollbook"]
+import rollbook
+
+__all__ = ["MAIN", "ROLLBOOK", "SOURCE", "Ended", "Rollbook"]
+
+SOURCE = Path(rollbook.__file__).parents[1]
+"""Where the package is: programs on lab hosts import parts of it."""
 
 MAIN = "from rollbook.cli import main; main()"
 ROLLBOOK = [sys.executable, "-c", MAIN]

@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rollbook.agent import wire
 from rollbook.collect.budget import Budget
 from rollbook.protocol.plan import Plan
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.testing.lab.processes import living
 from tests.support import fault_records
+from tests.support.commands import SOURCE
 from tests.support.faults import INTERVAL, KINDS, MPI_RUN, PATIENCE, ROLLBOOK, Run, kind
 from tests.support.launchers import agents, send_signal
+from tests.support.relay import start_relay
 from tests.support.waits import until
 
 __all__ = ["KINDS", "fault_records"]
 
 OTHER_FILES = 16 << 20  # bytes of a record beside what a hostile host sends
-SOURCE = Path(wire.__file__).parents[2]
 # The agent's command line is -I -S -c CODE ...; {} is what its Python runs first.
 FIRST = """#!/bin/sh
 shift 3
@@ -149,39 +149,6 @@ sys.exit("no agent")
 """
 
 # Takes the connection of an agent of another host, forwards the proofs, and then inserts orders.
-RELAY = """
-import os, re, select, socket, sys, time
-sys.path.insert(0, {source!r})
-from rollbook.agent.secure import Seal
-port, end = None, time.monotonic() + 60
-while not port and time.monotonic() < end:
-    time.sleep(0.02)
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            port = port or re.search(rb"connect:(\\d+)/", open(f"/proc/{{pid}}/cmdline", "rb").read())
-        except OSError:
-            pass
-server = socket.create_server(("0.0.0.0", int(port[1])))
-server.settimeout(60)
-agent, _ = server.accept()
-collector = socket.create_connection(({collector!r}, int(port[1])))
-for source, target in ((collector, agent), (agent, collector), (collector, agent)):
-    while target.send(source.recv(1)) and source.recv(1, socket.MSG_PEEK) != b"\\n":
-        pass
-    target.send(source.recv(1))
-orders = {orders!r}
-while True:
-    for source in select.select([agent, collector], [], [])[0]:
-        try:
-            data = source.recv(65536)
-            if not data:
-                sys.exit()
-            if source is collector:
-                data += orders if {raw} else Seal(bytes(32)).seal(orders)
-            (collector if source is agent else agent).sendall(data)
-        except ConnectionError:
-            sys.exit()
-"""
 
 
 # Network
@@ -743,13 +710,8 @@ def _unknown_connections(run: Run) -> None:
 @kind("relay", "hostile local user")
 def _relay(run: Run) -> None:
     """A program between an agent and the collector inserts orders: the agent does not obey, and the host fails."""
-    owned = run.directory / "owned"
-    collector = run.host.address.rpartition(".")[0] + ".254"
-    orders = f"source\t0\t0\t100\t5000\nrun\ttouch\t{owned}\ngo\tnow\n".encode()
-    raw = run.random.choice((True, False))
-    code = RELAY.format(source=str(SOURCE), collector=collector, orders=orders, raw=raw)
-    log = shlex.quote(str(run.directory / "relay"))
-    run.other.run(["sh", "-c", f"{shlex.join([sys.executable, '-c', code])} >{log} 2>&1 </dev/null &"])
+    owned, log = run.directory / "owned", run.directory / "relay"
+    start_relay(run.other, owned, log, raw=run.random.choice((True, False)))
     process = run.start(transport=_mpi(run, MPI_RUN, "--connect-back", run.other.address))
     run.wait(hosts=1)
     run.wait_for_loss()
@@ -757,7 +719,7 @@ def _relay(run: Run) -> None:
     run.check(partial=True)
     if owned.exists():
         run.result.wrong_values.append("the agent obeyed an inserted order")
-    if problem := (run.directory / "relay").read_text():
+    if problem := log.read_text():
         run.result.unreported_losses.append(f"the relay failed: {problem[-500:]}")
 
 

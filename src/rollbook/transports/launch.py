@@ -137,6 +137,8 @@ class Launch:
         self.token = secrets.token_hex(32)
         self.ended = asyncio.Event()
         self.reported_missing: set[str] = set()  # hosts whose callers know that no agent arrives
+        self.still_due: set[str] = set()  # hosts whose callers wait for the first time
+        self.late: set[str] = set()  # hosts whose callers have waited in vain
         self.dismissed = False  # closed by us, without another launch to follow
         self._ended_at: float | None = None
         self.conflicts: dict[str, str] = {}  # hosts that agents make conflicting claims about, and the reason
@@ -192,8 +194,11 @@ class Launch:
         return bool(self.arrived) and all(channel.is_over for channel in self.arrived)
 
     def is_over_for(self, host: Host) -> bool:
-        """Whether nothing more can arrive: all agents have ended, or none arrived and the host's caller knows."""
-        return self.all_over or (not self.arrived and host.name in self.reported_missing)
+        """Whether nothing more can arrive: all agents have ended, or none arrived and the host's caller knows.
+
+        An agent that ends early does not end those that are about to arrive.
+        """
+        return (self.all_over and not self.still_due) or (not self.arrived and host.name in self.reported_missing)
 
     def closed_early(self) -> list[AgentChannel]:
         """The agents that ended while the launcher still ran; the same fault may have ended the launcher."""

@@ -145,13 +145,18 @@ class Launcher(abc.ABC):
     async def _arrival(self, launch: Launch, host: Host) -> AgentChannel | None:
         """The host's agent; None if the launcher ended without it."""
         patience = round(self.timeout * 2 / 3, 2)
+        if host.name not in launch.late:
+            launch.still_due.add(host.name)
         try:
             async with asyncio.timeout(patience):
                 channel = await asyncio.shield(launch.channels[host.name])
         except TimeoutError:
+            launch.late.add(host.name)
             message = self._message_about(launch.output, host) or first_message(launch.output)
             detail = f"; {self.program} says: {message}" if message else ""
             raise TimedOut(f"no agent arrived from the host within {patience:g} s{detail}") from None
+        finally:
+            launch.still_due.discard(host.name)
         if channel is None:
             launch.reported_missing.add(host.name)
         return channel
