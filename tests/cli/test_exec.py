@@ -85,18 +85,30 @@ def test_many_live_lines_are_printed_at_once(monkeypatch: pytest.MonkeyPatch) ->
     assert printed == ["a: 1\na: 2\n", "a: 34\n"]
 
 
-def test_live_lines_are_not_held_back() -> None:
-    """A line is printed while the command runs; Ctrl-C then kills it."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_live_lines_are_not_held_back(number: signal.Signals) -> None:
+    """A line is printed while the command runs; Ctrl-C or another signal then kills it."""
     argv = [*EXEC, "--live", "-w", "node1", "--", "echo $$; sleep 600"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         name, _, pid = process.stdout.readline().partition(": ")
         assert name == "node1"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     assert "interrupted: the command was killed" in errors
     until(lambda: not is_alive(pid))
+
+
+def test_a_signal_that_is_ignored() -> None:
+    """Under nohup, the end of the terminal does not end the command."""
+    argv = ["nohup", *EXEC, "--live", "-w", "node1", "--", "echo up; sleep 1; echo over"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "node1: up\n"
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (0, "node1: over\n")
 
 
 def test_truncated_output_is_marked(run: Rollbook) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from rollbook.clean import clean
+from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import OUTPUT, Number, SizeType, option
 from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
@@ -118,13 +119,9 @@ class LiveLines:
 
 def _run(reach: Reach, what: Command, lines: LiveLines | None) -> tuple[list[CommandResult], bool]:
     """The results of all hosts, and whether the user interrupted: the first Ctrl-C kills the commands."""
-
-    async def main() -> bool:
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        results.extend(
-            await execute(
+    with ProgressView(reach.hosts, shown=lines is None) as view:
+        return run_interruptible(
+            lambda stop: execute(
                 reach.hosts,
                 reach.route(),
                 what,
@@ -136,12 +133,6 @@ def _run(reach: Reach, what: Command, lines: LiveLines | None) -> tuple[list[Com
                 fallback=reach.fallback(),
             )
         )
-        return stop.is_set()
-
-    results: list[CommandResult] = []
-    with ProgressView(reach.hosts, shown=lines is None) as view:
-        interrupted = asyncio.run(main())
-    return results, interrupted
 
 
 def _unless_broken(

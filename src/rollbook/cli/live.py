@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from rollbook.api.signals import STOPS
 from rollbook.cli.output import ProgressView
 from rollbook.cli.reach import Reach
 from rollbook.collect.gather import gather
@@ -21,7 +22,8 @@ T = TypeVar("T")
 def run_interruptible(start: Callable[[asyncio.Event], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
     """Run a coroutine that ends early when the event is set; returns its result and whether the user interrupted it.
 
-    The first Ctrl-C sets the event, a second one raises `KeyboardInterrupt`.
+    The first Ctrl-C, or another signal that asks to stop, sets the event; a second one raises `KeyboardInterrupt`. A
+    signal that was ignored when the process started, as under nohup, stays ignored.
     """
 
     async def main() -> tuple[T, bool]:
@@ -35,8 +37,9 @@ def run_interruptible(start: Callable[[asyncio.Event], Coroutine[Any, Any, T]]) 
             interrupted = True
             stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        for number in STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, interrupt)
         try:
             result = await task
         except asyncio.CancelledError:
