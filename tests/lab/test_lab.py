@@ -25,21 +25,21 @@ from tests.support.waits import SECONDS, until
 ROOT = Path(__file__).parents[2]
 
 
-def ssh_argv(lab: Lab, host: LabHost, *argv: str) -> list[str]:
+def ssh_argv(lab: Lab, host: LabHost, *argv: str, connect: float = SECONDS) -> list[str]:
     """The command line that reaches a host as a careful user would."""
-    options = ["-oBatchMode=yes", "-oConnectTimeout=4", "-oStrictHostKeyChecking=yes"]
+    options = ["-oBatchMode=yes", f"-oConnectTimeout={connect:.0f}", "-oStrictHostKeyChecking=yes"]
     return ["ssh", "-F", str(lab.ssh_config), *options, "--", host.name, *argv]
 
 
-def ssh(lab: Lab, host: LabHost, *argv: str, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]:
+def ssh(lab: Lab, host: LabHost, *argv: str, connect: float = SECONDS) -> subprocess.CompletedProcess[str]:
     """Run a command on a host through ssh."""
     return subprocess.run(
-        ssh_argv(lab, host, *argv),
+        ssh_argv(lab, host, *argv, connect=connect),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=timeout,
+        timeout=2 * SECONDS,
         check=False,
     )
 
@@ -152,7 +152,7 @@ def check_fault(lab: Lab, fault: str, words: str, *args: object) -> None:
     """Ssh fails with the words of that fault, another host is fine, and a reset ends it."""
     sick, well = lab.hosts[:2]
     getattr(sick, fault)(*args)
-    failed = ssh(lab, sick, "true")
+    failed = ssh(lab, sick, "true", connect=4 if "timed out" in words else SECONDS)
     assert failed.returncode == 255
     assert re.search(words, failed.stderr)
     assert ssh(lab, well, "true").returncode == 0
@@ -346,6 +346,7 @@ with Lab(2, kind=sys.argv[1]) as lab:
         lab.hosts[0].hang_mount("/mnt/dead")
         lab.hosts[0].run(["sh", "-c", "setsid stat -f /mnt/dead >/dev/null 2>&1 </dev/null &"])
     print(lab.ssh_config.parent, *(host.pid for host in lab), flush=True)
+    sys.stdin.read()
     if sys.argv[2] == "raise":
         raise RuntimeError
     time.sleep(60)
@@ -358,9 +359,8 @@ def test_nothing_is_left(end: str, kind: str) -> None:
     """However its owner ends, and with a host that hangs: no process, no link, no file is left of a lab."""
     if lacking := [need for need in Lab.missing() if need.startswith(kind)]:
         raise LabCannot(*lacking)
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, kind, end], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, kind, end], stdin=pipe, stdout=pipe, stderr=null, text=True)
     assert owner.stdout
     directory, *pids = owner.stdout.readline().split()
     assert Path(directory).is_dir()

@@ -13,14 +13,14 @@ import pytest
 from rollbook.records.record import Record
 from rollbook.sql import connection as store
 from rollbook.testing import Lab, LabCannot
-from tests.lab.test_recording import record
+from tests.lab.test_recording import record, so_far
+from tests.support.waits import until_true
 
 pytestmark = pytest.mark.alone
 MIB = 1 << 20
 WRITTEN = 256 * MIB
 SENT = 100_000_000
 INTERVAL = 0.5
-SETTLE = 3 * INTERVAL  # seconds before and after: the first and the last sample must see nothing of it
 PORT = 7000
 SINK = f"""
 import socket
@@ -49,6 +49,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["losetup", "--detach", device], check=True)
 
 
+async def settle(lab: Lab, results: Path) -> None:
+    """Wait for two more samples of each host: the first and the last must see nothing of what is done."""
+    before = {name: len(host.beats) for name, host in so_far(lab, results).items()}
+    await until_true(lambda: all(len(host.beats) > before[name] + 1 for name, host in so_far(lab, results).items()))
+
+
 def moved(run: Record, table: str, device: str, column: str) -> list[tuple[str, float]]:
     """What each host's rates of a device add up to over the run."""
     with store.connect(run) as connection:
@@ -63,9 +69,9 @@ def test_a_host_writes_256_mib(lab: Lab, tmp_path: Path, disk: Path) -> None:
     writing = ["dd", "if=/dev/zero", f"of={disk}", "bs=1M", "count=256", "oflag=direct", "status=none"]
 
     async def write(lab: Lab) -> None:
-        await asyncio.sleep(SETTLE)
+        await settle(lab, tmp_path / "results")
         await asyncio.to_thread(lab.hosts[0].run, writing, check=True)
-        await asyncio.sleep(SETTLE)
+        await settle(lab, tmp_path / "results")
 
     run = record(lab, tmp_path / "results", write, interval=INTERVAL)
     # Hosts of the lab share this machine's disks: all of them must have seen it.
@@ -79,12 +85,16 @@ def test_a_host_sends_100_mb(lab: Lab, tmp_path: Path) -> None:
     """The bytes of one host are in its rates out and in its peer's rates in; headers and our own traffic add little."""
     sender, receiver, *others = lab.hosts
 
-    async def send(_: Lab) -> None:
+    def listens() -> bool:
+        return f":{PORT:04X} 00000000:0000 0A" in receiver.run(["cat", "/proc/net/tcp"]).stdout
+
+    async def send(lab: Lab) -> None:
         sink = asyncio.create_task(asyncio.to_thread(receiver.run, ["python3", "-c", SINK], check=True))
-        await asyncio.sleep(SETTLE)
+        await until_true(listens)
+        await settle(lab, tmp_path)
         await asyncio.to_thread(sender.run, ["python3", "-c", SEND, receiver.address], check=True)
         await sink
-        await asyncio.sleep(SETTLE)
+        await settle(lab, tmp_path)
 
     run = record(lab, tmp_path, send, interval=INTERVAL)
     for way, host, peer in (("tx", sender, receiver), ("rx", receiver, sender)):

@@ -30,7 +30,7 @@ from rollbook.testing.lab import LabHost
 from rollbook.transports.routing import Options
 from tests.support.commands import ROLLBOOK
 from tests.support.launchers import Heard, back, heard
-from tests.support.records import is_whole
+from tests.support.records import is_whole, lost_gaps
 from tests.support.waits import until, until_sampled, until_true
 
 During = Callable[[Lab], Awaitable[None]]
@@ -82,7 +82,13 @@ def assert_on_the_grid(times: list[int], step: int, error: float, missed: int) -
     On a busy machine a beat may come late, and the next be missed for that, which the agent tells. But none comes
     early, and some are in time on any machine: one in ten within 20 ms, at least.
     """
-    numbers = [int((at + error) // step) for at in times]
+    numbers: list[int] = []
+    for at in reversed(times):
+        number = int((at + error) // step)
+        if numbers and number == numbers[-1]:
+            number = int((at - error) // step)  # late by almost a step
+        numbers.append(number)
+    numbers.reverse()
     assert sorted(set(numbers)) == numbers, "a beat came twice"
     assert numbers[-1] - numbers[0] + 1 - len(numbers) <= missed, "a beat is missing"
     behind = sorted(at - number * step for at, number in zip(times, numbers, strict=True))
@@ -132,8 +138,14 @@ def test_a_clock_that_is_off_is_measured_and_corrected(
     for host in lab.hosts[: len(drifts)]:
         host.programs({"python3": SHIFTED.format(drift=drifts[host.name])})
 
-    async def wait(_: Lab) -> None:
-        await asyncio.sleep(9)
+    def measured(name: str) -> int:
+        (raw,) = tmp_path.glob("*/*/raw")
+        events = (entry.event for entry in Reader(raw) if entry.host == lab.names.index(name))
+        return sum(event is not None and event["event"] == "clock" for event in events)
+
+    async def wait(lab: Lab) -> None:
+        await until_true(lambda: all(measured(name) >= 4 for name in drifts))
+        await until_true(lambda: min(len(so_far(lab, tmp_path)[name].beats) for name in drifts) > 15)
 
     run = record(lab, tmp_path, wait)
     to_wall = time.time_ns() - time.monotonic_ns()
@@ -149,7 +161,7 @@ def test_a_clock_that_is_off_is_measured_and_corrected(
             assert abs(point.clock.offset_ns - true) < point.clock.bound_ns + 2e6
         asked = "SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ? ORDER BY ts"
         rows = duckdb.execute(asked, [table, name]).fetchall()
-        assert len(rows) + missed(run, name) > 15
+        assert len(rows) > 15
         assert max(abs(ts - mono - to_wall) for ts, mono in rows) < error
         assert_on_the_grid([ts for ts, _ in rows[1:-1]], 500_000_000, error, missed(run, name))
 
@@ -220,7 +232,7 @@ def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Record, fault: Fau
     if fault is _stopped:  # for how long its stream was quiet
         assert sum(gap.end_ns - gap.start_ns for gap in hit.gaps) > (STOPPED - 1) * 1e9
     else:
-        assert [gap.why for gap in hit.gaps] == ["rebooted" if fault is _rebooted else "connection lost"]
+        assert lost_gaps(hit) == ["rebooted" if fault is _rebooted else "connection lost"]
         assert max(after - before for before, after in itertools.pairwise(times)) > 1e9, "there was a gap"
 
 
@@ -228,7 +240,7 @@ def test_faults_cost_no_other_host(session_lab: Lab, troubled: Record) -> None:
     """No other host loses a beat."""
     others = [by_name(troubled)[name] for name in session_lab.names[len(FAULTS) :]]
     assert len(others) == 3
-    assert [other for other in others if other.gaps or not is_whole(other)] == []
+    assert [other for other in others if not is_whole(other)] == []
 
 
 def test_a_far_and_lossy_link_loses_no_beat(lab: Lab, tmp_path: Path) -> None:
@@ -246,13 +258,24 @@ def test_a_far_and_lossy_link_loses_no_beat(lab: Lab, tmp_path: Path) -> None:
     run = record(lab, tmp_path, loss, interval=0.25)
     hit = by_name(run)[lab.hosts[0].name]
     assert is_whole(hit)
-    assert hit.gaps == []
     assert_on_the_grid(beats(run, hit.name), 250_000_000, 0.05e9, missed(run, hit.name))
     assert all(clock.clock.round_trip_ns > 0.4e9 for clock in hit.clocks)
     first = hit.clocks[0].clock
     assert abs(first.offset_ns) < 0.05e9 < first.bound_ns, "the clock is ours, and both ways take as long"
     for host in lab.hosts[1:]:
         assert is_whole(by_name(run)[host.name])
+
+
+def fill(disk: Path, after: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that fills the disk of its record after a few samples, and then does something else."""
+    full = disk.with_name("full")
+    script = f"while [ ! -e {full} ]; do sleep 0.1; done; head -c 80m /dev/zero > {disk}/filler; {after}"
+    argv = [*ROLLBOOK, "run", "--results-dir", str(disk), "--timeseries-interval", "0.1", "--", "sh", "-c", script]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        until_sampled(disk, hosts=1, samples=5)
+        full.touch()
+        out, err = running.communicate()
+    return subprocess.CompletedProcess(argv, running.returncode, out, err)
 
 
 def test_a_full_disk_ends_the_recording_not_the_command(tmp_path: Path) -> None:
@@ -262,9 +285,7 @@ def test_a_full_disk_ends_the_recording_not_the_command(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=68m", "tmpfs", disk], check=True)
     try:
         noticed = f"for n in $(seq 300); do grep -qs space {disk}/*/*/raw/failure && break; sleep 0.1; done"
-        script = f"sleep 2; head -c 80m /dev/zero > {disk}/filler; {noticed}; rm {disk}/filler; exit 9"
-        argv = [*ROLLBOOK, "run", "--results-dir", str(disk), "--timeseries-interval", "0.1", "--", "sh", "-c", script]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        done = fill(disk, f"{noticed}; rm {disk}/filler; exit 9")
         assert done.returncode == 9, done.stderr
         assert "recording ended early" in done.stderr
         assert "No space left" in done.stderr
@@ -281,9 +302,7 @@ def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) ->
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=68m", "tmpfs", disk], check=True)
     try:
-        argv = [*ROLLBOOK, "run", "--results-dir", str(disk), "--timeseries-interval", "0.1", "--", "sh", "-c"]
-        script = f"sleep 2; head -c 80m /dev/zero > {disk}/filler; exit 9"
-        done = subprocess.run([*argv, script], capture_output=True, text=True, check=False)
+        done = fill(disk, "exit 9")
         assert done.returncode == 9, done.stderr
         assert "the record is not finished" in done.stderr
         assert "rollbook recover" in done.stderr

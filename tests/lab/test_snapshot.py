@@ -134,7 +134,7 @@ def test_every_failure_is_named(make_lab: Callable[..., Lab]) -> None:
     noisy.login_noise(stdout="Welcome!\n" * 3000, stderr="rc noise\n" * 100)
     noisy.banner("Authorised use only.\n" * 40)
     garbage.login_noise(stdout="garbage ", forever=True)
-    dying.programs({"chronyc": "#!/bin/sh\nsleep 1\npkill -KILL -f binascii\n"})
+    dying.programs({"nvidia-smi": "#!/bin/sh\nsleep 5\npkill -KILL -f binascii\n"})
     unplugged.link(up=False)
     began = time.monotonic()
     done = rollbook(lab, "snapshot", [*names(lab), *MORE], "--json", "--timeout", "24")
@@ -225,7 +225,7 @@ def test_logins_that_are_turned_away_are_tried_again(make_lab: Callable[..., Lab
 def test_interrupted_leaves_nothing(lab: Lab, number: signal.Signals, code: int, tmp_path: Path) -> None:
     """Ctrl-C and SIGTERM give what came so far; after those and after SIGKILL no process is left on either side."""
     for host in lab.hosts:
-        host.programs({"chronyc": "#!/bin/sh\nsleep 300\n"})
+        host.programs({"nvidia-smi": "#!/bin/sh\nsleep 300\n"})  # may take long, other than most programs
     output = tmp_path / "so-far.json"
     running = subprocess.Popen(
         arguments(lab, "snapshot", names(lab), "-o", str(output)),

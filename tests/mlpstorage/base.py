@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from rollbook.mlpstorage import (
     TimeSeriesSample,
     collect_cluster_info,
 )
+from tests.support.waits import until
 
 
 class Benchmark:
@@ -103,14 +105,14 @@ class Benchmark:
             hosts_collected=collected,
         )
 
-    def run(self, seconds: float) -> None:
-        """Run for that many seconds, with everything around it."""
+    def run(self, enough: Callable[[Any], bool]) -> None:
+        """Run until the collector has enough, with everything around it."""
         start = self._collect()
         collector = self._start_series()
         collector.start()
         began = time.monotonic()
         try:
-            time.sleep(seconds)
+            until(lambda: enough(collector))
         finally:
             self.runtime = time.monotonic() - began
             self._stop_series(collector)

@@ -297,11 +297,13 @@ class _Run:
         self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         self._delayed: list[bytes] = []
         self._ended_at: float | None = None
-        self._done = False
+        self._done = self._closed = False
         if self._node.takes_input:  # others wait for the handshake
             self._begin()
 
     def _begin(self) -> None:
+        if self._closed:
+            return
         self._process = process = self._start(self._command)
         ends = [process.stdout, process.stderr] if self._master < 0 else []
         self._pipes = [self._master] if self._master >= 0 else [end.fileno() for end in ends if end is not None]
@@ -362,6 +364,7 @@ class _Run:
     def _close(self, fd: int) -> None:
         if fd == self._master:
             os.close(fd)
+            self._master = -1
         assert self._process is not None
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None and not pipe.closed and pipe.fileno() == fd:
@@ -400,7 +403,8 @@ class _Run:
             self._process.wait()
 
     def close(self) -> None:
-        """Close the ends of the command's output; nothing is read from them any more."""
+        """Close the ends of the command's output; nothing is read from them any more, and no command is started."""
+        self._closed = True
         for fd in self._open:
             self._loop.remove_reader(fd)
             self._close(fd)

@@ -212,7 +212,17 @@ class _Exec:
 
     def carry(self) -> None:
         """Move data until the command ends; a lost client closes its stdin, as the container runtime does."""
-        process = self._process
+        with self._process as process:
+            code = self._carry(process)
+        status: dict[str, Any] = {"metadata": {}, "status": "Success"}
+        if code:
+            causes = [{"reason": "ExitCode", "message": str(code)}]
+            status = {"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes},
+                      "message": f"command terminated with non-zero exit code: {code}"}  # fmt: skip
+        self._send(ERROR, json.dumps(status).encode())
+        self._frame(8, struct.pack(">H", 1000))
+
+    def _carry(self, process: subprocess.Popen[bytes]) -> int:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -229,17 +239,7 @@ class _Exec:
                 else:
                     del channels[fd]
                     watched.remove(fd)
-        code = process.wait()
-        process.stdin.close()
-        process.stdout.close()
-        process.stderr.close()
-        status: dict[str, Any] = {"metadata": {}, "status": "Success"}
-        if code:
-            causes = [{"reason": "ExitCode", "message": str(code)}]
-            status = {"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes},
-                      "message": f"command terminated with non-zero exit code: {code}"}  # fmt: skip
-        self._send(ERROR, json.dumps(status).encode())
-        self._frame(8, struct.pack(">H", 1000))
+        return process.wait()
 
     def _send(self, channel: int, data: bytes) -> None:
         self._frame(2, bytes([channel]) + data)

@@ -30,12 +30,13 @@ from rollbook.sources import catalogue
 from rollbook.testing import Lab, LabHost
 from rollbook.testing.lab.processes import living
 from rollbook.transports.base import Transport
-from tests.support.waits import until
+from rollbook.transports.launch import AgentChannel, Launch
+from tests.support.waits import until, until_true
 
 PLAN = Plan.of(catalogue.load())
 FEW = Plan.of([catalogue.source(name) for name in ("identity", "loadavg", "meminfo", "stat", "net_dev", "uptime")])
 INTERVAL = 0.5
-LONGEST_GAP = 20.0  # seconds until a launcher that was killed has started all agents again, on a busy machine
+LONGEST_GAP = 60.0  # seconds until a launcher that was killed has started all agents again, on a busy machine
 EARLY = 0.05
 AGENT = "binascii"  # in the command line of every agent
 PROGRAM = Path(__file__).parents[1] / "data" / "mpi" / "allreduce.c"
@@ -50,9 +51,9 @@ VOLATILE = {
 }  # fmt: skip
 
 
-HONEST = '#!/bin/sh\nsleep {seconds}\nexec /usr/bin/python3 "$@"\n'
+HONEST = '#!/bin/sh\n{wait}\nexec /usr/bin/python3 "$@"\n'
 # The agent's command line is -I -S -c CODE ...; a second agent gets the name and rank of the second host. The true ones
-# come later: once all agents have arrived, none is accepted.
+# wait for it: once all agents have arrived, none is accepted.
 IMPOSTOR = """#!/bin/sh
 shift 3
 code=$1
@@ -64,7 +65,7 @@ true = os.uname()
 os.uname = lambda: os.uname_result((true[0], '{name}', *true[2:]))
 $code" "$@"
 ) &
-sleep 2
+{wait}
 exec /usr/bin/python3 -I -S -c "$code" "$@"
 """
 
@@ -83,10 +84,11 @@ class Heard:
     def gaps(self) -> int:
         """How many beats are missing between the first and the last, but those that the busy host missed by itself.
 
-        A beat may come late, and by as much as clocks are not known a little early.
+        A beat may come late, by almost an interval, and by as much as clocks are not known a little early: the beats
+        are counted, and which one is missing is not known.
         """
-        numbers = {int((beat / 1e9 + EARLY) // INTERVAL) for beat in self.beats}
-        return max(0, max(numbers) - min(numbers) + 1 - len(numbers) - self.missed)
+        first, last = min(self.beats) / 1e9 + EARLY, max(self.beats) / 1e9
+        return max(0, int(last // INTERVAL) - int(first // INTERVAL) + 1 - len(set(self.beats)) - self.missed)
 
 
 def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostResult]:
@@ -104,7 +106,7 @@ def record(
     *,
     plan: Plan = FEW,
 ) -> dict[str, Heard]:
-    """Record a series for this many seconds after all hosts are ready; halfway, something happens.
+    """Record a series for this many seconds after all hosts are ready, and a few beats; halfway, something happens.
 
     The other half lasts until these hosts are back with a few beats, where some are named, but two minutes at most.
     """
@@ -116,6 +118,7 @@ def record(
         async with recording as recorder:
             await recorder.ready()
             await asyncio.sleep(seconds / 2)
+            await until_true(lambda: all(host.lost or len(host.beats) >= 3 for host in heard(raw, names).values()))
             happened = 0
             if during is not None:
                 happened = time.time_ns()
@@ -181,10 +184,20 @@ def impersonate(lab: Lab, transport: Callable[[str], Transport], monkeypatch: py
     # As at a site where names resolve: the collector knows lab hosts from its ssh configuration only.
     monkeypatch.setattr(socket, "getaddrinfo", lambda name, *a, **o: resolve(addresses.get(name, name), *a, **o))
     liar, victim, third = (host.name for host in lab.hosts[:3])
-    programs = IMPOSTOR.format(name=victim), HONEST.format(seconds=2), HONEST.format(seconds=0)
-    for name, program in zip((liar, victim, third), programs, strict=True):
-        lab[name].programs({"agent-python": program})
-    found = snapshot(transport("/usr/local/bin/agent-python"), [liar, victim, third])
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:  # hosts have their own /tmp
+        claimed = Path(directory) / "claimed"
+        assign = Launch._assign
+
+        def noticed(launch: Launch, *args: Any) -> AgentChannel | None:
+            claimed.touch()
+            return assign(launch, *args)
+
+        monkeypatch.setattr(Launch, "_assign", noticed)
+        wait = f"for n in $(seq 600); do [ -e {claimed} ] && break; sleep 0.1; done"
+        programs = IMPOSTOR.format(name=victim, wait=wait), HONEST.format(wait=wait), HONEST.format(wait=wait)
+        for name, program in zip((liar, victim, third), programs, strict=True):
+            lab[name].programs({"agent-python": program})
+        found = snapshot(transport("/usr/local/bin/agent-python"), [liar, victim, third])
     for name in (liar, victim):
         assert found[name].status in ("failed", "partial"), (name, found[name].reason)
         assert "conflicting claims: " in found[name].reason, (name, found[name].reason)

@@ -74,7 +74,14 @@ def few_sources() -> Iterator[None]:
 
 def is_whole(host: SeriesHost) -> bool:
     """Whether nothing of a series is lost, but beats that a busy machine missed, which the agents count."""
-    return host.status == "complete" or host.is_sparse
+    lost = lost_gaps(host) or "is missing" in host.reason or any(one.affected() for one in host.sources)
+    return host.status == "complete" or (not lost and (host.is_sparse or bool(host.gaps)))
+
+
+def lost_gaps(host: SeriesHost) -> list[str]:
+    """Why there are gaps, but for those in which the machine was too busy to sample."""
+    busy = ("no samples: the host was stopped or overloaded", "not connected yet")
+    return [gap.why for gap in host.gaps if gap.why not in busy]
 
 
 class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

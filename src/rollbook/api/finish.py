@@ -103,7 +103,7 @@ def _lock(path: Path) -> Iterator[None]:
 def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Path | str | None = None) -> Record:
     for name in ("raw", "series"):
         require_directory(path / name)  # a symlink would lead the files elsewhere
-    _keep_signed(path, sign)
+    _require_key_if_signed(path, sign)
     _remove_leftovers(path)
     found, sealed, hosts = derive(path)
     begin = found.begin
@@ -196,7 +196,7 @@ def _remove_leftovers(path: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _keep_signed(path: Path, key: Path | str | None) -> None:
+def _require_key_if_signed(path: Path, key: Path | str | None) -> None:
     """Raise `UsageError` for a signed record without a key that can sign it again."""
     if not signing.is_signed(path):
         return

@@ -155,7 +155,8 @@ def _share_out(whole: Job, processes: int | None) -> list[Share]:
     finally:
         for worker in workers:
             worker.kill()
-            worker.wait()
+            with contextlib.suppress(BrokenPipeError), worker:  # closes its pipes
+                worker.wait()
     if any(worker.returncode for worker in workers):
         raise RecordError(f"a worker process failed ({[w.returncode for w in workers]})")
     shares = [pickle.loads(answer) for answer in answers]  # noqa: S301 - from our own children

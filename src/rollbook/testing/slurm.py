@@ -62,7 +62,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_min_interval=100000
 ReturnToService=2
 SlurmctldTimeout=30
-SlurmdTimeout=10
+SlurmdTimeout=60
 InactiveLimit=0
 KillWait=2
 {nodes}
@@ -106,7 +106,7 @@ class SlurmLab:
 
     def allocate(self, *options: str) -> dict[str, str]:
         """The environment that a job of its own, made by `salloc OPTIONS`, gives to its programs."""
-        argv = ["salloc", "--no-shell", "--immediate=20", *options]
+        argv = ["salloc", "--no-shell", "--immediate=60", *options]
         done = subprocess.run(argv, env=self.environ, capture_output=True, text=True, check=True, timeout=SECONDS)
         job = done.stderr.rpartition("allocation ")[2].split()[0].strip(".")
         nodes = self.ask("squeue", "-h", "-j", job, "-o", "%N").strip()

@@ -423,9 +423,13 @@ class _PodChannel:
     @classmethod
     async def open(cls, state: _State, pod: str, argv: Sequence[str], line: bytes) -> _PodChannel:
         """Start kubectl and send the line that starts the agent."""
-        channel = cls(state, pod, Pipe(argv))
-        await channel.write(line)
-        return channel
+        pipe = Pipe(argv)
+        try:
+            await pipe.write(line)  # the agent is longer than what a pipe holds: this waits for kubectl
+        except BaseException:
+            await asyncio.shield(pipe.close())
+            raise
+        return cls(state, pod, pipe)
 
     async def read(self) -> bytes:
         """The next bytes; empty when kubectl has ended."""

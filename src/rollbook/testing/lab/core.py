@@ -23,7 +23,7 @@ from rollbook.testing.lab.processes import Process
 __all__ = ["Core", "Kind", "Place"]
 
 Kind = Literal["namespaces", "loopback"]
-_SECONDS_TO_LISTEN = 10.0
+_SECONDS_TO_LISTEN = 60.0
 _SECONDS_TO_END = 10.0
 """For a killed program; one that waits in the kernel for a dead mount never ends."""
 
