@@ -23,8 +23,8 @@ uptime() {
 }
 
 # clocks: set mono and wall. A host may pause between the two reads, and a date without nanoseconds is up to a second
-# late: a difference that can be explained by that is not a clock that was set. The first pair, to which others are
-# compared, is read again after a pause.
+# late: a difference that can be explained by that, in this pair or in the one it is compared to, is not a clock that was
+# set. The first pair, to which others are compared, is read again after a pause.
 clocks() {
     for try in 1 2 3; do
         uptime
@@ -36,11 +36,11 @@ clocks() {
         error=$((error + mono - before)) mono=$before
         if [ -n "$known" ] || [ $error -le 30000000 ]; then break; fi
     done
-    late=$((wall - mono - ${known:-0}))
-    if [ -n "$known" ] && [ $error -gt 30000000 ] && [ ${late#-} -le $((error > doubt ? error : doubt)) ]; then
+    late=$((wall - mono - ${known:-0})) bound=$((error > doubt ? error : doubt))
+    if [ -n "$known" ] && [ $bound -gt 30000000 ] && [ ${late#-} -le $bound ]; then
         wall=$((mono + known))
     else
-        known=$((wall - mono)) doubt=$error # the error of the pair to which others are compared counts as well
+        known=$((wall - mono)) doubt=$error
     fi
 }
 
