@@ -27,6 +27,7 @@ from rollbook.adapters.argv import processes
 from rollbook.adapters.mlpstorage import leaf_parts
 from rollbook.adapters.results import Results
 from rollbook.errors import UsageError
+from tests.support.waits import SECONDS, until
 
 DATA = Path(__file__).parents[1] / "data" / "adapters"
 CASES = sorted(DATA.glob("*/*/case.json"))
@@ -334,12 +335,9 @@ def test_workload_without_a_recorder_goes_on(tmp_path: Path) -> None:
 def test_workload_ended_early_leaves_nothing(tmp_path: Path) -> None:
     """SIGTERM ends it, and what it wrote is gone."""
     process = workload("--seconds", "60", "--size", "4", "--directory", str(tmp_path))
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.glob("*/large")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert list(tmp_path.glob("*/large"))
+    until(lambda: list(tmp_path.glob("*/large")))
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=SECONDS)
     assert process.returncode == 143
     assert list(tmp_path.iterdir()) == []
 

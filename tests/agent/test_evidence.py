@@ -205,7 +205,7 @@ def test_the_node_has_limits(hand: HandAgent) -> None:
     slow = [
         Item(id=f"slow{number}", title="", commands=(f"echo {number}; sleep 60",), seconds=60) for number in range(6)
     ]
-    sent = read(hand, *slow, seconds=2.0)
+    sent = read(hand, *slow, seconds=6.0)
     assert [sent.done[number][0] for number in range(6)] == ["timed-out"] * 4 + ["not-read"] * 2
     assert "time limit" in sent.done[5][1]
     assert sent.files["echo 0; sleep 60"] == b"0\n"

@@ -82,7 +82,7 @@ def running(count: int, program: str, nice: int = 0) -> Iterator[list[int]]:
 
 def test_a_program_that_waits_for_a_processor() -> None:
     """It could run and did little; one that does not run, or that used its seconds, is not starved."""
-    with running(2 * (os.cpu_count() or 1), SPIN), running(1, SPIN, 19) as [low]:
+    with running(2 * (os.cpu_count() or 1), SPIN, 1), running(1, SPIN, 19) as [low]:
         until = time.monotonic() + 30
         while not (is_busy() and is_starved(low, 1000.0)):
             assert time.monotonic() < until

@@ -21,7 +21,7 @@ from rollbook.sql.grids import open_tables
 def record(tmp_path_factory: pytest.TempPathFactory) -> rollbook.Record:
     """A record of a short run whose name would be markup."""
     results = tmp_path_factory.mktemp("notebook")
-    return rollbook.run(["sleep", "0.5"], name="<b>x", results_dir=results, interval=0.2, report=False).record
+    return rollbook.run(["sleep", "1.5"], name="<b>x", results_dir=results, interval=0.2, report=False).record
 
 
 def test_snapshot_inside_a_running_loop() -> None:
@@ -64,7 +64,7 @@ def test_records_and_comparisons_show_themselves(record: rollbook.Record, tmp_pa
     titles = [chart.title for chart in sorted(charts, key=lambda chart: chart.highlight or 0)]
     assert re.findall(r">([^<]+): up to ", shown) == titles
     assert shown.count("<svg") == len(titles) > 0
-    other = rollbook.run(["sleep", "0.4"], results_dir=tmp_path, interval=0.2, report=False).record
+    other = rollbook.run(["sleep", "1.5"], results_dir=tmp_path, interval=0.2, report=False).record
     compared = rollbook.compare(record, other, results_dir=tmp_path)
     shown = compared._repr_html_()
     assert "cannot tell" in shown

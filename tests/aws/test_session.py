@@ -48,19 +48,19 @@ def test_a_command() -> None:
 @pytest.mark.parametrize(
     ("faults", "injected"),
     [
-        (Faults(loss=0.1, close_seconds=60), ["lost"]),
+        (Faults(loss=0.1), ["lost"]),
         (Faults(duplication=0.3), ["duplicated"]),
         (Faults(reordering=0.3), ["reordered"]),
-        (Faults(lateness=0.1, close_seconds=60), ["late"]),
+        (Faults(lateness=0.1), ["late"]),
         (
-            Faults(loss=0.05, duplication=0.05, reordering=0.05, lateness=0.02, close_seconds=60),
+            Faults(loss=0.05, duplication=0.05, reordering=0.05, lateness=0.02),
             ["lost", "duplicated", "reordered", "late"],
         ),
         (Faults(dropped_sockets=2, drop_after=15), ["dropped"]),
         (Faults(dropped_sockets=1, drop_after=15, failing_resumes=2), ["dropped"]),
         (Faults(late_exit=0.5), []),
         (Faults(encrypted=True), []),
-        (Faults(encrypted=True, loss=0.05, dropped_sockets=1, close_seconds=60), ["lost", "dropped"]),
+        (Faults(encrypted=True, loss=0.05, dropped_sockets=1), ["lost", "dropped"]),
     ],
     ids=[
         "loss",
@@ -116,7 +116,7 @@ def test_throttling() -> None:
 
 @pytest.mark.parametrize(
     "faults",
-    [Faults(), Faults(encrypted=True), Faults(encrypted=True, loss=0.2, close_seconds=60)],
+    [Faults(), Faults(encrypted=True), Faults(encrypted=True, loss=0.2)],
     ids=["", "KMS", "KMS and loss"],
 )
 def test_an_interactive_command(faults: Faults) -> None:

@@ -22,15 +22,15 @@ from tests.support.waits import SECONDS, until, until_sampled
 
 OPTIONS = ["--results-dir", "out", "--no-report"]
 FACTS = [*OPTIONS, "--skip-timeseries"]
-# Finishing that announces itself and takes a while, so that signals arrive in the middle of it.
+# Finishing that announces itself and waits for a file, so that signals arrive in the middle of it.
 SLOW = """
-import sys, time, rollbook.api.finish as finish
+import os, sys, time, rollbook.api.finish as finish
 from rollbook.cli import main
 real = finish.finish
 def slow(*arguments, **options):
     print("FINISHING", file=sys.stderr, flush=True)
     end = time.monotonic() + {seconds}
-    while time.monotonic() < end:
+    while time.monotonic() < end and not os.path.exists("go"):
         time.sleep(0.01)
     return real(*arguments, **options)
 finish.finish = slow
@@ -66,13 +66,14 @@ def only_record(directory: Path) -> Path:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_one_signal_while_the_record_is_written(tmp_path: Path, number: signal.Signals) -> None:
     """The record is finished, the exit code is the command's, and there is no traceback."""
-    process = start(tmp_path, 1.0, ["sh", "-c", "exit 7"])
+    process = start(tmp_path, 10 * SECONDS, ["sh", "-c", "exit 7"])
     before = wait_for(process, "FINISHING")
     assert "writing the record\n" in before
     process.send_signal(number)
+    wait_for(process, "still writing the record; Ctrl-C again")
+    (tmp_path / "go").touch()
     _, after = process.communicate(timeout=SECONDS)
     assert (process.returncode, "Traceback" in after) == (7, False), after
-    assert "still writing the record; Ctrl-C again" in after
     path = only_record(tmp_path)
     assert Record.open(path).metadata["exit_code"] == 7
     assert verify(path).problems == []
@@ -98,10 +99,12 @@ def test_two_signals_leave_a_record_that_can_be_recovered(tmp_path: Path, comman
 def test_a_signal_ends_repeats(tmp_path: Path) -> None:
     """The run that was measured is kept; the exit code says that others are missing."""
     verb = ["run", *FACTS, "--repeat", "3", "--", "true"]
-    argv, pipe = [sys.executable, "-c", SLOW.format(seconds=1.0), *verb], subprocess.PIPE
+    argv, pipe = [sys.executable, "-c", SLOW.format(seconds=10 * SECONDS), *verb], subprocess.PIPE
     process = subprocess.Popen(argv, cwd=tmp_path, stderr=pipe, text=True, start_new_session=True)
     wait_for(process, "FINISHING")
     process.send_signal(signal.SIGTERM)
+    wait_for(process, "still writing")
+    (tmp_path / "go").touch()
     _, after = process.communicate(timeout=120)
     assert (process.returncode, "Traceback" in after) == (130, False), after
     assert "1 of 3 runs" in after
@@ -110,7 +113,7 @@ def test_a_signal_ends_repeats(tmp_path: Path) -> None:
 
 def test_signals_at_any_moment_after_the_command(tmp_path: Path) -> None:
     """From the end of the command to that of the process, no signal changes the exit code."""
-    process = start(tmp_path, 0.0, ["sh", "-c", "echo over >&2; exit 7"])
+    process = start(tmp_path, 0.0, ["sh", "-c", "trap '' TERM; echo over >&2; exit 7"])
     wait_for(process, "over")
     over = threading.Event()
 

@@ -111,8 +111,8 @@ def test_signals_reach_the_command(tmp_path: Path, name: str, key: bytes | None)
 
 def test_ctrl_c_comes_once_where_stdin_is_no_terminal(tmp_path: Path) -> None:
     """The kernel has given it to the command already; mpirun takes a second one for an order to abort."""
-    code = "import signal,time; signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True)); "
-    code += "print('ready', flush=True); [time.sleep(0.1) for _ in range(20)]"
+    code = "import signal,time; heard = []; signal.signal(signal.SIGINT, lambda *_: heard.append(print('heard'))); "
+    code += "print('ready', flush=True); [time.sleep(0.1) for _ in range(600) if not heard]; time.sleep(1)"
     line = " ".join(["exec", *(f"'{word}'" for word in RUN), "--", sys.executable, "-c", f'"{code}"', "</dev/null"])
     terminal = Terminal(tmp_path, ["sh", "-c", line])
     terminal.until(b"ready")

@@ -33,6 +33,7 @@ from rollbook.testing import Fake, FakeHost, linux
 from rollbook.testing.fake import FakeChannel
 from rollbook.transports.launcher import Launcher
 from tests.support.records import is_whole
+from tests.support.waits import until_true
 
 PLAN = Plan.of([catalogue.source(name) for name in ("identity", "uptime", "meminfo", "loadavg")])
 ABOUT = {"type": "record", "stamp": "", "argv": [], "args": {}}
@@ -80,7 +81,12 @@ def test_start_facts_of_a_late_host(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stream, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(stream, "FIRST_BUSY", 10.0)
     fake = Fake({"a": FakeHost(pages=linux("a")), "b": FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)})
-    hosts = record(tmp_path, fake, timeout=2.0, during=lambda _: asyncio.sleep(0.8))
+
+    async def read(_: Recorder) -> None:
+        await until_true(lambda: fake.opened["b"] == 3)
+        await asyncio.sleep(0.8)
+
+    hosts = record(tmp_path, fake, timeout=2.0, during=read)
     assert len(events(tmp_path, "lost")) == 2
     assert [(host.status, len(host.facts)) for host in hosts.start] == [("complete", 4)] * 2
     assert [(host.status, len(host.facts)) for host in hosts.end] == [("complete", 4)] * 2
@@ -95,8 +101,8 @@ def test_a_journal_has_two_begin_events(tmp_path: Path) -> None:
 
 def test_login_and_start_facts_share_a_timeout(tmp_path: Path) -> None:
     """A host that answers slowly has the rest of its timeout for its facts; the run does not wait longer."""
-    fake = Fake({"slow": FakeHost(pages=linux("slow"), delay=1.0, pace=1.0)})
-    hosts = record(tmp_path, fake, interval=0, timeout=2.5)
+    fake = Fake({"slow": FakeHost(pages=linux("slow"), delay=1.0, pace=3.0)})
+    hosts = record(tmp_path, fake, interval=0, timeout=6.0)
     assert hosts.start[0].status == "partial"
     assert hosts.start[0].facts.keys() == {"identity"}
 
@@ -114,7 +120,7 @@ def test_progress_is_called_for_the_start_facts(tmp_path: Path) -> None:
 
     scripts = {
         "good": FakeHost(pages=linux("good")),
-        "slow": FakeHost(pages=linux("slow"), pace=0.5),
+        "slow": FakeHost(pages=linux("slow"), pace=1.5),
         "gone": FakeHost(fails=Refused("key rejected")),
     }
     fake = Fake(scripts)
@@ -122,17 +128,17 @@ def test_progress_is_called_for_the_start_facts(tmp_path: Path) -> None:
     async def main() -> None:
         hosts = [Host(name) for name in scripts]
         async with Recorder(
-            tmp_path, hosts, lambda _: fake, PLAN, interval=0.1, about=ABOUT, timeout=1.2, progress=View()
+            tmp_path, hosts, lambda _: fake, PLAN, interval=0.1, about=ABOUT, timeout=4.0, progress=View()
         ) as recorder:
             await recorder.ready()
             assert len(calls) == 6
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(2.5)
 
     asyncio.run(main())
     *others, slow = sorted(calls)
     assert others == ["gone begun", "gone refused key rejected", "good begun", "good complete", "slow begun"]
     assert re.fullmatch(
-        "slow partial the start facts were not finished within 1.2 s; [1-4] of 4 sources missing", slow
+        "slow partial the start facts were not finished within 4 s; [1-4] of 4 sources missing", slow
     ), slow
 
 
@@ -192,7 +198,13 @@ def test_a_key_frame_is_requested_after_a_loss(tmp_path: Path, monkeypatch: pyte
             )
             return channel
 
-    record(tmp_path, Lossy({"a": FakeHost(pages=linux("a"))}), during=lambda _: asyncio.sleep(1.6))
+    async def sampled(_: Recorder) -> None:
+        await until_true(lambda: "key" in orders and samples_so_far() > 12)
+
+    def samples_so_far() -> int:
+        return sum(entry.frame is not None and entry.frame.kind == "S" for entry in Reader(tmp_path / "raw"))
+
+    record(tmp_path, Lossy({"a": FakeHost(pages=linux("a"))}), during=sampled)
     assert orders.count("key") == 1
     found = survey(tmp_path / "raw")
     files = Segments(found)

@@ -30,7 +30,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A record of a short run."""
     results = tmp_path_factory.mktemp("real")
     with few_sources():
-        return rollbook.run(["sleep", "0.6"], results_dir=results, interval=0.2, report=False).path
+        return rollbook.run(["sleep", "1.5"], results_dir=results, interval=0.2, report=False).path
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_another_command_is_the_first_explanation(make: Make, compare: Rollbook)
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19], {"thp": {"enabled": "never"}}, command="sleep 0.7")
     facts = rollbook.compare("old", "new").facts[0].facts
-    assert fact_text(facts[0]).startswith("command: sleep 0.6 -> sleep 0.7")
+    assert fact_text(facts[0]).startswith("command: sleep 1.5 -> sleep 0.7")
     assert len(facts) >= 2
     make("lines", [1.20], command="sleep\n\t0.7")
     assert compare("old", "lines").out.splitlines()[1].endswith("  sleep 0.7")

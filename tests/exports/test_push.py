@@ -413,7 +413,8 @@ def test_losses_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     receiver = Scripted((401, {}))
     with receiver.running() as url:
         place = url.removeprefix("http://")
-        code, summary, stderr, record = run(tmp_path, f"http://ann:s3cret@{place}/?key=s3cret", "sleep 0.5", "--strict")
+        address, patient = f"http://ann:s3cret@{place}/?key=s3cret", ["--interval", "1", "--strict"]
+        code, summary, stderr, record = run(tmp_path, address, "sleep 1.5", *patient)
     assert code == 0
     pair = base64.b64encode(b"ann:s3cret").decode()
     assert receiver.headers[0]["Authorization"] == f"Basic {pair}"

@@ -73,7 +73,7 @@ def test_record(environ: dict[str, str], tmp_path: Path) -> None:
     assert host["facts"]["site_fabric"]["version"] == "1.0"
     query = [*ROLLBOOK, "query", str(record), "--format", "json"]
     row = json.loads(run([*query, "SELECT count(*) AS n, min(retries) AS retries FROM site_fabric"], environ))
-    assert row["n"] >= 4
+    assert row["n"] >= 2
     assert row["retries"] >= host["facts"]["site_fabric"]["retries"] > 0
     rules = {rule["id"]: rule for rule in json.loads((record / "findings.json").read_text())["rules"]}
     message = f"site_fabric: retries {host['facts']['site_fabric']['retries']} ({host['name']})"

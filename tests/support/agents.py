@@ -18,8 +18,9 @@ from rollbook import agent
 from rollbook.protocol.frames import Decoder, Frame
 from tests.support.waits import SECONDS
 
-__all__ = ["HandAgent", "shorten_connect"]
+__all__ = ["EARLY", "HandAgent", "shorten_connect"]
 
+EARLY = 50_000_000  # nanoseconds by which the clock of the stand-in may be early
 PYTHON = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload()]
 
 

@@ -65,7 +65,7 @@ class Faults:
     refused_documents: tuple[str, ...] = ()
     refused_parameters: tuple[str, ...] = ()
     late_exit: float = 0.0
-    close_seconds: float = 2.0
+    close_seconds: float = 60.0
     banner: bytes = b""
     cut_utf8: bool = True
     encrypted: bool = False

@@ -56,12 +56,12 @@ def test_hosts_are_their_own() -> None:
     [
         (FakeHost(fails=Refused("key rejected")), "refused", "key rejected"),
         (FakeHost(fails=TimedOut("no answer"), delay=0.05), "timed-out", "no answer"),
-        (FakeHost(silent=True), "timed-out", "no answer within 1 s; is the host up"),
+        (FakeHost(silent=True), "timed-out", "no answer within 3 s; is the host up"),
         (FakeHost(silent=True, noise=b"Welcome!\n"), "timed-out", "its login shell hangs"),
         (FakeHost(garbage=True), "failed", "garbage instead of a greeting"),
         (FakeHost(pages=linux("x"), dies_after=0), "failed", "ended early, after 0 of 4 sources"),
         (FakeHost(pages=linux("x"), dies_after=2), "partial", "ended early, after 2 of 4 sources"),
-        (FakeHost(pages=linux("x"), pace=0.4), "partial", "not finished within 1 s"),
+        (FakeHost(pages=linux("x"), pace=1.2), "partial", "not finished within 3 s"),
         (FakeHost(pages=linux("x"), statuses={"/proc/meminfo": "timed-out"}), "partial", "meminfo timed-out"),
         (FakeHost(pages=linux("x"), statuses={"/proc/meminfo": "denied"}), "complete", ""),
         (FakeHost(pages=linux("x") | {"/proc/meminfo": "?"}), "partial", "meminfo failed"),
@@ -72,7 +72,8 @@ def test_hosts_are_their_own() -> None:
 )  # fmt: skip
 def test_faults(script: FakeHost, status: str, reason: str) -> None:
     """A fault gives the host its status and reason, and costs the other host nothing."""
-    x, fine, unknown = look("unknown", timeout=1.0, x=script, fine=FakeHost(pages=linux("fine")))
+    timeout = 3.0 if script.silent or script.pace else 60.0
+    x, fine, unknown = look("unknown", timeout=timeout, x=script, fine=FakeHost(pages=linux("fine")))
     assert x.status == status
     assert reason in x.reason
     assert bool(x.reason) == (status != "complete")

@@ -41,7 +41,7 @@ def test_a_snapshot(tmp_path: Path) -> None:
     with fake_kube(tmp_path) as (cluster, config):
         found = rollbook.snapshot(NODES, sources=sources, **options(config))
         assert not cluster.pods
-        assert not cluster.executing
+        until(lambda: not cluster.executing)
     local = rollbook.snapshot(sources=sources).hosts[0]
     for host in found.hosts:
         if host.name in READY:

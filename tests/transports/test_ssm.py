@@ -29,7 +29,7 @@ NODES = [
     Node("i-0000000000000001c", status="Pending"),
 ]
 # On a busy machine two seconds may be too few for all acknowledgements.
-FAULTY = Faults(loss=0.05, duplication=0.05, reordering=0.05, close_seconds=60)
+FAULTY = Faults(loss=0.05, duplication=0.05, reordering=0.05)
 
 
 @pytest.mark.parametrize(
