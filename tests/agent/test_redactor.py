@@ -181,6 +181,18 @@ def test_log_has_the_place_and_not_the_secret() -> None:
         assert mark.encode() in redacted.splitlines()[line - 1]
 
 
+def test_no_replacement_is_missing_in_a_full_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit, one entry without a mark counts all further secrets of a rule."""
+    monkeypatch.setattr(redactor_module, "MOST_REDACTIONS", 2)
+    redactor = Redactor(b"salt")
+    words = ["first", "second", "third", "fourth", "first", "third"]
+    redactor.feed("".join(f"password=secret-{word}\n" for word in words).encode() + b"https://ann:word@host/\n")
+    redactor.close()
+    places = [(line, count, bool(mark)) for _, line, count, mark in redactor.log]
+    assert places == [(1, 2, True), (2, 1, True), (3, 3, False), (7, 1, False)]
+    assert len({rule for rule, _, _, _ in redactor.log}) == 2
+
+
 def test_marks_depend_on_the_salt() -> None:
     """Without the salt of the run a mark cannot be guessed."""
     one, other = redact(b"token=canary1\n")[0], redact(b"token=canary1\n", salt=b"another")[0]

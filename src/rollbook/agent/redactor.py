@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 1 << 20  # bytes; a longer line is redacted in pieces
 NEAR = 4096  # bytes around a cut that decide whether it is safe
 LONGEST_KEY = 400  # lines of a private key without an end
-MOST_REDACTIONS = 10000  # entries of a log
+MOST_REDACTIONS = 10000  # marks in a log
 REDACTED = re.compile(rb"\*\*\*[0-9a-f]{8}")
 
 NOT_VALUES = set(
@@ -196,8 +196,8 @@ class Redactor:
     """Redacts one stream. Text goes in with `feed`, redacted whole lines come out; `close` gives the rest.
 
     The result does not depend on how the text is divided into blocks. `log` has an entry for every different secret of
-    a rule: rule, number of its first line, count, mark. With the kind `arguments` lines are command lines, and each is
-    parsed.
+    a rule: rule, number of its first line, count, mark. Beyond the limit, one entry without a mark has all further ones
+    of a rule. With the kind `arguments` lines are command lines, and each is parsed.
     """
 
     def __init__(self, salt: bytes, kind: str = "text") -> None:
@@ -211,7 +211,6 @@ class Redactor:
         self.seen_bytes = 0
         self.line = 1  # number of the first line of the unit
         self.found: "dict[tuple[str, str], list[int]]" = {}
-        self.unlogged = 0  # replacements for which the log had no room
 
     @property
     def log(self) -> "list[tuple[str, int, int, str]]":
@@ -326,15 +325,13 @@ class Redactor:
         """The mark of a secret, noted in the log with its line; `start` is its place in the text of the unit."""
         digits = self.key.code(secret).hex()[:8]
         mark = MASK + digits
-        entry = self.found.get((rule, mark))
-        if entry:
-            entry[1] += 1
-            if entry[0] > self.line:
-                entry[0] = min(entry[0], self.line + text.count(b"\n", 0, start))
-        elif len(self.found) < MOST_REDACTIONS:
-            self.found[rule, mark] = [self.line + text.count(b"\n", 0, start), 1]
-        else:
-            self.unlogged += 1
+        listed = mark if (rule, mark) in self.found or len(self.found) < MOST_REDACTIONS else ""
+        entry = self.found.get((rule, listed))
+        if entry is None:
+            entry = self.found[rule, listed] = [self.line + text.count(b"\n", 0, start), 0]
+        elif entry[0] > self.line:
+            entry[0] = min(entry[0], self.line + text.count(b"\n", 0, start))
+        entry[1] += 1
         return mark.encode()
 
     def redact_unit(self, text: bytes) -> bytes:

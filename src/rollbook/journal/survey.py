@@ -230,9 +230,8 @@ class Survey:
     """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as it ran.
 
     `ended` says whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
-    `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries,
-    `repeated` those that are in the journal twice. Times are on the collector's clock as it ran at the start; `clock`
-    has its steps.
+    `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries.
+    Times are on the collector's clock as it ran at the start; `clock` has its steps.
     """
 
     directory: Path
@@ -246,7 +245,6 @@ class Survey:
     end_facts: bool | None = None
     ready_ns: int = 0
     damaged: int = 0
-    repeated: int = 0
     clock: CollectorClock = dataclasses.field(default_factory=CollectorClock)
 
     def event(self, event: dict[str, Any], at_ns: int) -> None:
@@ -327,7 +325,6 @@ def survey(directory: Path) -> Survey:
             continue
         host = found.hosts[entry.host] if entry.host < len(found.hosts) else None
         if host.is_repeated(entry) if host else entry.host == RUN and run.has(entry):
-            found.repeated += 1
             continue
         event = entry.event
         if event is not None and isinstance(boot_ns := event.get("boot_ns"), int) and abs(boot_ns) <= LATEST:
