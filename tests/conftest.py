@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rollbook.api.signals import STOPS
 from rollbook.testing import Fake, FakeHost, LabCannot
 from tests.support.commands import Ended, Rollbook
 
@@ -40,6 +41,16 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """A command that ran in this process and is about to exit ignores signals; programs of later tests do not."""
+    before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGUSR1, signal.SIGUSR2)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) != handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from rollbook.transports.program import run_program
 from rollbook.transports.shared_output import SharedOutput
 from tests.support.agents import shorten_connect
 from tests.support.launchers import AGENT, INTERVAL, LONGEST_GAP, PLAN, kill_children, lasting, record, snapshot
-from tests.support.waits import SECONDS, until
+from tests.support.waits import SECONDS, is_running, until
 
 if TYPE_CHECKING:
     from rollbook.agent.wire import Carrier
@@ -429,11 +429,11 @@ def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None
         await asyncio.wait([cut])
         assert pipe.code == (-signal.SIGKILL if way is Pipe.close else None)
         assert (await pipe.close()).code == (await pipe.close()).code == -signal.SIGKILL
-        asked = asyncio.create_task(run_program(["sh", "-c", "exec sleep 61"], 60))
+        asked = asyncio.create_task(run_program(["sh", "-c", f"exec sleep 61.{os.getpid()}"], 60))
         await asyncio.sleep(0.2)
         asked.cancel()
         await asyncio.wait([asked])
-        assert not [one.cmdline for one in living() if one.has_environment("TOGETHER=1") and "sleep 61" in one.cmdline]
+        assert not is_running(f"sleep 61.{os.getpid()}")
 
     asyncio.run(main())
 

@@ -25,6 +25,7 @@ STDERR_KEPT = 16 * 1024
 READ_SIZE = 256 * 1024
 STDERR_READS = 4  # in one turn of the event loop: a process that never stops writing must not block it
 LARGE_BUFFER = 1 << 20  # bytes; the default limit for users, pipe(7)
+KILLED = 5.0  # seconds until a killed process has ended
 PR_SET_PDEATHSIG = 1  # prctl(2)
 LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec that may deadlock
 
@@ -149,9 +150,10 @@ class Pipe:
                 asyncio.get_running_loop().remove_reader(self._err.fileno())
                 self._release(self._out)
                 self._err.close()
-                # A process that is stuck in the kernel, or that we may not kill, is left behind.
+                # A process that is stuck in the kernel, or that we may not kill, is left behind. Others end, but one of
+                # low priority on a busy machine takes a while.
                 with contextlib.suppress(TimeoutError):
-                    await self.wait(1.0)
+                    await self.wait(KILLED)
         code = self._process.poll()
         return Ending(-signal.SIGKILL if code is None else code, self.stderr)
 

@@ -210,7 +210,9 @@ class WatchApp(App[None]):
         return [column for column in headings(self.board) if column != "trend"]
 
     def _look(self) -> None:
-        if not self.held and (self.feed.board.ticks, self.feed.ended) != self._shown:
+        """Show the board if it has changed. The timer may still run while the view is being closed."""
+        is_open = bool(self.screen_stack) and bool(self.screen_stack[0].query(HostTable))
+        if is_open and not self.held and (self.feed.board.ticks, self.feed.ended) != self._shown:
             self._renew()
 
     def _take(self) -> None:
