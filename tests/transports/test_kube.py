@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,10 +15,10 @@ import rollbook
 from rollbook.api.options import TransportOptions
 from rollbook.errors import NoHostReached, UsageError
 from rollbook.hosts import Host
-from rollbook.transports.kube import Kube
+from rollbook.transports.kube import Kube, _PodChannel, _State
 from tests.support.commands import ROLLBOOK
 from tests.support.fake_kube import FakeKube, fake_kube, needs_kubectl
-from tests.support.waits import until
+from tests.support.waits import is_running, until, until_true
 
 NODES = [f"hyperpod-i-0a1b2c3d4e5f6071{number}" for number in range(6)]  # 3 and 5 are not ready
 READY = [NODES[number] for number in (0, 1, 2, 4)]
@@ -33,6 +35,22 @@ def options(config: Path) -> TransportOptions:
 def command(config: Path, *words: str) -> list[str]:
     """A command line that reaches the fake cluster."""
     return [*ROLLBOOK, words[0], "--via", "kube", "--kubeconfig", str(config), *words[1:]]
+
+
+def test_kubectl_ends_if_the_start_of_the_agent_is_cancelled() -> None:
+    """The agent is longer than what a pipe holds, so that its start waits for a kubectl that reads nothing."""
+    asleep = f"sleep 6021.{os.getpid()}"
+
+    async def main() -> None:
+        state = cast("_State", None)  # deleting the pod is up to the caller
+        start = asyncio.create_task(_PodChannel.open(state, "pod", ["sh", "-c", f"exec {asleep}"], bytes(1 << 20)))
+        await until_true(lambda: is_running(asleep))
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+
+    asyncio.run(main())
+    assert not is_running(asleep)
 
 
 def test_a_snapshot(tmp_path: Path) -> None:
