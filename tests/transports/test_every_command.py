@@ -178,7 +178,7 @@ def test_endings(cluster: Cluster, tmp_path: Path, number: signal.Signals) -> No
         until(lambda: {path.name for path in cluster.marks.iterdir()} == commands.keys() - {"record"})
         until_sampled(tmp_path / "recorded", hosts=1, samples=1)
         states = tmp_path / "bundle"
-        until(lambda: any(b'"complete"' in path.read_bytes() for path in states.glob("*/nodes/*/state.jsonl")))
+        until(lambda: any(b'"item":{' in path.read_bytes() for path in states.glob("*/nodes/*/state.jsonl")))
         for process in started.values():
             if number == signal.SIGINT:
                 os.killpg(process.pid, number)  # as a terminal does
