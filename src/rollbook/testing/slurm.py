@@ -26,7 +26,7 @@ from typing import Self
 
 from rollbook.testing.lab.errors import LabCannot
 from rollbook.testing.lab.host import LabHost
-from rollbook.testing.lab.processes import living
+from rollbook.testing.lab.processes import Process, living
 from rollbook.testing.ports import free_ports
 
 __all__ = ["SlurmLab"]
@@ -125,8 +125,8 @@ class SlurmLab:
     def kill_slurmd(self, node: str) -> None:
         """Kill the node's slurmd and whatever it started, as a power cut would."""
         mark = f"ROLLBOOK_SLURM_NODE={node}"
-        for one in living():
-            if one.has_environment(mark) or (one.name == "slurmstepd" and f"[{node}" in one.cmdline):
+        for one in self._running():
+            if one.has_environment(mark):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
         self._daemons[node].wait(SECONDS)
@@ -203,11 +203,15 @@ class SlurmLab:
                 raise OSError(f"{what} does not answer: {''.join(logs)}")
             time.sleep(0.02)
 
+    def _running(self) -> list[Process]:
+        """Every process with our configuration, except this one; another lab may have nodes of the same names."""
+        mark = f"SLURM_CONF={self.environ['SLURM_CONF']}"
+        return [one for one in living() if one.pid != os.getpid() and one.has_environment(mark)]
+
     def _take_down(self) -> None:
         """End every process that runs with our configuration, then remove the directory."""
-        mark = f"SLURM_CONF={self.environ['SLURM_CONF']}"
         end = time.monotonic() + SECONDS
-        while left := [one for one in living() if one.pid != os.getpid() and one.has_environment(mark)]:
+        while left := self._running():
             for one in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
