@@ -191,6 +191,28 @@ def talk_to(port: int, *lines: bytes) -> bytes:
         return answer
 
 
+def test_an_agent_on_the_machine_of_the_collector_uses_loopback() -> None:
+    """Other addresses of the machine may go away with their interface."""
+    reached: list[str] = []
+
+    async def main() -> None:
+        def welcome(connection: Connection) -> None:
+            reached.append(connection.writer.get_extra_info("sockname")[0])
+            connection.writer.transport.abort()
+
+        open_port = listener.Listener("the token", welcome)
+        await open_port.open()
+        from rollbook import agent
+
+        argv = agent.launched_argv(None, f"{open_port.port}/TOGETHER_RANK/X/2/{BOOT}/127.0.0.2,127.0.0.3", b"stop\n")
+        started = await asyncio.create_subprocess_exec(*argv, env={**os.environ, "ROLLBOOK_TOKEN": "the token"})
+        await asyncio.wait_for(started.wait(), SECONDS)
+        open_port.close()
+
+    asyncio.run(main())
+    assert [address.removeprefix("::ffff:") for address in reached] == ["127.0.0.1"]
+
+
 def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still arrive."""
     monkeypatch.setattr(listener, "UNPROVEN", 20)

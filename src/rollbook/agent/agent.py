@@ -86,10 +86,13 @@ def connect(port: int, addresses: "list[str]", token: bytes, claim: bytes, near:
     """Make stdin and stdout a connection to the collector; None if no address can be reached.
 
     All addresses are tried at once, because some may drop packets. Those of this host are skipped unless the collector
-    is `near`, on the same machine: any user of this host could listen there.
+    is `near`, on the same machine: any user of this host could listen there. Then loopback is the first choice: other
+    addresses of the machine go away with their interface, such as the bridge of a container, and connections with them.
     """
     import socket
 
+    if near and addresses:
+        addresses = ["127.0.0.1"] + [address for address in addresses if address != "127.0.0.1"]
     until = time.monotonic() + CONNECT
     while token and addresses and time.monotonic() < until:
         poll, tried = select.poll(), {}
