@@ -45,7 +45,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
-    """A command that ran in this process and is about to exit ignores signals; programs of later tests do not."""
+    """A command that ran in this process ignores signals at its end; programs of later tests must not inherit that."""
     before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGUSR1, signal.SIGUSR2)}
     yield
     for number, handler in before.items():

@@ -45,7 +45,7 @@ def only_record(directory: Path) -> Record:
 
 def test_everything_is_there(tmp_path: Path) -> None:
     """Output shown and logged, facts before and after, samples in between, metadata with the keys readers need."""
-    script = f"echo to stdout; echo to stderr >&2; {MARK} second; sleep 1.5"
+    script = f"echo to stdout; echo to stderr >&2; {MARK} second; sleep 3"
     done = run(tmp_path, "sh", "-c", script, options=SERIES)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "to stdout\n"
@@ -58,7 +58,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert is_whole(hosts.series[0])
     assert hosts.start[0].collected_at <= hosts.end[0].collected_at
     assert hosts.end[0].facts["uptime"].uptime_seconds > hosts.start[0].facts["uptime"].uptime_seconds
-    assert hosts.series[0].samples + hosts.series[0].missed >= 7
+    assert hosts.series[0].samples >= 7
     assert hosts.series[0].cost is not None
     assert 0 < (hosts.series[0].cpu_share or 0) < 0.2
     assert [phase.name for phase in hosts.phases if phase.name in ("command", "second", "after")] == [
@@ -353,11 +353,11 @@ def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
 
 def test_record_for_a_while(tmp_path: Path) -> None:
     """A series without a command."""
-    argv = [*ROLLBOOK, "record", *SERIES, "--timeseries-interval", "0.5", "--duration", "2"]
+    argv = [*ROLLBOOK, "record", *SERIES, "--timeseries-interval", "0.5", "--duration", "4"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     series = only_record(tmp_path).hosts.series[0]
     assert done.returncode == (0 if series.status == "complete" else 3), done.stderr
-    assert (is_whole(series), series.samples + series.missed >= 3) == (True, True)
+    assert (is_whole(series), series.samples >= 3) == (True, True)
 
 
 def test_record_says_nothing_before_it_is_sure_to_begin(rollbook: Rollbook) -> None:

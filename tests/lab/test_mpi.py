@@ -156,7 +156,7 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
         _, said = running.communicate(timeout=60)
     (path,) = tmp_path.glob("record/*")
     found = Record.open(path)
-    complete = all(host.status == "complete" for host in found.hosts.series)  # some were too busy otherwise
+    complete = all(host.status == "complete" for host in found.hosts.series)  # else some were too busy
     assert running.returncode == (0 if complete else 3), said
     assert ("3 of 3 hosts complete" in said) == complete
     assert [(host.status, host.method) for host in found.hosts.hosts] == [("complete", "mpi")] * 6

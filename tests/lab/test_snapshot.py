@@ -225,7 +225,7 @@ def test_logins_that_are_turned_away_are_tried_again(make_lab: Callable[..., Lab
 def test_interrupted_leaves_nothing(lab: Lab, number: signal.Signals, code: int, tmp_path: Path) -> None:
     """Ctrl-C and SIGTERM give what came so far; after those and after SIGKILL no process is left on either side."""
     for host in lab.hosts:
-        host.programs({"nvidia-smi": "#!/bin/sh\nsleep 300\n"})  # may take long, other than most programs
+        host.programs({"nvidia-smi": "#!/bin/sh\nsleep 300\n"})  # it has more time than most programs
     output = tmp_path / "so-far.json"
     running = subprocess.Popen(
         arguments(lab, "snapshot", names(lab), "-o", str(output)),

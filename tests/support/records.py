@@ -80,7 +80,8 @@ def is_whole(host: SeriesHost) -> bool:
 
 def lost_gaps(host: SeriesHost) -> list[str]:
     """Why there are gaps, but for those in which the machine was too busy to sample."""
-    busy = ("no samples: the host was stopped or overloaded", "not connected yet")
+    # Before the first and after the last sample; a connection that is lost at the end has its own reason.
+    busy = ("no samples: the host was stopped or overloaded", "not connected yet", "no more samples")
     return [gap.why for gap in host.gaps if gap.why not in busy]
 
 
