@@ -43,6 +43,12 @@ def test_different_output_is_not_folded(run: Rollbook) -> None:
     assert done.out.count("(1 host)") == 3
 
 
+@pytest.mark.parametrize("live", [[], ["--live"]])
+def test_output_into_a_pipe_is_unchanged(live: list[str], run: Rollbook) -> None:
+    """Colours included; a terminal gets no control characters."""
+    assert "\x1b[31mred\x1b[0m\n" in run(*live, "--", r"printf '\033[31mred\033[0m\n'").out
+
+
 def test_exit_status_of_the_command(run: Rollbook) -> None:
     """Another status than 0 is named on stderr and makes the exit code 1."""
     done = run("-w", "node[1-2]", "--", "sh", "-c", "exit 7")

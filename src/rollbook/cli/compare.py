@@ -150,10 +150,7 @@ def _judge(found: Comparison, limit: float) -> int:
 
 
 def _show(found: Comparison, *, everything: bool) -> None:
-    for at, side in enumerate(found.sides):
-        runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        command = shorten(" ".join(side.command.split()), LONGEST)
-        click.echo(clean(f"{chr(65 + at)}  {side.label}  {runs}  {Path(side.records[-1]).parent.name}  {command}"))
+    _show_sides(found)
     rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
         click.echo()
@@ -169,6 +166,18 @@ def _show(found: Comparison, *, everything: bool) -> None:
             click.echo(wrapped(f"  {clean(line)}", sys.stdout, 4))
     for note in found.notes:
         stderr().print(wrapped(clean(f"note: {note}"), sys.stderr, 2), soft_wrap=True)
+
+
+def _show_sides(found: Comparison) -> None:
+    """Print a line per side in aligned columns: letter, label, runs, type, command of the last run."""
+    rows = []
+    for at, side in enumerate(found.sides):
+        runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
+        kind, command = Path(side.records[-1]).parent.name, shorten(" ".join(side.command.split()), LONGEST)
+        rows.append([clean(cell) for cell in (chr(65 + at), side.label, runs, kind, command)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _cells(row: Row, number: int) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ class LiveLines:
         """Print lines at once: a host that sends a million short ones must not delay the others."""
         texts = (_printable(line.decode("utf-8", "backslashreplace"), err=is_stderr) for line in lines)
         if text := "".join(f"{name}: {line}\n" for line in texts):
-            click.echo(text, nl=False, err=is_stderr)
+            click.echo(text, nl=False, err=is_stderr, color=True)
 
 
 def _run(reach: Reach, what: Command, lines: LiveLines | None) -> tuple[list[CommandResult], bool]:
@@ -162,11 +162,14 @@ def _print_folded(results: list[CommandResult]) -> None:
             count = f"{len(names)} host" + "s" * (len(names) != 1)
             notes = ", stderr" * is_stderr + ", truncated" * truncated
             click.echo(f"--- {fold(names)} ({count}{notes})", err=is_stderr)
-            click.echo(_printable(text, err=is_stderr), nl=not text.endswith("\n"), err=is_stderr)
+            click.echo(_printable(text, err=is_stderr), nl=not text.endswith("\n"), err=is_stderr, color=True)
 
 
 def _printable(text: str, *, err: bool) -> str:
-    """The text; for a terminal, without control characters other than newline and tab."""
+    """The text; for a terminal, without control characters other than newline and tab.
+
+    It is printed with `color=True`: otherwise click removes colours from what goes into a file or a pipe.
+    """
     if not (sys.stderr if err else sys.stdout).isatty():
         return text
     return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))

@@ -18,8 +18,8 @@ from rollbook.records.summary import RecordSummary
 
 __all__ = ["command"]
 
-HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS", "COMMAND")
-LONGEST, SHORTEST = 40, 7  # characters of a command, a note or the reason of a broken record
+HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS", "COMMAND OR NOTE")
+LONGEST, SHORTEST = 40, 15  # characters of a command, a note or the reason of a broken record
 
 
 @click.command("list")
