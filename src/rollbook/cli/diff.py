@@ -59,6 +59,7 @@ def _show(found: Diff) -> None:
             click.echo(clean(f"only in {side}: {fold(names)}"))
     if found.without_data:
         stderr().print(clean(f"nothing to compare from {fold(found.without_data)}"), soft_wrap=True)
+    _show_unread(found)
     if found.hosts:
         differing, total = sum(map(bool, found.hosts.values())), len(found.hosts)
         hosts = f"{total} host{'s' * (total != 1)}"
@@ -66,3 +67,13 @@ def _show(found: Diff) -> None:
     else:
         other = "; compare two with A:HOST B:HOST" if found.only_before and found.only_after else ""
         stderr().print(f"no host is on both sides{other}")
+
+
+def _show_unread(found: Diff) -> None:
+    """Print the sources that were not compared, those of the same hosts together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for source, names in found.unread.items():
+        alike.setdefault(tuple(names), []).append(source)
+    for hosts, sources in alike.items():
+        where = hosts[0] if "->" in hosts[0] else fold(hosts)
+        stderr().print(clean(f"not read, so not compared: {', '.join(sources)} ({where})"), soft_wrap=True)

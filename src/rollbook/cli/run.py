@@ -218,9 +218,9 @@ def _show_place(settings: Settings, endings: Sequence[str]) -> None:
 
 
 def _strict_code(record: Record) -> int:
-    """With --strict: missing hosts first, then a verdict of INVALID (1) or none for lack of inputs (3)."""
+    """With --strict: missing hosts first, then a verdict of INVALID (1), or none (3) for lack of inputs."""
     known = record.metadata
-    verdict = 1 if known.get("verification") == "INVALID" else 3 if known["verification_missing"] else 0
+    verdict = 1 if known.get("verification") == "INVALID" else 3 if known.get("verification_missing", True) else 0
     return record.coverage.exit_code or verdict
 
 

@@ -380,9 +380,7 @@ class BenchmarkVerifier:
     def _checked(self, run: BenchmarkRun) -> list[Issue]:
         own = self.rules_checker if self.mode == "single" else RUN_CHECKERS[run.benchmark_type](run, logger=self.logger)
         found = list(own.run_checks())
-        system = run.system_info
-        if system is None or system.num_hosts > 1 or not is_measured(system.as_dict()):
-            found += ClusterValidationRulesChecker(run, self.logger).run_checks()
+        found += ClusterValidationRulesChecker(run, self.logger).run_checks()
         if run.post_execution:
             found += BenchmarkRulesChecker(run, self.logger).run_checks()
         return found

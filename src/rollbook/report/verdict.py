@@ -95,7 +95,7 @@ def _first_of(findings: Sequence[FindingShown], one: str, many: str) -> str:
 
 def _short(text: str) -> str:
     """The text without what a program printed, which follows in brackets, shortened to the clauses that fit a line."""
-    plain = re.sub(r"\s*\[[^\]]*\]", "", text) or text
+    plain = re.sub(r"\s+\[[^\]]*\]", "", text) or text
     if len(plain) <= LONGEST_REASON:
         return plain
     clauses = max(plain.rfind(", ", 0, LONGEST_REASON), plain.rfind("; ", 0, LONGEST_REASON))
