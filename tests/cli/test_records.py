@@ -111,6 +111,45 @@ def test_a_record_is_found_by_name_time_and_latest(rollbook: Rollbook) -> None:
     assert rollbook("diff", "base-two", "latest").code == 0
 
 
+ALONE = [
+    ["query", "{}", "SELECT host, ts, total_kib FROM meminfo ORDER BY ALL"],
+    ["report", "{}"],
+    ["export", "{}", "-o", "exported", "--table", "loadavg"],
+    ["watch", "{}", "--once"],
+    ["recover", "{}"],
+    ["verify", "{}", "--json"],
+    ["check", "{}"],
+    ["check", "other", "--baseline", "{}"],
+    ["diff", "{}"],
+    ["diff", "{}", "other"],
+    ["describe", "{}"],
+    ["describe", "other", "--product", "{}"],
+    ["compare", "{}", "other"],
+]
+
+
+@pytest.mark.parametrize("argv", ALONE, ids=" ".join)
+def test_a_results_directory_with_one_record_is_that_record(
+    made: Path, tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    """Every command prints, writes and returns the same for the directory as for the path of the record."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    second, first = (Path(one.path) for one in list_records(made / "results").records if one.state == "complete")
+    shutil.copytree(second, "other")
+    record = Path("alone", "generic", first.name)
+
+    def outcome(path: str) -> tuple[Ended, list[Path]]:
+        for made_before in ("alone", "exported"):
+            shutil.rmtree(made_before, ignore_errors=True)
+        shutil.copytree(first, record)
+        return rollbook(*(word.format(path) for word in argv)), sorted(Path().rglob("*"))
+
+    expected = outcome(str(record))
+    assert expected[0].code != 2, expected[0].err
+    assert outcome("alone") == expected
+
+
 @pytest.mark.usefixtures("there")
 def test_query_over_all_records(rollbook: Rollbook) -> None:
     """Every record is in `runs`; the others tables have the rows of all complete records, by run."""

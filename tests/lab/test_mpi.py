@@ -16,6 +16,7 @@ import pytest
 from rollbook.collect.execute import Command, execute
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
+from rollbook.protocol.visit import DEFECTS
 from rollbook.records.record import Record
 from rollbook.testing import Lab, LabHost
 from rollbook.transports.local import Local
@@ -262,8 +263,11 @@ def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch)
         facts = lasting(found.facts)
         facts.pop("addresses", None)  # labs of others come and go on this machine
         assert facts == {source: expected[source] for source in facts}, name
-        if found.lost_frames:
-            assert "lost in transit" in found.reason
+        lost = {source.name for source in PLAN.sources} - found.readings.keys()
+        assert ("the rest were lost in transit" in found.reason) == bool(lost) == bool(found.lost_frames), name
+        if found.status == "partial" and not lost:
+            defects = [f"{source} {one.status}" for source, one in found.readings.items() if one.status in DEFECTS]
+            assert any(defect in found.reason for defect in defects), (name, found.reason)
 
 
 VERSIONS = {

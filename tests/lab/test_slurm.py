@@ -26,7 +26,9 @@ from tests.support.launchers import (
     INTERVAL,
     LONGEST_GAP,
     OPEN_MPI_5,
+    Heard,
     built,
+    heard,
     impersonate,
     kill_agents,
     kill_children,
@@ -37,7 +39,7 @@ from tests.support.launchers import (
 )
 from tests.support.records import is_whole
 from tests.support.relay import start_relay
-from tests.support.waits import until, until_sampled
+from tests.support.waits import READ_PAUSE, until, until_sampled
 
 
 @pytest.fixture(scope="module")
@@ -271,16 +273,25 @@ def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     del job
 
 
+def went_on_without(found: dict[str, Heard], name: str) -> bool:
+    """Whether a host was lost, and each of the others has given a few beats since then."""
+    lost, others = found[name], [host for other, host in found.items() if other != name]
+    return bool(lost.lost) and all(sum(beat > lost.lost_ns for beat in host.beats) >= 3 for host in others)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> None:
     """A node that was lost is partial, and the exit code says so; SIGTERM ends all nodes well, and so does the code."""
     argv = ["record", "--timeseries-interval", "1", "--no-report", "--results-dir", str(tmp_path)]
-    argv += [] if stopped else ["--duration", "10"]
+    argv += ["--duration", "180"]  # only if this test fails before it sends the signal
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
         until_sampled(tmp_path, hosts=8, samples=3)
-        running.send_signal(signal.SIGTERM) if stopped else kill_agents(lab["node03"])
+        (path,) = tmp_path.glob("record/*")
+        if not stopped:
+            kill_agents(lab["node03"])
+            until(lambda: went_on_without(heard(path / "raw", job.nodes), "node03"), pause=READ_PAUSE)
+        running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=60)
-    (path,) = tmp_path.glob("record/*")
     run = Record.open(path)
     lost = [host.name for host in run.hosts.end if host.status != "complete"]
     assert "via auto: slurm for 8 nodes" in said
@@ -293,7 +304,6 @@ def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> N
     assert ("partial  node03: " in said) == ("node03" in partial)
     assert all(host.samples >= 2 for host in run.hosts.series)
     nothing_left(lab.hosts)
-    del job
 
 
 def test_nodes_that_share_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

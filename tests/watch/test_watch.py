@@ -124,7 +124,7 @@ def test_a_lost_sample_gives_no_wrong_values(tmp_path: Path) -> None:
 
 
 def busy(name: str, sectors: int) -> FakeHost:
-    """A machine whose disk is written at so many sectors a second."""
+    """A machine whose disk is written at this number of sectors per second."""
     pages = linux(name)
     disk = "8 0 sda 1000 10 80000 500 2000 20 {} 900 0 1400 1400\n"
     return FakeHost(pages={**pages, "/proc/diskstats": lambda seconds: disk.format(int(sectors * seconds))})
