@@ -47,7 +47,7 @@ class TransportOptions(TypedDict, total=False):
     profile: str | None
     endpoint_url: str | None
     start_rate: float
-    document: str
+    ssm_document: str
     kube_context: str | None
     kubeconfig: str | None
     kube_selector: str | None

@@ -13,7 +13,7 @@ from rollbook.api.comparing import compare, open_sides
 from rollbook.api.listing import summary_of
 from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
-from rollbook.cli.options import Number
+from rollbook.cli.options import OUTPUT, Command, Number, option
 from rollbook.cli.output import print_sheet, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
@@ -48,7 +48,7 @@ class Limit(click.ParamType[float]):
         return float(match[1]) / 100
 
 
-@click.command("compare")
+@click.command("compare", cls=Command)
 @click.argument("sides", nargs=-1, required=True, metavar="A B ...")
 @click.option("--phase", default="", metavar="NAME", help="Phase whose metrics are compared [default: the command].")
 @click.option(
@@ -67,17 +67,19 @@ class Limit(click.ParamType[float]):
     "and with 3 if the data does not suffice to decide.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all metrics, not only those that differ.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 @click.option("--query", "sql", metavar="SQL", help="Run one SELECT over the compared records and print the result.")
-@click.option(
+@option(
     "--format",
     "output_format",
+    heading=OUTPUT,
     type=click.Choice(["table", "csv", "json"]),
     help="With --query: a table (default), CSV, or one JSON object per line.",
 )
-@click.option(
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write a page with aligned charts of all runs: one HTML file that works without a network.",

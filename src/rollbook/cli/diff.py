@@ -10,6 +10,7 @@ import click
 from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
 from rollbook.clean import clean
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
@@ -18,11 +19,11 @@ from rollbook.records.document import encode
 __all__ = ["command"]
 
 
-@click.command("diff")
+@click.command("diff", cls=Command)
 @click.argument("record", metavar="RECORD[:HOST]")
 @click.argument("other", metavar="[OTHER[:HOST]]", required=False)
 @click.option("--volatile", is_flag=True, help="Include counters, gauges and other changing values.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 def command(record: str, other: str | None, *, volatile: bool, as_json: bool) -> None:
     """Compare RECORD with OTHER, field by field; without OTHER, the start and end of its run.
 
