@@ -24,10 +24,10 @@ from rollbook.files import BY_UMASK, write_file
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
+from rollbook.times import STAMP, from_stamp
 
 __all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs", "result_names"]
 
-STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
 LOGS = ("stdout.log", "stderr.log")
@@ -66,7 +66,7 @@ class Placement:
         if len(created) == 1:
             target = created[0] / INSIDE
         elif not created and not self._is_tool and self._parts:
-            began = dt.datetime.strptime(record.name, "%Y%m%d_%H%M%S").replace(tzinfo=dt.UTC)
+            began = from_stamp(record.name).replace(tzinfo=dt.UTC)
             target = RecordDirectory.create(self._results, self._kind, began, self._parts).path
         else:
             why = (
