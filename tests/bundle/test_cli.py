@@ -65,6 +65,13 @@ def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
         (["--since", "1h", "--until", "2h"], "time window is empty"),
         (["--node-limit", "lots"], "is not a size"),
         (["--items", "nothing.toml"], "does not exist"),
+        (["--list", "--json"], "--json would have no effect"),
+        (["--resume", "/absent"], "/absent does not exist"),
+        (["analyse", "/absent"], "/absent does not exist"),
+        (["analyse", "/absent.tar.gz"], "/absent.tar.gz does not exist"),
+        (["analyse", "absent"], "no record in results has a name or time"),
+        (["analyse", "/etc/passwd"], "/etc/passwd is neither an issue report nor an archive of one"),
+        (["upload", "/etc", "s3://bucket/prefix"], "/etc is neither an issue report nor an archive of one"),
     ],
 )
 def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -156,6 +163,16 @@ def test_marks_of_a_resumed_bundle(
     assert len({entry["mark"] for entry in redactions["redactions"]}) == (1 if is_key_kept else 2)
     assert ("cannot be compared" in redactions.get("note", "")) == (not is_key_kept)
     assert ("cannot be compared" in done.output) == (not is_key_kept)
+
+
+def test_a_bundle_is_found_as_a_record_is(run: Run, tmp_path: Path) -> None:
+    """`latest`, the start of its time, or a results directory with nothing else."""
+    assert run("-w", "n1", "--item", "os").exit_code == 0
+    [path] = tmp_path.glob("results/bundle/*")
+    for name in ("latest", path.name[:8], "results"):
+        (path / "findings.json").unlink()
+        assert run("analyse", name).exit_code == 0
+        assert (path / "findings.json").exists(), name
 
 
 def test_a_missing_node_is_resumed(run: Run, tmp_path: Path) -> None:
