@@ -21,8 +21,8 @@
     └── CannotTell                the input of a rule is missing
 
 Failures of single hosts are not raised to the user: the collector turns a `TransportError` into the status and reason
-of that host, and continues with the others. `rollbook.testing` adds `LabCannot`, a `RollbookError`, and the classes
-that `rollbook.mlpstorage` replaces keep the errors of the originals.
+of that host, and continues with the others. `rollbook.testing` adds `LabCannot`, a `RollbookError`;
+`rollbook.mlpstorage` also has exceptions with the names that the MLPerf Storage tool uses.
 """
 
 from __future__ import annotations

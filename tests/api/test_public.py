@@ -56,14 +56,14 @@ def test_every_error_is_public() -> None:
 ELSEWHERE = {
     "NewShape": "control flow inside tables/incremental, caught there",
     "LabCannot": "belongs to rollbook.testing, which exports it",
-    "FileSystemError": "of the storage benchmark that mlpstorage/ replaces parts of",
-    "ValidationIssue": "of the storage benchmark that mlpstorage/ replaces parts of",
+    "FileSystemError": "a name of the MLPerf Storage tool, which mlpstorage/ provides",
+    "ValidationIssue": "a name of the MLPerf Storage tool, which mlpstorage/ provides",
 }
 """The public exceptions outside `rollbook.errors`, and why."""
 
 
 def test_errors_are_in_one_module() -> None:
-    """A public exception outside `rollbook.errors` would miss from its tree, from the docs and from `rollbook.NAME`."""
+    """A public exception outside `rollbook.errors` would be missing from its tree, from the docs and from `rollbook.NAME`."""
     classes: dict[str, set[str]] = {}
     for path in Path(rollbook.__path__[0]).rglob("*.py"):
         if path != Path(errors.__file__):
