@@ -334,7 +334,8 @@ def _collect(
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     wanted.upload.send(bundle.path, interrupted=interrupted)
-    sys.exit(130 if interrupted else Coverage.of(_hosts(summary)).exit_code)
+    code = Coverage.of(_hosts(summary)).exit_code or (3 if bundle.problem else 0)
+    sys.exit(130 if interrupted else code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
