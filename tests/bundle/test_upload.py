@@ -16,11 +16,11 @@ import pytest
 
 from rollbook import RecordError, upload_bundle
 from rollbook.aws import api
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.objects import Bucket, S3Path
 from rollbook.bundle.reading import Bundle
 from rollbook.bundle.s3_layout import _archives
-from rollbook.errors import UsageError
+from rollbook.errors import AwsError, UsageError
 from tests.support.bundles import BundleCase, write_bundle
 from tests.support.commands import Ended, Rollbook
 from tests.support.s3 import BUCKET, OWNER, READER, S3

@@ -14,7 +14,7 @@ from rollbook.cli.diff import command
 from rollbook.errors import UsageError
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.record import RecordHosts
-from tests.support.records import Sets, host_records
+from tests.support.records import Sets, host_results
 
 DISK = {"device": "sda", "kind": "disk", "model": "M", "interface": "sata", "scheduler": "none"}
 LOAD = {"load_1min": 0.1, "load_5min": 0.1, "load_15min": 0.1, "running_processes": 1, "total_processes": 9}
@@ -24,7 +24,7 @@ CHANGED = {**FACTS, "thp": {"enabled": "always"}, "loadavg": {**LOAD, "load_1min
 
 def snapshot(path: Path, sets: Sets) -> str:
     """A snapshot file of these hosts."""
-    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_records(sets))))
+    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results(sets))))
     return str(path)
 
 
@@ -96,7 +96,7 @@ def test_two_hosts(tmp_path: Path) -> None:
 def test_start_against_end(tmp_path: Path) -> None:
     """One record alone: what changed in its run."""
     run = RecordHosts(
-        started_ns=0, ended_ns=1, start=host_records({"n[1-2]": FACTS}), end=host_records({"n1": CHANGED})
+        started_ns=0, ended_ns=1, start=host_results({"n[1-2]": FACTS}), end=host_results({"n1": CHANGED})
     )
     (tmp_path / "hosts.json").write_bytes(encode(run))
     (tmp_path / "run_1_metadata.json").write_text("{}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,13 @@ def test_list_shows_every_record_with_its_state(rollbook: Rollbook) -> None:
 def test_list_filters(rollbook: Rollbook, options: list[str], count: int) -> None:
     """Each filter leaves the records that it describes."""
     assert len(json.loads(rollbook("list", "--json", *options).out)["records"]) == count
+
+
+@pytest.mark.usefixtures("there")
+def test_a_bare_string_is_one_tag() -> None:
+    """As it is for `run`; several tags must all be there."""
+    tags: tuple[str | Sequence[str], ...] = ("night", ["night"], ("night", "io"), ("night", "other"))
+    assert [len(list_records("results", tags=one).records) for one in tags] == [2, 2, 2, 0]
 
 
 @pytest.mark.usefixtures("there")

@@ -104,9 +104,9 @@ def test_lines_on_stdout(job: SlurmLab, lab: Lab) -> None:
 def test_connections_that_are_swallowed(job: SlurmLab, lab: Lab) -> None:
     """An address that drops packets costs a few seconds, then lines carry everything."""
     nodes = job.nodes[:2]
-    records = snapshot(Slurm(connect_back="10.255.255.1", timeout=45), nodes)
-    assert [records[name].status for name in nodes] == ["complete", "complete"]
-    assert [records[name].clock for name in nodes] == [None, None]
+    results = snapshot(Slurm(connect_back="10.255.255.1", timeout=45), nodes)
+    assert [results[name].status for name in nodes] == ["complete", "complete"]
+    assert [results[name].clock for name in nodes] == [None, None]
     nothing_left(lab.hosts)
 
 
@@ -226,11 +226,11 @@ def test_a_relay_between_agent_and_collector(job: SlurmLab, lab: Lab) -> None:
 
 def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:
     """Slurm's own words are the reason, and nothing is left in its queue."""
-    records = snapshot(Slurm(slurm_args="--partition=nosuch"), outside.nodes)
-    assert {record.status for record in records.values()} == {"refused"}
-    assert all("invalid partition" in record.reason for record in records.values())
-    records = snapshot(Slurm(slurm_args="--mem=999999", timeout=7.5), outside.nodes[:1])
-    assert [record.status in ("refused", "timed-out") for record in records.values()] == [True]
+    results = snapshot(Slurm(slurm_args="--partition=nosuch"), outside.nodes)
+    assert {result.status for result in results.values()} == {"refused"}
+    assert all("invalid partition" in result.reason for result in results.values())
+    results = snapshot(Slurm(slurm_args="--mem=999999", timeout=7.5), outside.nodes[:1])
+    assert [result.status in ("refused", "timed-out") for result in results.values()] == [True]
     until(lambda: not outside.ask("squeue", "-h"))
 
 
@@ -312,9 +312,9 @@ def test_nodes_that_share_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with SlurmLab([f"n{number}" for number in range(1, 9)]) as slurm:
         for name, value in slurm.allocate("-N8").items():
             monkeypatch.setenv(name, value)
-        records = snapshot(Slurm(), slurm.nodes)
-    assert [record.status for record in records.values()] == ["complete"] * 8
-    assert len({record.machine_id for record in records.values()}) == 1
+        results = snapshot(Slurm(), slurm.nodes)
+    assert [result.status for result in results.values()] == ["complete"] * 8
+    assert len({result.machine_id for result in results.values()}) == 1
     assert not [one.cmdline for one in living() if one.has_environment(f"SLURM_CONF={slurm.environ['SLURM_CONF']}")]
 
 

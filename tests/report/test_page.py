@@ -35,7 +35,7 @@ from rollbook.sources.thp import HugePages
 from rollbook.sources.version import Version
 from rollbook.sql.grids import Tables
 from tests.support import report_records
-from tests.support.records import host_records
+from tests.support.records import host_results
 
 EVIL = "</script><script>alert(1)</script>\"'&lt;\u202eedoc\u2066\x1b[31m\u2028=1+1"
 
@@ -262,12 +262,12 @@ def _swap(priority: int) -> dict[str, Any]:
 
 def test_shared_is_what_all_who_told_have() -> None:
     """Not what they differ on under another name, what one has alone, or what one could not tell."""
-    _, equal, _ = compared(host_records({"n[1-2]": _swap(-2), "n3": _swap(10)}))
+    _, equal, _ = compared(host_results({"n[1-2]": _swap(-2), "n3": _swap(10)}))
     assert {fact.field for fact in equal if fact.source == "swaps"} == set()
     bonds = [{"bond": name, "mode": "802.3ad"} for name in ("bond0", "bond1")]
-    _, equal, _ = compared(host_records({"n1": {"bonding": bonds}, "n[2-3]": {"bonding": bonds[:1]}}))
+    _, equal, _ = compared(host_results({"n1": {"bonding": bonds}, "n[2-3]": {"bonding": bonds[:1]}}))
     assert {(fact.row, fact.values[0][1]) for fact in equal if fact.source == "bonding"} == {("bond0", "n[1-3]")}
-    hosts = host_records({"n[1-3]": {"thp": {"enabled": "madvise"}}})
+    hosts = host_results({"n[1-3]": {"thp": {"enabled": "madvise"}}})
     del hosts[2].facts["thp"]
     hosts[2].readings["thp"] = ReadingStatus("denied", 0.0)
     _, equal, _ = compared(hosts)

@@ -25,7 +25,7 @@ import msgspec
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult, Window
 from rollbook.records.document import encode
 from rollbook.records.record import RecordHosts
-from tests.support.records import Sets, host_records
+from tests.support.records import Sets, host_results
 
 MADE = dt.datetime(2026, 11, 16, 6, 0, tzinfo=dt.UTC)
 
@@ -78,7 +78,7 @@ def write_bundle(directory: Path, case: BundleCase) -> Path:
     )
     (directory / "summary.json").write_bytes(encode(summary))
     if case.start:
-        hosts = RecordHosts(started_ns=0, ended_ns=0, start=host_records(case.start))
+        hosts = RecordHosts(started_ns=0, ended_ns=0, start=host_results(case.start))
         (directory / "hosts.json").write_bytes(encode(hosts))
     return directory
 

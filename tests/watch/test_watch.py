@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from textual.widgets import Static
 
 from rollbook.cli import cli
-from rollbook.cli.watch import _record
+from rollbook.cli.watch import _result
 from rollbook.errors import Refused, UsageError
 from rollbook.hosts import Host
 from rollbook.metrics import catalogue as metrics
@@ -461,7 +461,7 @@ def test_the_status_line(hosts: int, shown: str) -> None:
 )
 def test_once_is_complete_for_hosts_that_have_rates(host: HostView, status: str) -> None:
     """And for no others: one that fell silent is missing."""
-    assert _record(host).status == status
+    assert _result(host).status == status
 
 
 def test_names_that_would_be_orders_are_text() -> None:

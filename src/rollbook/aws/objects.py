@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from rollbook.aws.api import Account, AwsError, explain
-from rollbook.errors import UsageError
+from rollbook.aws.api import Account, explain
+from rollbook.errors import AwsError, UsageError
 
 __all__ = ["PART", "Bucket", "Grant", "S3Path", "Uploaded"]
 

@@ -17,7 +17,7 @@ from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
 from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.once import PARTS, ClusterOptions, read_cluster
-from rollbook.bundle.receive import NodeFiles, NoSpace, Redaction, Space
+from rollbook.bundle.receive import NodeFiles, Redaction, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
@@ -193,7 +193,7 @@ class _Run:
     def _check_space(self) -> None:
         try:
             self._space.check()
-        except NoSpace as error:
+        except RecordError as error:
             self._halt(str(error))
 
     async def _write_summaries(self) -> None:
@@ -286,7 +286,7 @@ class _Run:
             self._space.check()
             await parcel.unpack(items, files)
         except (RollbookError, OSError) as error:
-            if isinstance(error, NoSpace | RecordError):  # ours, not the node's
+            if isinstance(error, RecordError):  # ours, not the node's
                 self._halt(str(error))
             return Conclusion("failed", str(error))
         return None
@@ -308,7 +308,7 @@ class _Run:
                 return
             try:
                 files.take(frame.payload)
-            except (NoSpace, RecordError) as error:  # ours, not the node's
+            except RecordError as error:  # ours, not the node's
                 self._halt(str(error))
 
         return listen

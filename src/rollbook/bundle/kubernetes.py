@@ -22,6 +22,7 @@ from rollbook.bundle.cluster import ClusterPart, Output, Query
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import encode
+from rollbook.times import iso_time
 
 __all__ = ["ITEM", "VERIFY_SECONDS", "Kubectl", "collect"]
 
@@ -152,7 +153,7 @@ def _log_queries(kubectl: Kubectl, bundle: Path, results: list[ItemResult], wind
     files = [file.path for item in results for file in item.files if file.path.endswith("/pods.json")]
     if not files:
         return
-    since = (f"--since-time={window.since.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%SZ}",) if window.since else ()
+    since = (f"--since-time={iso_time(window.since.astimezone(dt.UTC))}",) if window.since else ()
     limits = (f"--tail={LOG_LINES}", f"--limit-bytes={LOG_BYTES}", "--timestamps")
     for namespace, pod, container, has_ended in list(failing_containers((bundle / files[0]).read_bytes()))[:MOST_LOGS]:
         name = f"{namespace}_{pod}_{container}"

@@ -60,16 +60,16 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
     for one, phase in both:
         # A host that sent its facts before it was lost has not failed.
         complete = phase in began or not host.losses
-        record = one.result(phase, "complete" if complete else status, "" if complete else reason)
+        result = one.result(phase, "complete" if complete else status, "" if complete else reason)
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
-            record.collected_at = iso_time(first + offset)
-            record.seconds = round((last - first) / 1e9, 4)
+            result.collected_at = iso_time(first + offset)
+            result.seconds = round((last - first) / 1e9, 4)
         elif complete:
-            record.status, record.reason = status, reason or f"no {phase} facts were read"
-        record.attempts = _attempts(host)
-        found.append(record)
+            result.status, result.reason = status, reason or f"no {phase} facts were read"
+        result.attempts = _attempts(host)
+        found.append(result)
     return found[0], found[1]
 
 

@@ -9,7 +9,6 @@ Otherwise it stays where it is. Files of the command are never touched.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import errno
 import os
 import re
@@ -24,10 +23,10 @@ from rollbook.files import BY_UMASK, write_file
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
+from rollbook.times import STAMP, from_stamp
 
 __all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs", "result_names"]
 
-STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
 LOGS = ("stdout.log", "stderr.log")
@@ -84,7 +83,7 @@ class Placement:
         return target
 
     def _create(self, record: Path) -> Path:
-        began = dt.datetime.strptime(record.name, "%Y%m%d_%H%M%S").replace(tzinfo=dt.UTC)
+        began = from_stamp(record.name)
         return RecordDirectory.create(self._results, self._kind, began, self._parts).path
 
     def _stamps(self) -> Iterator[Path]:

@@ -20,11 +20,11 @@ from typing import Annotated, Any
 import msgspec
 
 from rollbook import agent
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, with_hostnames
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
-from rollbook.errors import AgentFailed, NoHostReached, Refused, TransportError, Unreachable, UsageError
+from rollbook.errors import AgentFailed, AwsError, NoHostReached, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
 from rollbook.transports.collector import is_gone, this_collector
