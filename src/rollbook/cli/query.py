@@ -37,7 +37,7 @@ SHOWN = 1000  # rows printed with --format table
     "--all",
     "all_records",
     is_flag=True,
-    help="Query all records of a results directory, RECORD or the configured one.",
+    help="Query all records of a results directory: the one given in place of RECORD, or the configured one.",
 )
 @click.option(
     "--format",
