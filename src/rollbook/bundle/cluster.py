@@ -27,6 +27,7 @@ __all__ = ["ClusterPart", "Query"]
 DIRECTORY = "cluster"
 LARGEST = 64 << 20
 PARALLEL = 4
+EXPIRED = "the timeout for this part expired"
 
 Change = Callable[[bytes, Redactor], bytes]
 
@@ -76,7 +77,7 @@ class ClusterPart:
             return b"", f"{argv[0]} is not in PATH", None
         left = min(seconds, self.deadline - time.monotonic())
         if left <= 0:
-            return b"", "the time for this part was over", None
+            return b"", EXPIRED, None
         try:
             pipe = Pipe(argv, self.environ)
         except AgentFailed as error:
@@ -129,7 +130,7 @@ class ClusterPart:
         async with self._free:
             data, reason, code = await self.output(query.argv, query.seconds, query.limit)
         if reason and not data:
-            is_late = "within" in reason or "was over" in reason
+            is_late = "within" in reason or reason == EXPIRED
             return _Answer("timed-out" if is_late else "absent" if "not in PATH" in reason else "failed", reason)
         is_cut = len(data) > query.limit
         is_short = is_cut or (bool(reason) and code is None)
