@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import rollbook
 from rollbook.bundle.reading import unpack
 from rollbook.cli import cli
+from rollbook.errors import RecordError
 from tests.support.commands import ROLLBOOK
 
 Run = Callable[..., Result]
@@ -65,6 +66,13 @@ def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
         (["--since", "1h", "--until", "2h"], "time window is empty"),
         (["--node-limit", "lots"], "is not a size"),
         (["--items", "nothing.toml"], "does not exist"),
+        (["--list", "--json"], "--json would have no effect"),
+        (["--resume", "/absent"], "/absent does not exist"),
+        (["analyse", "/absent"], "/absent does not exist"),
+        (["analyse", "/absent.tar.gz"], "/absent.tar.gz does not exist"),
+        (["analyse", "absent"], "no record in results has a name or time"),
+        (["analyse", "/etc/passwd"], "/etc/passwd is neither an issue report nor an archive of one"),
+        (["upload", "/etc", "s3://bucket/prefix"], "/etc is neither an issue report nor an archive of one"),
     ],
 )
 def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -156,6 +164,44 @@ def test_marks_of_a_resumed_bundle(
     assert len({entry["mark"] for entry in redactions["redactions"]}) == (1 if is_key_kept else 2)
     assert ("cannot be compared" in redactions.get("note", "")) == (not is_key_kept)
     assert ("cannot be compared" in done.output) == (not is_key_kept)
+
+
+def test_an_unexpected_error_of_the_cluster_part(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the summary and a finding; the nodes' part is complete."""
+
+    async def broken(*_arguments: object, **_options: object) -> None:
+        raise KeyError("metadata")
+
+    monkeypatch.setattr("rollbook.bundle.collect.read_cluster", broken)
+    assert run("-w", "n1", "--item", "os").exit_code == 0
+    summary = summary_in(tmp_path / "results")
+    assert {item["id"]: item["status"] for item in summary["cluster"]} == {"kubernetes": "failed", "slurm": "failed"}
+    [path] = tmp_path.glob("results/bundle/*")
+    findings = json.loads((path / "findings.json").read_bytes())
+    [incomplete] = [rule for rule in findings["rules"] if rule["id"] == "report-incomplete"]
+    assert "metadata" in str(incomplete["findings"])
+
+
+def test_rules_that_cannot_be_applied(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle that was not analysed is not a success."""
+
+    def broken(_directory: Path) -> None:
+        raise RecordError("no rules today")
+
+    monkeypatch.setattr("rollbook.bundle.finish.apply_rules", broken)
+    done = run("-w", "n1", "--item", "os", "--no-once")
+    assert done.exit_code == 3
+    assert "not analysed: no rules today" in done.output
+
+
+def test_a_bundle_is_found_as_a_record_is(run: Run, tmp_path: Path) -> None:
+    """`latest`, the start of its time, or a results directory with nothing else."""
+    assert run("-w", "n1", "--item", "os").exit_code == 0
+    [path] = tmp_path.glob("results/bundle/*")
+    for name in ("latest", path.name[:8], "results"):
+        (path / "findings.json").unlink()
+        assert run("analyse", name).exit_code == 0
+        assert (path / "findings.json").exists(), name
 
 
 def test_a_missing_node_is_resumed(run: Run, tmp_path: Path) -> None:

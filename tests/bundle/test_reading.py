@@ -164,11 +164,17 @@ def test_lines_that_patterns_take_long_for(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:
-    """A file that the summary names and that is missing makes the report incomplete."""
-    path = some_bundle(tmp_path)
+    """A file that is missing or damaged makes the report incomplete, and rules that need it could not tell."""
+    items = {"n1": {"kernel-log": {"journalctl -k": "x\n"}}}
+    broken = {"kubectl get nodes -o json": '{"items": ['}
+    path = write_bundle(tmp_path, BundleCase(about="", outcome="", items=items, cluster=broken))
     (path / "nodes/n1/kernel-log/0").unlink()
-    result = next(rule for rule in analyse(path).rules if rule.id == "report-incomplete")
-    assert "nodes/n1/kernel-log/0" in result.findings[0].message
+    found = {rule.id: rule for rule in analyse(path).rules}
+    incomplete = {finding.message: finding.hosts for finding in found["report-incomplete"].findings}
+    assert [hosts for message, hosts in incomplete.items() if "nodes/n1/kernel-log/0" in message] == [["n1"]]
+    assert [hosts for message, hosts in incomplete.items() if "is not valid JSON" in message] == [[]]
+    for rule in ("nfs-not-responding", "kubernetes-node-not-ready"):
+        assert found[rule].outcome == "could-not-tell", rule
 
 
 def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
@@ -200,7 +206,7 @@ def test_hostile_archives(entry: tarfile.TarInfo, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot unpack"):
         unpack(path, tmp_path / "out" / "b")
     assert not (tmp_path / "outside").exists()
-    assert sorted(found.name for found in (tmp_path / "out").iterdir()) == ["b"]
+    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
@@ -232,11 +238,25 @@ def test_an_archive_twice_the_same_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x1f\x8b", gzip.compress(b"x" * 1000, mtime=0), b"not an archive"])
 def test_damaged_archives(data: bytes, tmp_path: Path) -> None:
-    """An archive that is not one is an error with a message."""
+    """An archive that is not one is an error with a message, and nothing is left that looks like a report."""
     path = tmp_path / "b.tar.gz"
     path.write_bytes(data)
     with pytest.raises(RollbookError):
         analyse(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_truncated_archive(tmp_path: Path) -> None:
+    """Its first files, the summary among them, are not left as if they were the whole report."""
+    bundle = some_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
+    with tarfile.open(tmp_path / "c.tar", "w") as tar:
+        tar.add(bundle / "summary.json", arcname="c/summary.json")
+        tar.add(bundle / "nodes", arcname="c/nodes")
+    data = (tmp_path / "c.tar").read_bytes()
+    (tmp_path / "c.tar.gz").write_bytes(gzip.compress(data)[:-200])
+    with pytest.raises(RecordError, match="cannot unpack"):
+        analyse(tmp_path / "c.tar.gz")
+    assert not (tmp_path / "c").exists()
 
 
 def test_analyse_an_archive(tmp_path: Path) -> None:

@@ -61,8 +61,11 @@ def write_bundle(directory: Path, case: BundleCase) -> Path:
     """Write the report of a case."""
     names = list(dict.fromkeys([*case.items, *case.status]))
     results = [NodeResult(node=name, status="complete", items=_items(directory, case, name)) for name in names]
-    files = [_file(directory, f"cluster/state/{at}", *one, 0) for at, one in enumerate(case.cluster.items())]
-    cluster = [ItemResult(id="state", status="complete", files=files)] if files else []
+    cluster = [
+        ItemResult(id=item, status="complete", files=[_file(directory, f"cluster/{item}/{at}", source, text, 0)])
+        for at, (source, text) in enumerate(case.cluster.items())
+        for item in [f"{'kubernetes' if source.startswith('kubectl') else 'slurm'}-{at}"]
+    ]
     summary = BundleSummary(
         report_id="test",
         timestamp=MADE,

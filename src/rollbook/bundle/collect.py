@@ -16,7 +16,7 @@ from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
 from rollbook.bundle.mark_key import forget_key
-from rollbook.bundle.once import ClusterOptions, read_cluster
+from rollbook.bundle.once import PARTS, ClusterOptions, read_cluster
 from rollbook.bundle.receive import NodeFiles, NoSpace, Redaction, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
@@ -168,6 +168,11 @@ class _Run:
             )
         except (RecordError, OSError) as error:
             self._halt(str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not look as if there were no cluster
+            reason = f"unexpected: {error!r}"
+            self._directory.cluster = [ItemResult(id=part, status="failed", reason=reason) for part in PARTS]
+            self._changed = True
             return
         self._directory.cluster, self._changed = found, True
         self._directory.cluster_type = next(

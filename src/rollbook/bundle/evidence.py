@@ -10,7 +10,7 @@ import functools
 import re
 import statistics
 import zoneinfo
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rollbook.bundle.logs import LOGS, Scanner, chosen_logs, evidence_text
@@ -150,6 +150,17 @@ class BundleData(RunData):
                     why = node.reason or node.status
                     reasons.setdefault(f"no items: {why}", []).append(node.node)
         return is_present, reasons
+
+    def unreadable_in(self, items: Collection[str], part: str) -> list[str]:
+        """Why files of these items on nodes, or of this part of the cluster, could not be read."""
+        found = []
+        for path, reason in self.unreadable.items():
+            match path.split("/"):
+                case ["nodes", _, item, *_] if item in items:
+                    found.append(reason)
+                case ["cluster", item, *_] if item.startswith(f"{part}-"):
+                    found.append(reason)
+        return found
 
     def _cut(self, node: str, name: str, states: Sequence[ItemResult]) -> str:
         """Why a log is not whole; empty if it reaches back to the start of the time window."""

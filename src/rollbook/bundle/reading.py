@@ -24,6 +24,7 @@ import msgspec
 
 from rollbook.bundle.summary import BundleSummary, File, ItemResult
 from rollbook.errors import RecordError
+from rollbook.files import temporary_directory
 from rollbook.records.reading import open_regular, read_regular
 
 __all__ = ["Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
@@ -133,22 +134,25 @@ def archive_suffix(path: Path) -> str:
 def unpack(archive: Path, target: Path) -> Path:
     """Unpack an archived bundle into `target`, which must not exist; returns the directory of the bundle.
 
-    Only regular files and directories below `target` are created, readable for the owner only. Raises `RecordError`
-    for anything else in the archive, for one that is damaged, and for one that would fill the disk.
+    `target` appears when everything is unpacked. Only regular files and directories below it are created, readable for
+    the owner only. Raises `RecordError` for anything else in the archive, for one that is damaged, and for one that
+    would fill the disk.
     """
     try:
-        target.mkdir(mode=0o700, parents=True)
-        free = shutil.disk_usage(target).free - SPARE
-        with _opened(archive) as opened:
-            stream = _Limited(opened)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with temporary_directory(target.parent) as scratch, _opened(archive) as opened:
+            stream, parts = _Limited(opened), scratch / "parts"
+            parts.mkdir(mode=0o700)
+            free = shutil.disk_usage(parts).free - SPARE
             with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
-                _extract(tar, stream, target, min(LARGEST_ARCHIVE, free))
+                _extract(tar, stream, parts, min(LARGEST_ARCHIVE, free))
+            found = [path.relative_to(parts) for path in (parts, *sorted(parts.iterdir())) if is_bundle(path)]
+            if not found:
+                raise RecordError(f"{archive} does not contain an issue report")
+            parts.rename(target)
     except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise RecordError(f"cannot unpack {archive}: {error}") from error
-    found = [path for path in (target, *sorted(target.iterdir())) if is_bundle(path)]
-    if not found:
-        raise RecordError(f"{archive} does not contain an issue report")
-    return found[0]
+    return target / found[0]
 
 
 class _Limited:

@@ -36,10 +36,12 @@ from rollbook.cli.options import (
     Command,
     Number,
     option,
+    refuse_given,
     sign_option,
 )
 from rollbook.cli.output import ProgressView, failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.record_argument import BundlePath
 from rollbook.cli.s3 import account, s3_options
 from rollbook.cli.uploads import Upload, describe_ways, send_archive, send_per_node, upload_options
 from rollbook.errors import UsageError
@@ -120,7 +122,7 @@ class View(ProgressView):
 @option(
     "--resume",
     heading=OUTPUT,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=BundlePath(),
     metavar="BUNDLE",
     help="Continue an incomplete bundle: only missing nodes and items are read.",
 )
@@ -205,6 +207,7 @@ def command(
     if context.invoked_subcommand:
         return
     if list_items:
+        refuse_given({"as_json"}, "--list prints a table; --dry-run --json prints the items and what they read")
         print_items(selection["item_files"])
         return
     if upload.per_node_to is not None:
@@ -239,7 +242,7 @@ def command(
 
 
 @command.command("analyse")
-@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
+@click.argument("bundle", type=BundlePath())
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
 def analyse(bundle: Path, *, as_json: bool) -> None:
     """Apply the rules again to an existing BUNDLE.
@@ -258,7 +261,7 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 
 
 @command.command("upload", cls=Command)
-@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
+@click.argument("bundle", type=BundlePath())
 @click.argument("s3_path", metavar="S3-PATH")
 @click.option("--per-node", is_flag=True, help="Upload an archive for each node of a HyperPod cluster, as --s3-path.")
 @s3_options
@@ -331,7 +334,8 @@ def _collect(
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     wanted.upload.send(bundle.path, interrupted=interrupted)
-    sys.exit(130 if interrupted else Coverage.of(_hosts(summary)).exit_code)
+    code = Coverage.of(_hosts(summary)).exit_code or (3 if bundle.problem else 0)
+    sys.exit(130 if interrupted else code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:

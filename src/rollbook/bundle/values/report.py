@@ -35,7 +35,7 @@ def incomplete(run: BundleData) -> Iterator[Hit]:
         if item.status in NOT_READ:
             found.setdefault(f"{item.id} {_how(item.status)}", []).append(("", item.reason))
     for path, reason in run.unreadable.items():
-        owner = path.split("/")[1] if "/" in path else ""
+        owner = path.split("/")[1] if path.startswith("nodes/") else ""
         found.setdefault(f"{path} cannot be read", []).append((owner, reason))
     for what, reasons in found.items():
         for reason, names in group_by_cause(reasons):
