@@ -65,7 +65,7 @@ EXIT_CODES = {
     127: "the command of `run` was not found",
     130: "interrupted",
 }
-"""The exit codes of the command line. `run` returns the exit code of the wrapped command instead."""
+"""The exit codes of the command line. `run` returns the exit status of the wrapped command instead."""
 
 HostStatus = Literal["complete", "partial", "unreachable", "refused", "timed-out", "failed"]
 """The status of a requested host."""

@@ -229,7 +229,7 @@ def test_one_machine_under_two_names_is_reported_once() -> None:
     }
     assert found.counts == {"fail": 1, "warn": 0}
     (message,) = (finding.message for rule in found.rules for finding in rule.findings)
-    assert message.startswith("n3,n3-ib lead to one machine (identity: boot_id 00000003-")
+    assert message.startswith("n3,n3-ib are names of one machine (identity: boot_id 00000003-")
     assert [group.hosts for group in found.groups] == [["n1", "n2", "n3"]]
     found = engine.check(RunCase(about="", outcome="", start={**hosts, "n4": host(4, 3)}).run_data())
     assert {rule.id: rule.findings[0].hosts for rule in found.rules if rule.findings} == {

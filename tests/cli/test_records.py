@@ -370,7 +370,7 @@ def test_configuration_takes_the_nearest_value(
     [
         ("intervall = 1", "unknown key intervall; did you mean interval?"),
         ("results-dir = 'x'", "did you mean results_dir?"),
-        ("fanout = 'many'", "fanout must be a whole number"),
+        ("fanout = 'many'", "fanout must be an integer"),
         ("interval = 0.0001", "(from "),
         ("via = 'teleport'", "(from "),
         ("ssh_config = 'none-such'", "no such file (from "),

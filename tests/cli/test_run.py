@@ -165,7 +165,7 @@ BAD = [
     ([*SERIES, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
     ([*SERIES, "--timeout", "nan"], ["touch", "ran"], "--timeout"),
     ([*SERIES, "--sign", "script"], ["touch", "ran"], "cannot sign with script"),
-    ([*SERIES, "--python", "a b"], ["touch", "ran"], "not the name or path of a program"),
+    ([*SERIES, "--python", "a b"], ["touch", "ran"], "not a plain program name or path"),
     ([*SERIES, "--cluster-collection-timeout", "nan"], ["touch", "ran"], "--cluster-collection-timeout"),
 ]
 

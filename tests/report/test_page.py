@@ -216,7 +216,7 @@ def test_partial_run(tmp_path: Path) -> None:
     run = report_records.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
     page = build(run, tables(8, 300, gaps=gaps, lost=lost))
     assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
-    assert page.verdict.headline == "Problems: the command failed with exit code 3"
+    assert page.verdict.headline == "Problems: the command failed with exit status 3"
     assert page.verdict.reasons[:2] == [
         "1 of 8 hosts failed: no route to host on node4",
         "2 of 8 hosts partial: the connection was lost and came back on node[2,6]",
@@ -361,7 +361,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "command failed": (
         [CommandShown("x", 2), HOSTS, [WARN]],
         "bad",
-        "Problems: the command failed with exit code 2",
+        "Problems: the command failed with exit status 2",
     ),
     "check failed": ([None, HOSTS, [FAIL, WARN]], "bad", "Problems: it is broken (x)"),
     "lost": ([None, [*HOSTS, LOST], []], "warn", "Worth a look: 1 of 5 hosts failed: refused on gone"),
@@ -373,12 +373,16 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "missing": ([None, [*HOSTS, LOST], [MISSING]], "bad", "Problems: 1 of 5 hosts failed: refused on gone"),
     "raw text": ([None, HOSTS, [RAW]], "bad", f"Problems: refused{'y' * 83}… (x)"),
     "clauses": ([None, HOSTS, [LONG]], "bad", f"Problems: a, {'b' * 80} (x)"),
-    "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit code of the command is unknown"),
+    "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit status of the command is unknown"),
     "no hosts": ([None, [], []], "open", "No hosts were recorded"),
-    "no hosts and a failure": ([CommandShown("x", 2), [], []], "bad", "Problems: the command failed with exit code 2"),
+    "no hosts and a failure": (
+        [CommandShown("x", 2), [], []],
+        "bad",
+        "Problems: the command failed with exit status 2",
+    ),
     "one host": ([None, HOSTS[:1], []], "good", "All well: 1 host complete"),
-    "the only host lost": ([None, [LOST], [MISSING]], "bad", "Problems: gone gave no data: refused"),
-    "all lost": ([None, REFUSED, []], "bad", "Problems: no host gave data: a and 1 other cause"),
+    "the only host lost": ([None, [LOST], [MISSING]], "bad", "Problems: gone returned no data: refused"),
+    "all lost": ([None, REFUSED, []], "bad", "Problems: no host returned data: a and 1 other cause"),
     "the only host partial": ([None, PARTIAL[:1], []], "warn", "Worth a look: p0 is partial: cut off"),
     "all partial": ([None, PARTIAL, []], "warn", "Worth a look: 2 of 2 hosts partial: cut off on p[0-1]"),
     "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: hm (x), and 1 more warning"),

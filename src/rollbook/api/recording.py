@@ -217,7 +217,7 @@ class Recording:
         """Write the record; if that fails, `finish_error` or `signing_error` has the reason and the journal stays."""
         try:
             self.finish()
-        except Exception as error:  # noqa: BLE001 - the command's exit code must survive any of our errors
+        except Exception as error:  # noqa: BLE001 - the command's exit status must survive any of our errors
             reason = str(error) or repr(error)
             if self._record is None:
                 self.finish_error = reason

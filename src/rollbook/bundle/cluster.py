@@ -87,7 +87,7 @@ class ClusterPart:
             return Output(b"", "absent", f"{argv[0]} is not in PATH")
         left = min(seconds, self.deadline - time.monotonic())
         if left <= 0:
-            return Output(b"", "timed-out", "the time for this part was over")
+            return Output(b"", "timed-out", "the timeout for this part expired")
         try:
             pipe = Pipe(argv, self.environ)
         except AgentFailed as error:

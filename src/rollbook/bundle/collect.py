@@ -276,7 +276,7 @@ class _Run:
             if path is None:
                 path = stack.enter_context(temporary_directory(self._directory.path.resolve().parent)) / "archive"
         except OSError as error:
-            self._halt(f"no place for the archives of nodes: {error.strerror}")
+            self._halt(f"cannot create a file for the archive of a node: {error.strerror}")
             return None
         return Parcel(self._delivery, sender, path, self._limits.node_bytes)
 

@@ -118,7 +118,7 @@ class BundleData(RunData):
         for item in self.bundle.cluster.values():
             if item.id.startswith(part) and item.status not in (*READ, "absent"):
                 raise CannotTell(f"{item.id}: {item.reason or item.status}")
-        raise NotApplicable(f"collected once for the cluster, not in this report: {part}")
+        raise NotApplicable(f"this report has no cluster data from {part}")
 
     def _texts(self, node: str, item: ItemResult, sources: Sequence[str]) -> Iterator[Text]:
         for file in item.files:
@@ -172,7 +172,10 @@ class BundleData(RunData):
             return ""
         files = chosen_logs(name, self.bundle.nodes[node]) if name in LOGS else state.files
         cut = next((file.truncated for file in files if file.truncated), "")
-        return f"{state.id} was cut ({cut or state.reason or 'truncated'})" if cut or name not in LOGS else ""
+        if not cut and name in LOGS:
+            return ""
+        reason = cut or state.reason
+        return f"{state.id} was truncated ({reason})" if reason else f"{state.id} was truncated"
 
     def describe(self, reasons: Mapping[str, list[str]]) -> str:
         """The reasons as one line."""

@@ -63,8 +63,8 @@ class Limit(click.ParamType[float]):
     "--fail-on",
     type=Limit(),
     metavar="slower:N%",
-    help="Exit with 1 if a main result is worse by more than N % (with too few runs to test, also by more than 10 %), "
-    "and with 3 if the data does not suffice to decide.",
+    help="Exit with 1 if a main result is worse by more than N % (and, with too few runs to test, by more than 10 %), "
+    "with 3 if the data is not sufficient to decide.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all metrics, not only those that differ.")
 @option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
@@ -102,8 +102,8 @@ def command(
     or id, or a directory of records. Differences are tested if each side has at least two runs; five runs, alternating
     between the sides, are a good number. Exits with 1 or 3 only with --fail-on.
 
-    Tables for --query: sides, comparison and changed_facts contain what is printed otherwise; all tables of `rollbook
-    query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.
+    Tables for --query: sides, comparison and changed_facts contain what is printed without --query; all tables of
+    `rollbook query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.
     """
     if output_format and sql is None:
         raise UsageError("--format needs --query; --json prints the comparison")
@@ -160,7 +160,7 @@ def _show(found: Comparison, *, everything: bool) -> None:
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
         if cells:
-            print_sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells, wrap=True)
+            print_sheet(("", "A", letter, f"{letter} VS A", "INTERVAL", "VERDICT"), cells, wrap=True)
         if rest:
             click.echo(rest)
         click.echo(f"\nchanged facts, most likely explanation first ({letter} against A):")

@@ -31,8 +31,8 @@ LONGEST, SHORTEST = 40, 15  # characters of a command, a note or the reason of a
     "--verdict",
     default="",
     metavar="VERDICT",
-    help="Only records with this verdict or state: ok, warn, fail, command-failed, unchecked; recording, unfinished, "
-    "broken; MLPerf Storage's CLOSED, OPEN or INVALID.",
+    help="Only records with this verdict or state: ok, warn, fail, command-failed, unchecked, unknown; recording, "
+    "unfinished, broken; MLPerf Storage's CLOSED, OPEN or INVALID.",
 )
 @click.option("--name", default="", metavar="NAME", help="Only records with this name.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only records with this tag; may be repeated.")

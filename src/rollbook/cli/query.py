@@ -57,7 +57,7 @@ class QueryCommand(Command):
     "--all",
     "all_records",
     is_flag=True,
-    help="Query all records of a results directory, RECORD or the configured one.",
+    help="Query all records of a results directory: the one given in place of RECORD, or the configured one.",
 )
 @option(
     "--format",

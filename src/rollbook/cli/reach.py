@@ -207,7 +207,7 @@ class Reach:
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )
         names = {param.name for param in context.command.get_params(context) if isinstance(param, TransportOption)}
-        refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, no host is reached")
+        refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, so no host is contacted")
 
     def explain(self) -> None:
         """Print on stderr which transports `auto` chose. An unusable stderr stops nothing."""

@@ -61,7 +61,7 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
         reach.refuse()
         refuse_given(["interval"], "a record has its own interval")
         if once:
-            refuse_given(["speed"], "--once plays nothing")
+            refuse_given(["speed"], "--once does not play the record")
         feed: Live | Replay = Replay(open_record(record), speed)
     else:
         refuse_given(["speed"], "only a record can be played faster")

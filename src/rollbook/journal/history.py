@@ -122,7 +122,8 @@ def _reasons(survey: Survey, host: HostJournal, found: SeriesHost) -> list[str]:
     elif found.is_sparse:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: the host was busy")
     elif not schedule.doubles and interval != survey.interval_ns:
-        reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
+        every = f"a sample every {interval // 10**9} s"
+        reasons.append(f"{every}: there is no Python, and the shell stand-in needs whole seconds")
     if cut := _missing_end(survey, host, found):
         reasons.append(cut)
     if losses := describe_losses(found.sources):

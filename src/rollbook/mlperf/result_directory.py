@@ -9,6 +9,7 @@ Otherwise it stays where it is. Files of the command are never touched.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import errno
 import os
 import re
@@ -83,7 +84,7 @@ class Placement:
         return target
 
     def _create(self, record: Path) -> Path:
-        began = from_stamp(record.name)
+        began = from_stamp(record.name).replace(tzinfo=dt.UTC)
         return RecordDirectory.create(self._results, self._kind, began, self._parts).path
 
     def _stamps(self) -> Iterator[Path]:

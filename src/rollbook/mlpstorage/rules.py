@@ -236,7 +236,7 @@ class ClusterValidationRulesChecker(RulesChecker):
         method = system.collection_method if system else "unknown"
         missing = [str(host.get("name")) for host in system.missing_hosts] if system else []
         if missing:
-            text = f"Cluster info lacks hosts that gave no data: {', '.join(missing)}"
+            text = f"Cluster info lacks hosts that returned no data: {', '.join(missing)}"
             self.issues.append(Issue(OPEN, text, "hosts", "all hosts", missing, "warning"))
         if not is_measured({"collection_method": method}):
             text = f"Cluster info comes from {method}, not from the hosts"

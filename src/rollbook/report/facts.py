@@ -35,7 +35,7 @@ def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactSho
 
 def _described(groups: Sequence[Group]) -> str:
     if not groups:
-        return "No host gave facts."
+        return "No host returned facts."
     lists = "; ".join(f"{fold(host.name for host in group.hosts)} ({group.profile})" for group in groups)
     return f"Compared among similar hosts: {lists}."
 

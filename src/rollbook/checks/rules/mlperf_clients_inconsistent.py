@@ -21,7 +21,7 @@ ID, SEVERITY, NEEDS = "mlperf-clients-inconsistent", "warn", (Benchmark,)
 
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
-    """Hosts that gave data; of a result without a record, what its cluster information says."""
+    """Hosts that returned data; of a result without a record, what its cluster information says."""
     rules = round_of(run)
     hosts = [info for host in run.start if (info := HostInfo.of(host)) is not None]
     cluster = cluster_of(run.metadata)

@@ -1,4 +1,4 @@
-"""The description of the system does not fit the run.
+"""The description of the system does not match the run.
 
 Why: Reviewers compare it with the summary: the number of clients must be the same, and each client's memory within a
 tenth of the described one.
