@@ -289,6 +289,18 @@ def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
+def test_quiet_prints_a_failed_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rollbook: Rollbook) -> None:
+    """One line with the exit status and the record, which nothing else names; nothing if all went well."""
+    monkeypatch.chdir(tmp_path)
+    assert rollbook("run", "-q", *FACTS, "--", "true").err == ""
+    done = rollbook("run", "-q", *FACTS, "--name", "bad", "--", "sh", "-c", "exit 5")
+    [path] = [one for one in Path("out/generic").iterdir() if Record.open(one).metadata["exit_code"]]
+    assert done.code == 5
+    [line] = done.err.splitlines()
+    assert line.startswith("FAILED    exit status 5 after ")
+    assert line.endswith(f"; record {path}")
+
+
 def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
     """Not only after a benchmark of hours."""
     hosts = [*DEAF, "-w", "localhost"]
@@ -297,6 +309,7 @@ def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
     argv = [*ROLLBOOK, "record", *SERIES, *hosts, "--timeseries-interval", "1", "--duration", "1.5"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("1 of 2 hosts complete")) == (3, 2), done.stderr
+    assert "1 listed above); see rollbook check" in done.stderr, "the finding host-missing is the line of the host"
 
 
 def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rollbook.mlperf.result_directory import Placement, is_result_directory
 from rollbook.mlpstorage import get_runs_files
 from rollbook.records.locate import locate_record
 from rollbook.records.record import Record
-from tests.support.commands import ROLLBOOK
+from tests.support.commands import ROLLBOOK, Rollbook
 
 OPTIONS = ["--type", "training", "--layout", "mlpstorage", "--skip-timeseries", "--no-report", "--results-dir"]
 TREE = "closed/Acme/results/sys1/training/unet3d/run"
@@ -123,6 +123,7 @@ def test_the_record_stays_outside(tmp_path: Path, delays: str, code: int, says: 
     done = run(tmp_path, str(path), "training", "run", "--results-dir", "results", "--delays", delays)
     assert done.returncode == code
     assert says in done.stderr
+    assert f"the record is in {tmp_path / 'results.rollbook'}/" in done.stderr
     made = unchanged(done.stdout)
     assert len(get_runs_files(tmp_path / "results")) == len(made) == (2 if delays else 0)
     assert not list((tmp_path / "results").rglob("rollbook"))
@@ -133,11 +134,30 @@ def test_the_record_stays_outside(tmp_path: Path, delays: str, code: int, says: 
 def test_a_script_that_calls_the_tool(tmp_path: Path) -> None:
     """The directory is found by what is new, not by the name of the command."""
     path = tool(tmp_path, name="run-all")
-    done = run(tmp_path, str(path), "--results-dir", "results", "--delays", "0")
+    done = run(
+        tmp_path, str(path), "--results-dir", "results", "--delays", "0",
+        MLPSTORAGE_ORGNAME="Acme", MLPSTORAGE_SYSTEMNAME="sys1",
+    )  # fmt: skip
     assert done.returncode == 0
-    assert "needs MLPSTORAGE_ORGNAME" in done.stderr, "said before, in case it is needed"
+    assert "only the command itself can create a result directory" in done.stderr, "said before, in case it is needed"
     (leaf,) = unchanged(done.stdout)
     assert Record.open(leaf / "rollbook").metadata["exit_code"] == 0
+
+
+def test_a_result_directory_that_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rollbook: Rollbook
+) -> None:
+    """Around any other command than the tool, the variables and the type are needed before it starts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLPSTORAGE_ORGNAME", "Acme")
+    monkeypatch.delenv("MLPSTORAGE_SYSTEMNAME", raising=False)
+    done = rollbook("run", *OPTIONS, "results", "--", "touch", "started")
+    assert done.code == 2
+    assert "needs MLPSTORAGE_SYSTEMNAME in the environment, unless the command is mlpstorage" in done.err
+    done = rollbook("run", "--layout", "mlpstorage", "--", "touch", "started")
+    assert done.code == 2
+    assert "has no place for 'generic', only for: training" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 DLIO = """#!{python}

@@ -20,7 +20,7 @@ from rollbook.errors import UsageError
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 
-__all__ = ["DlioBenchmark", "add_tool_metadata", "from_command_line", "leaf_parts", "root"]
+__all__ = ["DlioBenchmark", "add_tool_metadata", "from_command_line", "leaf_parts", "require_place", "root"]
 
 _COMMANDS = ("datasize", "datagen", "run", "configview", "validate")
 _OTHER_WORDS = ("closed", "open", "whatif", "training", "checkpointing", "vectordb", "kvcache", "file", "object")
@@ -139,13 +139,18 @@ def _dlio_command(outcome: Outcome) -> str:
     return "" if not outcome.model else "datagen" if generates else "run"
 
 
+def require_place(kind: str) -> None:
+    """Raise `UsageError` for a type of benchmark that MLPerf Storage's layout has no directory for."""
+    if kind not in _TAILS:
+        raise UsageError(f"MLPerf Storage's layout has no place for {kind!r}, only for: {', '.join(_TAILS)}")
+
+
 def leaf_parts(kind: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
     """Return the directories of a run below the system's name, without the time stamp: `training/unet3d/run`.
 
     Takes an outcome or a command line. Raises `UsageError` for a part that is unknown or not allowed as a directory.
     """
-    if kind not in _TAILS:
-        raise UsageError(f"MLPerf Storage's layout has no place for {kind!r}, only for: {', '.join(_TAILS)}")
+    require_place(kind)
     outcome = run if isinstance(run, Outcome) else from_command_line(kind, run)
     values = {**outcome.parameters, "model": outcome.model, "command": outcome.command or _dlio_command(outcome)}
     parts = [kind]

@@ -22,7 +22,7 @@ from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, failures, stderr
 from rollbook.cli.reach import Reach
-from rollbook.cli.summary import show_summary
+from rollbook.cli.summary import show_failure, show_summary
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host, fold
 from rollbook.records.document import encode
@@ -185,8 +185,8 @@ class RunView(ProgressView):
 def show_end(recording: Recording, *, quiet: bool = False, as_json: bool = False) -> None:
     """Print the summary on stderr after the command's own output, or as JSON on stdout.
 
-    With `quiet`, only what went wrong since the start: hosts that are not complete, a record that is not finished or
-    not signed.
+    With `quiet`, only what went wrong since the start: a command that failed, hosts that are not complete, a record
+    that is not finished or not signed.
     """
     try:
         _show_end(recording, stderr(), quiet=quiet, as_json=as_json)
@@ -222,6 +222,7 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
     if as_json:
         click.echo(encode(summarise(recording.record)), nl=False)
     elif quiet:
+        show_failure(summarise(recording.record), console)
         hosts = recording.record.hosts
         printed = {(host.name, host.status, host.reason) for host in hosts.start}
         failures([host for host in hosts.outcome if (host.name, host.status, host.reason) not in printed])

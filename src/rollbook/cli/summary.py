@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rollbook.report.summary import MetricSummary, Summary
 
-__all__ = ["duration", "result_text", "show_summary"]
+__all__ = ["duration", "result_text", "show_failure", "show_summary"]
 
 LABEL = 10  # columns
 MOST_JOBS, MOST_LINES, MOST_PHASES, MOST_VALUES, MOST_NAME = 8, 3, 8, 3, 24
@@ -46,6 +46,13 @@ def show_summary(found: Summary, console: Console) -> None:
     for lines in (_command(found), _results(found), *tables, *(part(found) for part in rest)):
         for line, colour in lines:
             console.print(wrapped(clean(line), sys.stderr, LABEL + 2), style=colour or None, soft_wrap=True)
+
+
+def show_failure(found: Summary, console: Console) -> None:
+    """Print one line if the command failed: how it ended, and where the record is."""
+    if found.command is not None and found.command.failed:
+        line, colour = next(_command(found))
+        console.print(clean(f"{line}; record {_near(found.record)}"), style=colour, soft_wrap=True)
 
 
 Lines = Iterator[tuple[str, str]]
@@ -161,7 +168,10 @@ def _findings(found: Summary) -> Lines:
         return
     counted = [f"{count} {severity}" for severity, count in found.counts.items() if count]
     see = f"; see rollbook check {shlex.quote(_near(found.record))}" if counted else ""
-    yield _row("checks", f"{', '.join(counted) or 'no findings'}{see}"), ""
+    # Missing hosts and outliers have their own lines.
+    above = sum(found.counts.values()) - sum(one.severity in found.counts for one in found.findings)
+    listed = f" ({above} listed above)" if above > 0 else ""
+    yield _row("checks", f"{', '.join(counted) or 'no findings'}{listed}{see}"), ""
     for one in found.findings[:MOST_LINES]:
         yield _row("", f"{one.severity}  {one.rule}: {one.message}"), COLOURS.get(one.severity, "")
     if len(found.findings) > MOST_LINES:

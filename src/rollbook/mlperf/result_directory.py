@@ -36,14 +36,16 @@ RESULT_FILE = re.compile(
     r"summary\.json|\d+_output\.json|\d+_per_epoch_stats\.json|per_epoch_stats\.json|dlio\.log|statistics\.json"
     r"|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json|fs_separation\.json"
 )
+NAMES = ("MLPSTORAGE_ORGNAME", "MLPSTORAGE_SYSTEMNAME")
 CONFIGURATION = ("config.yaml", "hydra.yaml", "overrides.yaml")
 
 
 class Placement:
     """Decides where the record of one run goes; made before the command starts.
 
-    `staging` is the results directory to record in. `problem` is the reason why no result directory can be created, if
-    one is needed; `message` explains at the end why the record is not in the results directory.
+    `staging` is the results directory to record in; `message` explains at the end where the record is and why it is not
+    in the results directory. `problem` is why only the command can create a result directory. Raises `UsageError` if
+    the command is not the tool and the type or a variable does not suffice for a result directory.
     """
 
     def __init__(self, results: Path, kind: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -55,33 +57,41 @@ class Placement:
         self._roots = list(dict.fromkeys([*([Path(named).absolute()] if named else []), results]))
         self._before = set(self._stamps())
         self._parts: tuple[str, ...] = ()
-        try:
-            self._parts = _parts(kind, argv, environment)
-        except UsageError as error:
-            self.problem = "" if self._is_tool else str(error)
+        if not self._is_tool:
+            self._set_parts(argv, environment)
 
     def place(self, record: Path) -> Path:
         """Move a record that is not finished yet to its place, and return that; it stays if there is none."""
         created = sorted(set(self._stamps()) - self._before)
-        is_new = not created and not self._is_tool and bool(self._parts)
+        is_new = not created and bool(self._parts)
         if not is_new and len(created) != 1:
             why = (
                 f"the command created {len(created)} result directories: {', '.join(map(str, created))}"
                 if created
                 else self.problem or "the command created no result directory"
             )
-            self.message = f"the record is not in the results directory: {why}"
+            self.message = f"the record is in {record}, not in the results directory: {why}"
             return record
         try:
             target = self._create(record) if is_new else created[0] / INSIDE
             _move(record, target)
         except (OSError, UsageError) as error:
-            self.message = f"the record could not be moved to its result directory: {error}"
+            self.message = f"the record is in {record}, it could not be moved to its result directory: {error}"
             return record
         for directory in (record.parent, self.staging):
             with contextlib.suppress(OSError):
                 directory.rmdir()
         return target
+
+    def _set_parts(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        from rollbook.adapters.mlpstorage import leaf_parts, require_place  # noqa: PLC0415 - few runs need it
+
+        require_place(self._kind)
+        first = _first_parts(argv, environment)
+        try:
+            self._parts = (*first, *leaf_parts(self._kind, argv))
+        except UsageError as error:  # the command may still be a script that calls the tool
+            self.problem = str(error)
 
     def _create(self, record: Path) -> Path:
         began = from_stamp(record.name).replace(tzinfo=dt.UTC)
@@ -105,19 +115,18 @@ def _directories(path: Path) -> list[Path]:
         return []
 
 
-def _parts(kind: str, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The directories between the results and a result directory: mode, organisation, `results`, system, type, ….
+def _first_parts(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The directories from the results to the type: mode, organisation, `results`, system.
 
     Raises `UsageError` for a part that is unknown or not allowed as a directory.
     """
-    from rollbook.adapters.mlpstorage import leaf_parts  # noqa: PLC0415 - few runs need it
-
-    try:
-        organisation, system = environment["MLPSTORAGE_ORGNAME"], environment["MLPSTORAGE_SYSTEMNAME"]
-    except KeyError as error:
-        raise UsageError(f"--layout mlpstorage needs {error.args[0]} in the environment") from error
+    organisation, system = (environment.get(name, "") for name in NAMES)
+    if missing := [name for name in NAMES if not environment.get(name)]:
+        raise UsageError(
+            f"--layout mlpstorage needs {' and '.join(missing)} in the environment, unless the command is mlpstorage"
+        )
     mode = next((word for word in argv if word in ("closed", "open", "whatif")), "open")
-    parts = (mode, organisation, "results", system, *leaf_parts(kind, argv))
+    parts = (mode, organisation, "results", system)
     if wrong := [part for part in parts if not PART.fullmatch(part)]:
         raise UsageError(
             f"{wrong[0]!r} is not allowed as a directory of a submission: only letters, digits, '.', '_' and '-'"
