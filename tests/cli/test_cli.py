@@ -89,6 +89,7 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "-w", "-oProxyCommand=id"], "\n  ^"),
         (["hosts", "-w", "a\x1b[2Jb"], "a?[2Jb"),
         (["hosts", "-w", "a", "-x", "a"], "all hosts were excluded"),
+        (["hosts", "-w", "a,b", "-x", "c"], "-x c excludes none of the hosts"),
         (["hosts", "--hostfile", "/nonexistent"], "/nonexistent"),
         (["hosts", "--frobnicate"], "no such option: --frobnicate"),
         (["hosts", "--via", "pigeon"], "no transport is called 'pigeon'"),

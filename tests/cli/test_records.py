@@ -89,6 +89,26 @@ def test_list_filters(rollbook: Rollbook, options: list[str], count: int) -> Non
 
 
 @pytest.mark.usefixtures("there")
+def test_list_refuses_an_unknown_verdict(rollbook: Rollbook) -> None:
+    """A misspelt one would match nothing."""
+    done = rollbook("list", "--verdict", "bogus")
+    assert done.code == 2
+    assert "'bogus' is not a verdict or state; these are: ok, warn, fail, " in done.err
+    assert rollbook("list", "--verdict", "INVALID").code == 0
+
+
+def test_before_the_first_record(rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default results directory need not exist; the messages name the command that makes a record."""
+    monkeypatch.chdir(tmp_path)
+    expected = "no records in results yet; `rollbook run -- COMMAND` makes one\n"
+    assert rollbook("list") == (0, "", expected)
+    assert json.loads(rollbook("list", "--json").out)["records"] == []
+    assert rollbook("check", "latest") == (2, "", f"rollbook: {expected}")
+    missing = rollbook("list", "elsewhere")
+    assert (missing.code, missing.err) == (2, "rollbook: elsewhere: No such file or directory\n")
+
+
+@pytest.mark.usefixtures("there")
 def test_a_bare_string_is_one_tag() -> None:
     """As it is for `run`; several tags must all be there."""
     tags: tuple[str | Sequence[str], ...] = ("night", ["night"], ("night", "io"), ("night", "other"))

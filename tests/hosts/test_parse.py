@@ -71,6 +71,15 @@ def test_unusable(hosts: list[str], exclude: list[str], why: str) -> None:
         parse_hosts(hosts, exclude=exclude)
 
 
+def test_a_misspelt_host_to_exclude(tmp_path: Path) -> None:
+    """A list that excludes none of the hosts is refused where it was typed; files and groups serve other lists, too."""
+    (tmp_path / "down").write_text("n7\n")
+    assert len(parse_hosts(["n[1-3]"], exclude=["n7"])) == 3
+    assert len(parse_hosts(["n[1-3]"], exclude=["n[3-9]", f"^{tmp_path}/down"], each_excludes=True)) == 2
+    with pytest.raises(UsageError, match="-x n7 excludes none of the hosts"):
+        parse_hosts(["n[1-3]"], exclude=["n1", "n7"], each_excludes=True)
+
+
 @given(text=st.text(st.sampled_from("un10-[],:/!&@%. =\té\0") | st.characters(exclude_characters="^")))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.usefixtures("empty_path")

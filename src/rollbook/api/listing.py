@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, get_args
 
 import msgspec
 
@@ -21,11 +21,12 @@ from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
 from rollbook.journal.state import is_recording, is_unfinished
 from rollbook.records.locate import RUN_DOCUMENT, result_directory
-from rollbook.records.summary import RecordList, RecordSummary, bare_summary, read_summary, start_of
+from rollbook.records.summary import RecordList, RecordSummary, State, Verdict, bare_summary, read_summary, start_of
 
-__all__ = ["find_group", "find_record", "list_records", "summaries", "summary_of"]
+__all__ = ["find_group", "find_record", "list_records", "no_records", "summaries", "summary_of"]
 
 LATEST = "latest"
+VERDICTS = (*get_args(Verdict), *get_args(State), "CLOSED", "OPEN", "INVALID")
 CANDIDATES = 8  # records that the error for an ambiguous name lists
 PARTS = ("hosts.json", "manifest.json", RUN_DOCUMENT)
 """A directory with one of these, or with a journal, is a record, however damaged."""
@@ -33,13 +34,17 @@ PARTS = ("hosts.json", "manifest.json", RUN_DOCUMENT)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Filter:
-    """The values of `ListOptions`; empty ones accept all."""
+    """The values of `ListOptions`; empty ones accept all. Raises `UsageError` for a verdict that does not exist."""
 
     type: str = ""
     host: str = ""
     verdict: str = ""
     name: str = ""
     tags: str | Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.verdict and self.verdict not in VERDICTS:
+            raise UsageError(f"{self.verdict!r} is not a verdict or state; these are: {', '.join(VERDICTS)}")
 
     def accepts(self, one: RecordSummary) -> bool:
         """Whether the record is to be listed."""
@@ -56,7 +61,7 @@ def list_records(results_dir: Path | str = "results", *, limit: int = 0, **wante
     """The records of a results directory, newest first; broken and unfinished ones with their state and reason.
 
     `limit` is the most records to read (0: all). The other keywords are those of `ListOptions`. Raises `RecordError` if
-    the directory cannot be read.
+    the directory cannot be read, and `UsageError` for a verdict that does not exist.
     """
     results, chosen = Path(results_dir), _Filter(**wanted)
     found = (one for one in summaries(results) if chosen.accepts(one))
@@ -83,16 +88,22 @@ def find_record(text: str, results_dir: Path | str = "results") -> Path:
         return Path(text)
     results = Path(results_dir)
     if text == LATEST:
-        newest = next((one for one in summaries(results) if one.state in ("complete", "unfinished")), None)
+        found = summaries(results) if results.exists() else iter(())
+        newest = next((one for one in found if one.state in ("complete", "unfinished")), None)
         if newest is None:
-            raise UsageError(f"{results} contains no records")
+            raise UsageError(no_records(results))
         return Path(newest.path)
-    found = _matching(text, results) if results.is_dir() else []
-    if len(found) > 1:
-        raise UsageError(f"{text} is ambiguous; it could be\n{_candidates(found)}")
-    if not found:
+    matching = _matching(text, results) if results.is_dir() else []
+    if len(matching) > 1:
+        raise UsageError(f"{text} is ambiguous; it could be\n{_candidates(matching)}")
+    if not matching:
         raise UsageError(f"{text} does not exist, and no record in {results} has a name or time that starts with it")
-    return Path(found[0].path)
+    return Path(matching[0].path)
+
+
+def no_records(results: Path) -> str:
+    """The message for a results directory that is empty or does not exist yet."""
+    return f"no records in {results} yet; `rollbook run -- COMMAND` makes one"
 
 
 def find_group(text: str, results_dir: Path | str = "results") -> list[Path]:

@@ -8,14 +8,15 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from rollbook.api.listing import list_records
+from rollbook.api.listing import list_records, no_records
 from rollbook.clean import shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_sheet, sheet, stderr, width_of
 from rollbook.cli.summary import duration
+from rollbook.errors import RecordError
 from rollbook.records.document import encode
-from rollbook.records.summary import RecordSummary
+from rollbook.records.summary import RecordList, RecordSummary
 
 __all__ = ["command"]
 
@@ -62,14 +63,20 @@ def command(
     Records that are being recorded, unfinished or broken are listed with their state and the reason. Times are in UTC.
     """
     results = directory or results_directory()
-    found = list_records(results, limit=limit, type=kind, host=host, verdict=verdict, name=name, tags=tags)
+    try:
+        found = list_records(results, limit=limit, type=kind, host=host, verdict=verdict, name=name, tags=tags)
+    except RecordError:
+        if directory is not None or results.exists():
+            raise
+        found = RecordList(results_dir=str(results), records=[])  # nothing was recorded yet
     if as_json:
         click.echo(encode(found), nl=False)
         return
     if found.records:
         _table([_cells(one, results) for one in found.records])
     else:
-        stderr().print(f"no records in {results}" + (" match" if any((kind, host, verdict, name, tags)) else ""))
+        is_filtered = any((kind, host, verdict, name, tags))
+        stderr().print(f"no records in {results} match" if is_filtered else no_records(results), soft_wrap=True)
     if found.omitted:
         stderr().print(f"{found.omitted} more; --limit 0 lists all")
 

@@ -180,11 +180,15 @@ def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """The hosts named with -w, --hostfile and -x, and the transport to each."""
+    """The hosts named with -w, --hostfile and -x, and the transport to each.
+
+    With `each_excludes`, every -x must exclude a host: one that does not is a misspelt name.
+    """
 
     named: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     options: Options
     fanout: int
+    each_excludes: bool = False
 
     @functools.cached_property
     def hosts(self) -> list[Host]:
@@ -197,7 +201,7 @@ class Reach:
             hosts = tuple(known_hosts(self.options))
             if not hosts and node_lists(os.environ):
                 hosts = tuple(host.name for host in from_slurm(os.environ))
-        return parse_hosts(hosts, files, exclude)
+        return parse_hosts(hosts, files, exclude, each_excludes=self.each_excludes)
 
     def refuse(self) -> None:
         """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
@@ -242,7 +246,8 @@ OPTIONS = (
            "repeated. [default: the Slurm job's nodes, else this machine]"),
     option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
            help="File with one or more hosts per line, or an MPI host file."),
-    option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS", help="Hosts to leave out."),
+    option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS",
+           help="Hosts to leave out; a list that contains none of the hosts is an error."),
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
            help=f"Transport: {', '.join(BUILT_IN)}, a plug-in's, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
@@ -304,7 +309,9 @@ def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Call
             hosts = ()
         if not is_typed("hostfile") and is_typed("hosts"):
             hostfile = ()
-        reach = Reach((hosts, hostfile, exclude), _options(context, choice, values), fanout)
+        # A configured list is made for all jobs: some of them have none of its hosts.
+        chosen = _options(context, choice, values)
+        reach = Reach((hosts, hostfile, exclude), chosen, fanout, each_excludes=is_typed("exclude"))
         return command(reach=reach, **rest)
 
     per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,

@@ -20,11 +20,14 @@ def parse_hosts(
     hosts: Sequence[str] = (),
     hostfiles: Sequence[str | os.PathLike[str]] = (),
     exclude: Sequence[str] = (),
+    *,
+    each_excludes: bool = False,
 ) -> list[Host]:
     """Hosts of all lists, then of all files, each once, without those in `exclude`; if none is named, this machine.
 
     A list that begins with `^` is the path of a host file, as in pdsh. `exclude` compares names; users and slots in it
-    are ignored. Raises `UsageError` for text that cannot be read and if no host is left.
+    are ignored. Raises `UsageError` for text that cannot be read and if no host is left. With `each_excludes` it is also
+    raised for a list in `exclude` that contains none of the hosts, unless it is a file or a group.
     """
     named: Hosts = {}
     for part in [*map(_read, hosts), *map(read_hostfile, hostfiles)]:
@@ -34,7 +37,12 @@ def parse_hosts(
         named = {machine.name: machine}
     if len(named) > MAX_HOSTS:
         raise UsageError(f"more than {MAX_HOSTS:,} hosts in all")
-    unwanted = {name for text in exclude for name in _read(text)}
+    unwanted: set[str] = set()
+    for text in exclude:
+        names = _read(text).keys()
+        if each_excludes and not text.startswith(("^", "@")) and not names & named.keys():
+            raise UsageError(f"-x {text} excludes none of the hosts")
+        unwanted |= names
     kept = [host for name, host in named.items() if name not in unwanted]
     if not kept:
         raise UsageError("all hosts were excluded")
