@@ -146,6 +146,7 @@ def test_ctrl_c_before_the_command_starts(tmp_path: Path) -> None:
     terminal.until(b"waiting for nowhere")
     terminal.type(CTRL_C)
     assert terminal.end() == 130
+    assert b"\ninterrupted: the command was not started, and nothing was recorded" in terminal.text
     assert b"Traceback" not in terminal.text
     assert not list(tmp_path.glob("out/*/*"))
     assert not (tmp_path / "ran").exists()

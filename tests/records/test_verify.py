@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from rollbook.records import layout
 from rollbook.records.document import encode, read
 from rollbook.records.findings import Findings
 from rollbook.records.layout import RecordDirectory, list_files
-from rollbook.records.record import RecordHosts
+from rollbook.records.record import Record, RecordHosts
 from rollbook.records.signing import check_signature, sign
 from rollbook.testing.journals import Script
 from tests.support.records import host_results
@@ -184,8 +185,28 @@ def test_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="is still being recorded"):
         verify(tmp_path)
     script.close()
-    with pytest.raises(RecordError, match="is not finished; run `rollbook recover`"):
+    with pytest.raises(RecordError, match=f"is not finished; run `rollbook recover {tmp_path}`"):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("hosts.json", '{"a', "hosts.json is not a valid document: "),
+        ("hosts.json", None, "hosts.json: No such file"),
+        ("*_metadata.json", "[", "_metadata.json: "),
+        ("*_metadata.json", None, " has no file named "),
+    ],
+)
+def test_damage_is_named_with_its_repair(record: Path, name: str, text: str | None, reason: str) -> None:
+    """The error of every reader; a record without a journal can only be examined."""
+    [file] = record.glob(name)
+    file.unlink() if text is None else file.write_text(text)
+    with pytest.raises(RecordError, match=re.escape(reason) + f".*; `rollbook recover {record}` rebuilds it"):
+        Record.open(record)
+    (record / "raw" / "000001.seg").unlink()
+    with pytest.raises(RecordError, match=f"; `rollbook verify {record}` lists"):
+        Record.open(record)
 
 
 def test_signature(record: Path, key: Path) -> None:

@@ -110,9 +110,13 @@ def _arguments(argv: Sequence[Argument]) -> list[str]:
     if any("\0" in argument for argument in arguments):
         raise UsageError("an argument of a command cannot contain a NUL character")
     program = arguments[0]
+    if not program:
+        raise UsageError("the command is empty")
     if shutil.which(program) is None:
         found = "/" in program and Path(program).exists()
-        reason = "it is not executable" if found else "no such program"
+        reason = "no such program"
+        if found:
+            reason = "it is a directory" if Path(program).is_dir() else "it is not executable"
         raise CannotRun(f"cannot run {program}: {reason}", found=found)
     return arguments
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -90,7 +91,7 @@ def _no_manifest(path: Path) -> RecordError:
     """The reason for a missing manifest, which is the last file written to a record."""
     refuse_while_recording(path)
     if is_unfinished(path):
-        return RecordError(f"{path} is not finished; run `rollbook recover`")
+        return RecordError(f"{path} is not finished; run `rollbook recover {shlex.quote(str(path))}`")
     return RecordError(f"{path / MANIFEST} does not exist") if is_record(path) else not_a_record(path)
 
 

@@ -346,7 +346,8 @@ def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
     counts = Coverage.of(_hosts(summary)).by_status
     others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
     files = [file for node in summary.results for item in node.items for file in item.files]
-    parts = [f"{counts.get('complete', 0)} of {summary.total_nodes} nodes complete", *others]
+    nodes = "node" if summary.total_nodes == 1 else "nodes"
+    parts = [f"{counts.get('complete', 0)} of {summary.total_nodes} {nodes} complete", *others]
     parts.append(f"{len(files)} files, {size(sum(file.size for file in files))}")
     if redactions := sum(file.redactions for file in files):
         parts.append(f"{redactions} secrets replaced")

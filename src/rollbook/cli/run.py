@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -155,7 +156,12 @@ def command(
 
         def one(chosen: Settings) -> tuple[Recording, int]:
             progress = RunView(reach, strict=strict, contact=collect, quiet=quiet or as_json)
-            recording = run_command(chosen, argv, progress, signals, stdout=2 if as_json else 1)
+            try:
+                recording = run_command(chosen, argv, progress, signals, stdout=2 if as_json else 1)
+            except KeyboardInterrupt:
+                below = "\n" * sys.stderr.isatty()  # the ^C that a terminal shows
+                click.echo(f"{below}interrupted: the command was not started, and nothing was recorded", err=True)
+                sys.exit(INTERRUPTED)
             show_end(recording, quiet=quiet, as_json=as_json)
             return recording, _exit_code(recording, strict=strict)
 
@@ -179,7 +185,7 @@ def _repeats(
             if code or signals.stopped or recording.finish_error:
                 break
     finally:  # also if a repeat was cancelled before its command was started
-        _show_place(settings, endings)
+        _show_place(settings, endings, stopped=signals.stopped)
     if code == 0 and index < repeat:  # the last command ended well, but not all repeats were run
         code = INTERRUPTED if signals.stopped else UNFINISHED
     return recording, code
@@ -198,23 +204,22 @@ def _ending(recording: Recording, code: int, *, stopped: bool) -> str:
     """What a reader of the group has to know about one repeat; empty if all went well."""
     if recording.finish_error:
         return "not finished"
-    if stopped:
-        return "interrupted"
     if recording.exit_code:
-        return "failed"
+        return "interrupted" if stopped else "failed"
     if not recording.record.coverage.complete:
         return "without all hosts"
     return "rejected by --strict" if code else ""
 
 
-def _show_place(settings: Settings, endings: Sequence[str]) -> None:
+def _show_place(settings: Settings, endings: Sequence[str], *, stopped: bool) -> None:
     """Print where the record was placed, or how many repeats there are, how they ended, and how to compare them."""
     if settings.placement is not None and settings.placement.message:
         click.echo(settings.placement.message, err=True)
     if (group := settings.label.group) is not None:
         counts = "".join(f", {count} {how}" for how, count in Counter(filter(None, endings)).items())
         hint = f"; rollbook compare {settings.label.name or group.id} OTHER" if endings else ""
-        click.echo(f"group {group.id}: {len(endings)} of {group.size} runs{counts}{hint}", err=True)
+        end = "; stopped by Ctrl-C or a signal" if stopped and len(endings) < group.size else ""
+        click.echo(f"group {group.id}: {len(endings)} of {group.size} runs{counts}{end}{hint}", err=True)
 
 
 def _strict_code(record: Record) -> int:

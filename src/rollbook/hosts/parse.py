@@ -26,8 +26,8 @@ def parse_hosts(
     """Hosts of all lists, then of all files, each once, without those in `exclude`; if none is named, this machine.
 
     A list that begins with `^` is the path of a host file, as in pdsh. `exclude` compares names; users and slots in it
-    are ignored. Raises `UsageError` for text that cannot be read and if no host is left. With `each_excludes` it is also
-    raised for a list in `exclude` that contains none of the hosts, unless it is a file or a group.
+    are ignored. Raises `UsageError` for text that cannot be read and if no host is left; with `each_excludes`, also for
+    a list in `exclude` that contains none of the hosts, unless it is a file or a group.
     """
     named: Hosts = {}
     for part in [*map(_read, hosts), *map(read_hostfile, hostfiles)]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,16 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.reading import read_regular
 
-__all__ = ["INSIDE", "RUN_DOCUMENT", "is_record", "locate_record", "metadata_files", "not_a_record", "result_directory"]
+__all__ = [
+    "INSIDE",
+    "RUN_DOCUMENT",
+    "is_record",
+    "locate_record",
+    "metadata_files",
+    "not_a_record",
+    "repair_hint",
+    "result_directory",
+]
 
 INSIDE = "rollbook"
 """The directory of a record inside a result directory of MLPerf Storage's tool."""
@@ -66,10 +76,20 @@ def not_a_record(path: Path) -> RecordError:
         return RecordError(f"{path} does not exist")
     if not path.is_dir():
         return RecordError(f"{path} is {SNAPSHOT if _is_snapshot(path) else 'a file; a record is a directory'}")
+    if _holds_record(path):
+        return RecordError(f"{path} has no file named *_metadata.json; {repair_hint(path)}")
     found, _ = _records_below(path)
     if newest := found[:SUGGESTED]:
         return RecordError(f"{path} is not a record; the newest below it: {', '.join(map(str, newest))}")
     return RecordError(f"{path} is not a record: it has no file named *_metadata.json")
+
+
+def repair_hint(path: Path) -> str:
+    """The command that repairs a damaged record, or that lists the damage if the record has no journal."""
+    quoted = shlex.quote(str(path))
+    if any(path.glob("raw/*.seg")):
+        return f"`rollbook recover {quoted}` rebuilds it from the journal"
+    return f"`rollbook verify {quoted}` lists what is damaged"
 
 
 def _is_snapshot(path: Path) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus, Int64
-from rollbook.records.locate import metadata_files, not_a_record
+from rollbook.records.locate import metadata_files, not_a_record, repair_hint
 from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.reading import read_regular, require_directory, require_regular
 
@@ -245,9 +245,11 @@ class Record:
         try:
             metadata = msgspec.json.decode(read_regular(found[0]))
             msgspec.convert(metadata, _OwnMetadata)
+            return cls(path, metadata, read(path / "hosts.json", RecordHosts))
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise RecordError(f"{found[0]}: {error}") from error
-        return cls(path, metadata, read(path / "hosts.json", RecordHosts))
+            raise RecordError(f"{found[0]}: {error}; {repair_hint(path)}") from error
+        except RecordError as error:
+            raise RecordError(f"{error}; {repair_hint(path)}") from error
 
     @property
     def coverage(self) -> Coverage:
