@@ -66,6 +66,7 @@ def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
         (["--since", "1h", "--until", "2h"], "time window is empty"),
         (["--node-limit", "lots"], "is not a size"),
         (["--items", "nothing.toml"], "does not exist"),
+        (["--output", "case.zip"], "cannot write case.zip: the name of an archive ends in .tar.zst, .tar.gz, .tgz"),
         (["--list", "--json"], "--json would have no effect"),
         (["--resume", "/absent"], "/absent does not exist"),
         (["analyse", "/absent"], "/absent does not exist"),
@@ -196,8 +197,11 @@ def test_rules_that_cannot_be_applied(run: Run, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bundle_is_found_as_a_record_is(run: Run, tmp_path: Path) -> None:
     """`latest`, the start of its time, or a results directory with nothing else."""
-    assert run("-w", "n1", "--item", "os").exit_code == 0
+    taken = run("-w", "n1", "--item", "os")
+    assert taken.exit_code == 0
     [path] = tmp_path.glob("results/bundle/*")
+    assert "1 of 1 node complete, " in taken.output
+    assert f"bundle in {path.relative_to(tmp_path)}\npage: {path.relative_to(tmp_path)}/index.html\n" in taken.output
     for name in ("latest", path.name[:8], "results"):
         (path / "findings.json").unlink()
         assert run("analyse", name).exit_code == 0

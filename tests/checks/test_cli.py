@@ -16,11 +16,11 @@ from rollbook.api.checking import all_rules
 from rollbook.checks import engine
 from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.run_data import RunData
-from rollbook.cli.check import command
+from rollbook.cli.check import command, show_findings
 from rollbook.errors import RollbookError, UsageError
 from rollbook.files import write_file
 from rollbook.records.document import Snapshot, encode
-from rollbook.records.findings import Finding
+from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.records.record import RecordHosts
 from tests.support.commands import ROLLBOOK
 from tests.support.records import Sets, host_results
@@ -77,6 +77,15 @@ def test_nothing_to_check(snapshot: Path) -> None:
     """The summary says that there are no findings, and no hosts."""
     assert check(snapshot, {"n[1-4]": GOOD}).stderr.splitlines()[-2] == "no findings"
     assert "rules over no hosts: 0 with findings, " in check(snapshot, {}).stderr.splitlines()[-1]
+
+
+def test_notes_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Notes are printed but do not count, and the summary does not say that there is nothing."""
+    note = Finding(message="a process waits", hosts=["n1"], severity="note", advice="Look.")
+    show_findings(Findings.of("", [], [RuleResult(id="odd", outcome="pass", findings=[note])]))
+    out, err = capsys.readouterr()
+    assert out.startswith("note     odd  n1\n")
+    assert err.splitlines()[-2] == "no findings of severity fail or warn"
 
 
 def test_incomplete_input_is_printed(snapshot: Path) -> None:

@@ -119,6 +119,7 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["watch", "/", "--once", "--speed", "4"], "--speed would have no effect: --once does not play the record"),
         (["watch", "--once", "--speed", "4"], "--speed would have no effect: only a record"),
         (["diff", "/x\x1b[2J:a", "/"], "/x?[2J does not exist"),
+        (["check", "/etc/passwd"], "expected a record directory or a snapshot file"),
         (["frobnicate"], "no such command: frobnicate"),
         (["snapshot", "--source", "nosuch"], "no source is called 'nosuch'"),
         (["snapshot", "-o", "/proc/nowhere/x.json"], "cannot write to /proc/nowhere"),

@@ -409,6 +409,15 @@ def test_mistakes_in_the_configuration_name_the_file(there: Path, rollbook: Roll
     assert rollbook("record", "--help").code == 0
 
 
+def test_numbers_in_variables(there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text is an error in every command, as in a file; a number out of range where it is used, with its origin."""
+    del there
+    monkeypatch.setenv("ROLLBOOK_INTERVAL", "abc")
+    assert rollbook("config") == (2, "", "rollbook: ROLLBOOK_INTERVAL must be a number, not 'abc'\n")
+    monkeypatch.setenv("ROLLBOOK_INTERVAL", "0.01")
+    assert "86400.0 (from ROLLBOOK_INTERVAL)" in rollbook("run", "--", "true").err
+
+
 def test_a_project_file_of_another_user_is_not_used(
     there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,8 @@ def test_no_series_and_no_hosts(tmp_path: Path) -> None:
 BAD = [
     (SERIES, ["no-such-program"], "no such program"),
     (SERIES, ["/etc/passwd"], "is not executable"),
+    (SERIES, ["/etc"], "cannot run /etc: it is a directory"),
+    (SERIES, [""], "the command is empty"),
     (SERIES, ["--no-such-option"], "no such option"),
     ([*SERIES, "--type", "nosuch"], ["touch", "ran"], "no benchmark is called"),
     (["--results-dir", "/proc/nowhere"], ["touch", "ran"], "for results: No such file or directory"),
@@ -186,7 +188,7 @@ def test_usage_errors_come_before_anything_runs(
         (tmp_path / name).chmod(0o755)
     monkeypatch.chdir(tmp_path)
     ended = rollbook("run", *options, "--", *argv)
-    cannot_run = {"no-such-program": 127, "/etc/passwd": 126, "./script": 126, "./no-interpreter": 126}
+    cannot_run = {"no-such-program": 127, "/etc/passwd": 126, "/etc": 126, "./script": 126, "./no-interpreter": 126}
     assert ended.code == cannot_run.get(argv[0], 2), ended.err
     assert words in ended.err
     assert "via auto" not in ended.err or argv[0] in ("./script", "./no-interpreter")  # only the kernel knows those

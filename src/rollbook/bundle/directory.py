@@ -19,7 +19,7 @@ from rollbook import times
 from rollbook.aws.clusters import Cluster
 from rollbook.bundle.mark_key import kept_key, new_key
 from rollbook.bundle.obfuscate import MARKER
-from rollbook.bundle.reading import archive_suffix
+from rollbook.bundle.reading import ARCHIVES, archive_suffix
 from rollbook.bundle.receive import Redaction, Redactions, file_name, take_name
 from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
@@ -40,6 +40,7 @@ SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jso
 READ = ("complete", "truncated", "absent", "denied")
 """Statuses of items that need not be read again."""
 UNREADABLE = "interrupted"
+OTHER_ARCHIVES = (".zip", ".tar", ".tar.bz2", ".tar.xz", ".7z")
 OTHER_MARKS = "resumed without the key of the first marks: marks of before and after cannot be compared"
 
 
@@ -88,12 +89,17 @@ class BundleDirectory:
 
     @classmethod
     def create(cls, output: Path, request: Request, hosts: Sequence[Host], now: dt.datetime) -> BundleDirectory:
-        """A new directory: below a results directory, or next to the archive that is made of it in the end."""
+        """A new directory: below a results directory, or next to the archive that is made of it in the end.
+
+        Raises `UsageError` if the archive exists or is of another kind than Rollbook writes.
+        """
         if suffix := archive_suffix(output):
             path = output.with_name(output.name.removesuffix(suffix))
             if output.exists() or path.exists():
                 raise UsageError(f"{output if output.exists() else path} exists; it is not replaced")
             return cls.create_at(path, request, hosts, now)
+        if output.name.endswith(OTHER_ARCHIVES) and not output.is_dir():
+            raise UsageError(f"cannot write {output}: the name of an archive ends in {', '.join(ARCHIVES)}")
         return cls._create(RecordDirectory.create(output, KIND, now), request, hosts, now)
 
     @classmethod

@@ -27,7 +27,7 @@ from rollbook.errors import RecordError
 from rollbook.files import temporary_directory
 from rollbook.records.reading import open_regular, read_regular
 
-__all__ = ["Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
+__all__ = ["ARCHIVES", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
 
 SUMMARY = "summary.json"
 LARGEST_SUMMARY = 256 << 20

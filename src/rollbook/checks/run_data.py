@@ -260,5 +260,10 @@ def open_run_data(path: Path, **options: Any) -> RunData:
         return RunData(run.hosts, metadata=run.metadata, path=path, **options)
     if not path.exists():
         raise RecordError(f"{path} does not exist")
-    snapshot = read(path, Snapshot)
+    try:
+        snapshot = read(path, Snapshot)
+    except RecordError as error:
+        if isinstance(error.__cause__, OSError):  # it could not be read
+            raise
+        raise RecordError(f"{error}; expected a record directory or a snapshot file") from error
     return RunData(RecordHosts(started_ns=0, ended_ns=0, start=snapshot.hosts), **options)

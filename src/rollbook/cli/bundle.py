@@ -330,6 +330,8 @@ def _collect(
         show_findings(bundle.findings)
     _show_summary(summary, {"marks of secrets": directory.note, "not analysed": bundle.problem})
     click.echo(f"bundle in {clean(bundle.path)}", err=True)
+    if (page := bundle.path / "index.html").exists():
+        click.echo(f"page: {clean(page)}", err=True)
     is_complete = all(node.status == "complete" for node in summary.results)
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)

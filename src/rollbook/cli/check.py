@@ -229,6 +229,8 @@ def _summary(findings: Findings) -> Iterator[str]:
     """The number of findings, then the rules by outcome: a rule can have several findings."""
     counted = findings.at_least("warn")
     severities = f": {len(findings.failures)} fail, {len(findings.warnings)} warn" if counted else ""
+    if not counted and findings.counts.get("note"):
+        severities = " of severity fail or warn"
     yield f"{_count(len(counted), 'finding')}{severities}"
     hosts = sum(len(group.hosts) for group in findings.groups)
     over = f"{_count(hosts, 'host')} in {_count(len(findings.groups), 'group')}" if hosts else "no hosts"

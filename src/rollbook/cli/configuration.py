@@ -55,6 +55,7 @@ OWN: Mapping[str, type] = {
     "push": str,
 }
 """The keys besides options of transports, and their types. `list` also accepts one text."""
+WANTED = {list: "a list of strings", str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 PATHS = ("hostfile", "results_dir", "ssh_config")
 """Keys whose values are paths: relative ones in a file count from the directory of the file."""
 
@@ -194,7 +195,6 @@ def _checked(path: Path, key: str, value: Any) -> Any:
     kind = _kind(key)
     if kind is list and isinstance(value, str):
         value = [value]
-    wanted = {list: "a list of strings", str: "a string", int: "an integer", float: "a number", bool: "true or false"}
     fits = {
         list: isinstance(value, list) and all(isinstance(one, str) for one in value),
         str: isinstance(value, str),
@@ -203,7 +203,7 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         bool: isinstance(value, bool),
     }
     if not fits[kind]:
-        raise UsageError(f"{path}: {key} must be {wanted[kind]}, not {value!r}")
+        raise UsageError(f"{path}: {key} must be {WANTED[kind]}, not {value!r}")
     if key not in PATHS:
         return value
     paths = [str(path.parent / Path(one).expanduser()) for one in (value if kind is list else [value])]
@@ -212,7 +212,12 @@ def _checked(path: Path, key: str, value: Any) -> Any:
 
 def _from_text(key: str, value: str) -> Any:
     """The value of a variable: hosts are a list as on the command line, other lists are words quoted as in a shell."""
-    if _kind(key) is not list:
+    if (kind := _kind(key)) is not list:
+        if kind in (int, float):
+            try:
+                kind(value)
+            except ValueError as error:
+                raise UsageError(f"{PREFIX}{key.upper()} must be {WANTED[kind]}, not {value!r}") from error
         return value
     if key in ("hosts", "exclude"):
         return [value]

@@ -110,7 +110,7 @@ class ReachCommand(Command):
         except click.BadParameter as error:
             name = (error.param.name if error.param else None) or ""
             if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
-                message = f"{error.message} (from {settings[name].origin})"
+                message = f"{error.message.rstrip('.')} (from {settings[name].origin})"
                 raise click.BadParameter(message, ctx, error.param) from error
             raise
 

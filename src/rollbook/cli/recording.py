@@ -50,7 +50,7 @@ OPTIONS = (
     option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
-           help="If the command or a check fails or a host is lost, add an issue report of the affected hosts."),
+           help="If the run or a check fails or a host is lost, add an issue report of the affected hosts."),
     option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
            help="Multiply the amount of data that a host may send before it is disconnected."),
     option("--push", heading=RECORDING, default="", metavar="URL",
@@ -65,7 +65,7 @@ OPTIONS = (
     option("--note", heading=RECORDING, default="", metavar="TEXT", help="Note about the run, stored in the record."),
     option("-q", "--quiet", heading=OUTPUT, is_flag=True, help="Print only what went wrong, and no summary."),
     option("--json", "as_json", heading=OUTPUT, is_flag=True,
-           help="Print the summary as JSON on stdout; a command's own stdout then goes to stderr."),
+           help="Print the summary as JSON on stdout; the stdout of the command of `run` then goes to stderr."),
 )  # fmt: skip
 
 
