@@ -166,8 +166,6 @@ def _parse_cached(source: Source, raw: bytes) -> tuple[Any, str]:
         return (shared(source.parse(pages)) if pages else None), ""
     except ParseError as error:
         return None, str(error)
-    except Exception as error:  # noqa: BLE001 - parsers of plug-ins may raise anything; only this source fails
-        return None, f"{source.name}: the parser failed ({error!r})"
 
 
 def _texts(raw: bytes) -> dict[str, str]:
