@@ -121,7 +121,7 @@ def _hydra_file(output: Path, results: Results, name: str) -> Path | None:
 
 def _result_files(output: Path, results: Results) -> list[Path]:
     """All result files of this run: of DLIO, of each rank, and Hydra's."""
-    found = [path for path in sorted(output.iterdir()) if _RESULT_FILE.fullmatch(path.name) and there(path)]
+    found = [path for path in sorted(output.glob("*")) if _RESULT_FILE.fullmatch(path.name) and there(path)]
     hydra = (_hydra_file(output, results, name) for name in ("config.yaml", "hydra.yaml", "overrides.yaml"))
     return [path for path in (*found, *hydra) if path is not None and results.written(path) is not None]
 
