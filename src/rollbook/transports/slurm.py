@@ -23,7 +23,7 @@ from rollbook.transports.program import run_program
 __all__ = ["Slurm", "allocation"]
 
 SECONDS = 20.0
-NODE = re.compile(r"^NodeName=(\S+) .*? State=(\S+)(?:.*? Reason=(.*?))?\s*$", re.MULTILINE)
+NODE = re.compile(r"^NodeName=(\S+) .*? State=(\S+)(?:.*? Reason=(.*?)[ \t]*$)?", re.MULTILINE)
 LABEL = re.compile(rb" *(\d{1,9}): ")
 DEAD = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "FUTURE", "UNKNOWN"}
 CLOSED = {"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"}  # to new jobs; a running job continues
