@@ -28,35 +28,33 @@ def unusable(tmp_path: Path, listed: str, names: list[str]) -> dict[str, Transpo
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "inside", "outside", "text"),
+    ("node", "statuses", "text"),
     [
-        ("IDLE", "", None, None, ""),
-        ("IDLE+CLOUD", REASON, None, None, ""),
-        ("DOWN*+DRAIN", REASON, UNREACHABLE, UNREACHABLE, "DOWN*+DRAIN: bad disk [root@2026-11-15T03:33:00]"),
-        ("IDLE+DRAIN", REASON, None, REFUSED, "IDLE+DRAIN: bad disk [root@2026-11-15T03:33:00]"),
-        ("IDLE+POWERED_DOWN", "", UNREACHABLE, UNREACHABLE, "IDLE+POWERED_DOWN"),
-        ("UNKNOWN", "", UNREACHABLE, UNREACHABLE, "UNKNOWN"),
-        ("FUTURE", "", UNREACHABLE, UNREACHABLE, "FUTURE"),
-        ("IDLE+NOT_RESPONDING", "", UNREACHABLE, UNREACHABLE, "IDLE+NOT_RESPONDING"),
-        ("IDLE+MAINT", "", None, REFUSED, "IDLE+MAINT"),
+        (("IDLE", ""), (None, None), ""),
+        (("IDLE+CLOUD", REASON), (None, None), ""),
+        (("DOWN*+DRAIN", REASON), (UNREACHABLE, UNREACHABLE), "DOWN*+DRAIN: bad disk [root@2026-11-15T03:33:00]"),
+        (("IDLE+DRAIN", REASON), (None, REFUSED), "IDLE+DRAIN: bad disk [root@2026-11-15T03:33:00]"),
+        (("IDLE+POWERED_DOWN", ""), (UNREACHABLE, UNREACHABLE), "IDLE+POWERED_DOWN"),
+        (("UNKNOWN", ""), (UNREACHABLE, UNREACHABLE), "UNKNOWN"),
+        (("FUTURE", ""), (UNREACHABLE, UNREACHABLE), "FUTURE"),
+        (("IDLE+NOT_RESPONDING", ""), (UNREACHABLE, UNREACHABLE), "IDLE+NOT_RESPONDING"),
+        (("IDLE+MAINT", ""), (None, REFUSED), "IDLE+MAINT"),
     ],
 )
 def test_states(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    state: str,
-    reason: str,
-    inside: str | None,
-    outside: str | None,
+    node: tuple[str, str],
+    statuses: tuple[str | None, str | None],
     text: str,
 ) -> None:
-    """With or without a reason, between other nodes, inside and outside of a job."""
+    """With or without a reason, between other nodes, inside a job and outside of one."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_JOBID", raising=False)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
-    nodes = [("n1", "IDLE", ""), ("n2", state, reason), ("n3", "IDLE", REASON)]
+    nodes = [("n1", "IDLE", ""), ("n2", *node), ("n3", "IDLE", REASON)]
     listed = "\n".join(NODE.format(name=name, state=state, reason=reason) for name, state, reason in nodes) + "\n"
-    for job, expected in (("7", inside), ("", outside)):
+    for job, expected in zip(("7", ""), statuses, strict=True):
         monkeypatch.setenv("SLURM_JOB_ID", job)
         found = unusable(tmp_path, listed, ["n1", "n2", "n3"])
         assert {name: (error.status, str(error)) for name, error in found.items()} == (

@@ -126,19 +126,19 @@ class Kube:
         state = _State.of(self)
         try:
             node = await state.node(host.name)
+            if node is None:
+                raise Unreachable(f"the cluster has no node called {host.name}")
+            if node.problem:
+                raise Unreachable(node.problem)
+            pod = await state.create(node)
+            try:
+                await state.running(pod)
+                return await _PodChannel.open(state, pod, self.exec_argv(pod), self.start_line())
+            except BaseException:
+                await asyncio.shield(state.delete(pod))
+                raise
         except (UsageError, NoHostReached) as error:
             raise Refused(str(error)) from error
-        if node is None:
-            raise Unreachable(f"the cluster has no node called {host.name}")
-        if node.problem:
-            raise Unreachable(node.problem)
-        pod = await state.create(node)
-        try:
-            await state.running(pod)
-            return await _PodChannel.open(state, pod, self.exec_argv(pod), self.start_line())
-        except BaseException:
-            await asyncio.shield(state.delete(pod))
-            raise
 
     def exec_argv(self, pod: str) -> list[str]:
         """`kubectl exec` of a shell below the node's root; it runs the line that it is sent first.
@@ -362,9 +362,10 @@ class _State:
         async with self._polling:
             if self._polled < asked:
                 await asyncio.sleep(POLL_SECONDS)
+                began = time.monotonic()  # pods that are created during the call may not be in the list
                 listed = await self.transport.call([*self._where("get"), "-l", f"{RUN}={self.run}", "-o", "json"])
                 self._pods = {str(item["metadata"]["name"]): item for item in json.loads(listed).get("items", ())}
-                self._polled = time.monotonic()
+                self._polled = began
         if pod not in self._pods:
             raise AgentFailed("the pod was deleted before it ran")
         return self._pods[pod]
@@ -381,7 +382,8 @@ class _State:
         for manifest in manifests:
             name = manifest["metadata"]["name"]
             if f"pod/{name} created" not in printed:
-                about = [line for line in printed.splitlines() if name in line] or printed.splitlines() or ["no output"]
+                lines = printed.splitlines()
+                about = [line for line in lines if re.search(rf"{name}(?!\d)", line)] or lines or ["no output"]
                 kind = TimedOut if "timed out" in about[-1] else Refused
                 errors[name] = kind(f"the pod cannot be created: {about[-1].strip()}")
         return errors
