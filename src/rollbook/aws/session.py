@@ -254,7 +254,7 @@ class Session:
         elif isinstance(event, Exit):
             self.exit_code = event.code
         elif isinstance(event, Closed):
-            if event.message and self.exit_code is None:
+            if event.message.strip() and self.exit_code is None:
                 self.error = event.message.strip().splitlines()[-1][:300]
         elif isinstance(event, KeyNeeded):
             await self._exchange_key(event)

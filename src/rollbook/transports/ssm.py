@@ -131,8 +131,8 @@ class Ssm:
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """The reason that the session or the node gave."""
         del host
-        output = last_line(heard.decode("utf-8", "replace"))
-        return AgentFailed(f"the agent did not start: {ending.stderr or output or 'no output'}")
+        output = last_line(ending.stderr) or last_line(heard.decode("utf-8", "replace")) or "no output"
+        return AgentFailed(f"the agent did not start: {output}")
 
     @property
     def account(self) -> Account:
@@ -252,4 +252,5 @@ class _SessionChannel:
         """End the session on the node and at the service; the agent's last frame has arrived or will not."""
         del grace
         await self._session.close()
-        return Ending(self._session.exit_code or 0, self._session.error)
+        session = self._session
+        return Ending(session.exit_code or 0, session.error or session.stderr.decode("utf-8", "replace"))
