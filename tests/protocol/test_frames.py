@@ -201,7 +201,7 @@ def test_facts_of_a_plug_in_may_be_frozen() -> None:
     assert parse_facts(reading) == (_Frozen("y", {1: "y"}), "")
 
 
-class _Frozen(Facts, frozen=True):
+class _Frozen(Facts, frozen=True):  # type: ignore[misc] # msgspec allows it, mypy does not
     text: str
     by_number: dict[int, str]
 
