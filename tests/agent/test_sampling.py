@@ -722,7 +722,7 @@ def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -
         script.frame("R", b"0 sample - 1000 \n" + body, wall, wall - 10**18)
     script.close()
     found = survey(tmp_path)
-    series = series_of(found, found.hosts[0], HostResult(name="a", status="complete"))
+    series = series_of(found, found.hosts[0], HostResult(name="a", status="complete"), ())
     assert (series.status, series.gaps, series.missed) == (status, [], 0)
     assert series.reason.startswith("a sample every 1 s: there is no Python" if status == "partial" else "")
 

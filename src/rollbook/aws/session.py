@@ -55,7 +55,7 @@ class Session:
         rate: StartRate | None = None,
         reason: str = "rollbook",
     ) -> None:
-        self.target, self.document = target, document
+        self.target = target
         self.exit_code: int | None = None
         self.error = ""
         self.stderr = b""
