@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.agent.wire import binary, text
+from rollbook.agent.wire import MAGIC, binary, text
 from rollbook.errors import ProtocolError
-from rollbook.protocol.frames import HEADER, LARGEST, MAGIC, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
+from rollbook.protocol.frames import HEADER, LARGEST, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import parse_facts, read_frame
 from rollbook.sources import catalogue

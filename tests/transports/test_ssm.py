@@ -237,7 +237,7 @@ def test_an_agent_that_does_not_start(tmp_path: Path) -> None:
 def test_a_chosen_document_has_no_fallback() -> None:
     """Another document than the default is used as it is, or refused."""
     with fake_aws(NODES, Faults(refused_documents=("Custom",))) as service:
-        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "document": "Custom"}
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "ssm_document": "Custom"}
         found = snapshot(NODES[0].instance, sources=["version"], **options)
     assert (found.hosts[0].status, found.hosts[0].reason) == (
         "refused",

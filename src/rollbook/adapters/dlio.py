@@ -21,7 +21,7 @@ from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import Phase
 
-__all__ = ["ACCELERATORS", "ADAPTER", "from_command_line", "read"]
+__all__ = ["ADAPTER", "from_command_line", "read"]
 
 ACCELERATORS = ("a100", "h100", "b200", "mi355")
 """Suffixes of DLIO's workload names: `unet3d_h100`."""

@@ -9,7 +9,7 @@ from typing import get_args
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
-from rollbook.journal.gaps import host_gaps, schedule_of, uses_stand_in
+from rollbook.journal.gaps import host_gaps, host_schedule, uses_stand_in
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
@@ -21,7 +21,7 @@ from rollbook.records.record import ClockJump, SeriesHost, SourceLoss
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.times import iso_time
 
-__all__ = ["clock_notes", "describe_losses", "facts_of", "loss_text", "series_of"]
+__all__ = ["clock_notes", "facts_of", "loss_text", "series_of"]
 
 MOST_NAMED = 3  # sources or clock steps in one line
 
@@ -60,20 +60,20 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
     for one, phase in both:
         # A host that sent its facts before it was lost has not failed.
         complete = phase in began or not host.losses
-        record = one.result(phase, "complete" if complete else status, "" if complete else reason)
+        result = one.result(phase, "complete" if complete else status, "" if complete else reason)
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
-            record.collected_at = iso_time(first + offset)
-            record.seconds = round((last - first) / 1e9, 4)
+            result.collected_at = iso_time(first + offset)
+            result.seconds = round((last - first) / 1e9, 4)
         elif complete:
-            record.status, record.reason = status, reason or f"no {phase} facts were read"
-        record.attempts = _attempts(host)
-        found.append(record)
+            result.status, result.reason = status, reason or f"no {phase} facts were read"
+        result.attempts = _attempts(host)
+        found.append(result)
     return found[0], found[1]
 
 
-def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Sequence[SourceLoss] = ()) -> SeriesHost:
+def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Sequence[SourceLoss]) -> SeriesHost:
     """The series status of one host; `sources` are the losses found while its tables were made."""
     times = _beats(host)
     cost = cost_of(parse_fields(host.goodbye)) if host.goodbye else None
@@ -93,7 +93,7 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         found.status, found.reason = _loss(host)
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
-    schedule = schedule_of(survey, host)
+    schedule = host_schedule(survey, host)
     found.late, found.missed = _off_beat([survey.clock.aligned(ts, schedule.at(ts)) for ts in times], schedule)
     found.gaps = list(host_gaps(survey, host))
     # Beats before the first and after the last sample are missed too.
@@ -109,7 +109,7 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
 
 def _reasons(survey: Survey, host: HostJournal, found: SeriesHost) -> list[str]:
     """Why a series is partial."""
-    reasons, schedule = [], schedule_of(survey, host)
+    reasons, schedule = [], host_schedule(survey, host)
     interval = schedule.at(found.first_ns or 0)
     if found.gaps:
         seconds = sum(gap.end_ns - gap.start_ns for gap in found.gaps) / 1e9
@@ -122,7 +122,8 @@ def _reasons(survey: Survey, host: HostJournal, found: SeriesHost) -> list[str]:
     elif found.is_sparse:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: the host was busy")
     elif not schedule.doubles and interval != survey.interval_ns:
-        reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
+        every = f"a sample every {interval // 10**9} s"
+        reasons.append(f"{every}: there is no Python, and the shell stand-in needs whole seconds")
     if cut := _missing_end(survey, host, found):
         reasons.append(cut)
     if losses := describe_losses(found.sources):
@@ -158,7 +159,7 @@ def loss_text(one: SourceLoss) -> str:
     return f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})"
 
 
-def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump] = ()) -> list[str]:
+def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump]) -> list[str]:
     """Steps of the hosts' and the collector's clocks during the run, and suspends."""
     notes = []
     if collector:

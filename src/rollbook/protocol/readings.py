@@ -15,7 +15,7 @@ from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.records.interning import shared
 from rollbook.sources.base import Source
 
-__all__ = ["READABLE", "Header", "Reading", "Status", "parse_facts", "read_frame", "read_header", "split_pages"]
+__all__ = ["READABLE", "Reading", "Status", "parse_facts", "read_frame", "read_header", "split_pages"]
 
 Status = Literal["ok", "absent", "denied", "timed-out", "truncated", "failed", "skipped"]
 STATUSES: tuple[Status, ...] = get_args(Status)

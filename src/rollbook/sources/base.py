@@ -18,12 +18,16 @@ import msgspec
 from rollbook.errors import ParseError
 
 __all__ = [
+    "KIB",
+    "SELDOM",
+    "U32",
     "Command",
     "Compare",
     "Facts",
     "File",
     "Files",
     "Glob",
+    "Mode",
     "Order",
     "Pages",
     "Source",

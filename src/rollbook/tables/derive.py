@@ -39,7 +39,7 @@ def derive(path: Path) -> tuple[Survey, Sealed, RecordHosts]:
     return found, sealed, hosts
 
 
-def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[SourceLoss]] | None = None) -> RecordHosts:
+def hosts_of(found: Survey, merged: int, losses: Mapping[str, Sequence[SourceLoss]]) -> RecordHosts:
     """Start facts, end facts and series status of all hosts of a run."""
     files = Segments(found)
     try:
@@ -47,7 +47,7 @@ def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[Sourc
     finally:
         files.close()
     start, end = [first for first, _ in both], [last for _, last in both]
-    asked = found.end_facts or any(record.readings for record in end)
+    asked = found.end_facts or any(result.readings for result in end)
     return RecordHosts(
         started_ns=found.started_ns,
         ended_ns=found.ended_ns,
@@ -59,7 +59,7 @@ def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[Sourc
         start=start,
         end=end if asked else [],
         series=[
-            series_of(found, host, first, (losses or {}).get(host.name, ()))
+            series_of(found, host, first, losses.get(host.name, ()))
             for host, first in zip(found.hosts, start, strict=True)
         ]
         if found.interval_ns

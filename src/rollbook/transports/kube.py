@@ -14,7 +14,6 @@ import json
 import re
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -25,7 +24,8 @@ from rollbook.errors import AgentFailed, NoHostReached, Refused, TimedOut, Trans
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
 from rollbook.transports.collector import is_gone, this_collector
-from rollbook.transports.options import Option, Python, is_file
+from rollbook.transports.loop_state import loop_state
+from rollbook.transports.options import Option, Python, is_file, is_positive
 from rollbook.transports.pipe import Ending, Pipe
 from rollbook.transports.program import run_program
 
@@ -61,11 +61,6 @@ def _is_toleration(given: tuple[str, ...]) -> None:
             raise ValueError(f"{one} is not KEY[=VALUE][:EFFECT]")
 
 
-def _is_positive(seconds: int) -> None:
-    if seconds <= 0:
-        raise ValueError("it must be positive")
-
-
 @dataclasses.dataclass(frozen=True)
 class Kube:
     """Create a pod on every node, run the agent in it below the node's root, and delete the pod."""
@@ -90,7 +85,7 @@ class Kube:
         bool, Option("Privileged pods, which enter the node's namespaces with nsenter instead of chroot.")
     ] = False
     kube_deadline: Annotated[
-        int, Option("Seconds after which Kubernetes ends a pod.", metavar="SECONDS", check=_is_positive)
+        int, Option("Seconds after which Kubernetes ends a pod.", metavar="SECONDS", check=is_positive)
     ] = 14400
     python: Python = None
     name = "kube"
@@ -216,7 +211,7 @@ def explain_call(what: str, ending: Ending) -> Exception:
     """The error of a call of kubectl, in terms of what the user can do."""
     if ending.code < 0:
         return NoHostReached(f"kubectl {what} did not end within {CALL_SECONDS:.0f} s; check the network")
-    line = last_line(ending.stderr) or f"it ended with code {ending.code}"
+    line = last_line(ending.stderr) or f"exit status {ending.code}"
     for pattern, kind, advice in FAILURES:
         if re.search(pattern, ending.stderr):
             return kind(f"kubectl {what}: {line}; {advice}")
@@ -311,10 +306,7 @@ class _State:
     @classmethod
     def of(cls, transport: Kube) -> _State:
         """The state of a transport in the running event loop."""
-        states = _STATES.setdefault(asyncio.get_running_loop(), {})
-        if transport not in states:
-            states[transport] = cls(transport)
-        return states[transport]
+        return loop_state(transport, cls)
 
     async def node(self, name: str) -> _Node | None:
         """The node of any of its names. The first call also deletes pods that earlier runs left behind."""
@@ -400,9 +392,6 @@ class _State:
             names = [str(one["name"]) for one in stale if is_gone((one.get("annotations") or {}).get(COLLECTOR, ""))]
             if names:
                 await self._delete(names)
-
-
-_STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Kube, _State]] = weakref.WeakKeyDictionary()
 
 
 def _pod_problem(status: Mapping[str, Any]) -> str:

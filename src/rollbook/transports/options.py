@@ -22,7 +22,16 @@ import msgspec
 
 from rollbook.errors import UsageError
 
-__all__ = ["ConnectBack", "Declared", "Option", "Python", "declared_options", "is_file", "launcher_arguments"]
+__all__ = [
+    "ConnectBack",
+    "Declared",
+    "Option",
+    "Python",
+    "declared_options",
+    "is_file",
+    "is_positive",
+    "launcher_arguments",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +95,12 @@ def is_file(path: str | None) -> None:
         raise ValueError("it is a directory")
 
 
+def is_positive(value: float) -> None:
+    """Raise `ValueError` unless the number is positive; for `Option.check`."""
+    if not value > 0:
+        raise ValueError("it must be positive")
+
+
 def launcher_arguments(output: str) -> Callable[[str], None]:
     """A check for arguments of a launcher, quoted as in a shell; for `Option.check`.
 
@@ -105,7 +120,7 @@ def launcher_arguments(output: str) -> Callable[[str], None]:
 def _is_program(python: str | None) -> None:
     """The name goes through two shells: one that any of them would change is refused."""
     if python is not None and not re.fullmatch(r"[\w@%+=:,./~-]+", python):
-        raise ValueError("not the name or path of a program that every shell takes literally")
+        raise ValueError("not a plain program name or path: spaces, quotes and other shell characters are not allowed")
 
 
 Python = Annotated[

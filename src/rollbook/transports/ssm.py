@@ -13,22 +13,22 @@ import asyncio
 import contextlib
 import dataclasses
 import shlex
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from rollbook import agent
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, with_hostnames
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
-from rollbook.errors import AgentFailed, NoHostReached, Refused, TransportError, Unreachable, UsageError
+from rollbook.errors import AgentFailed, AwsError, NoHostReached, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
 from rollbook.transports.collector import is_gone, this_collector
-from rollbook.transports.options import Option, Python
+from rollbook.transports.loop_state import loop_state
+from rollbook.transports.options import Option, Python, is_positive
 from rollbook.transports.pipe import Ending
 
 __all__ = ["Ssm"]
@@ -38,11 +38,6 @@ ONE_WAY_DOCUMENT = "AWS-StartNonInteractiveCommand"
 LINGER = 30  # seconds for the last output of an agent that takes no input
 REASON = "rollbook "
 MOST_PAGES = 20  # of active sessions, to look for those of killed collectors
-
-
-def _positive(rate: float) -> None:
-    if not rate > 0:
-        raise ValueError("it must be positive")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +60,11 @@ class Ssm:
     profile: Annotated[str | None, Option("Profile of ~/.aws/config.", metavar="NAME")] = None
     endpoint_url: Annotated[str | None, Option("Endpoint of the AWS services.", metavar="URL")] = None
     start_rate: Annotated[
-        float, Option("Sessions started per second; AWS allows 3 by default.", metavar="N", check=_positive)
+        float, Option("Sessions started per second; AWS allows 3 by default.", metavar="N", check=is_positive)
     ] = 3.0
-    document: Annotated[
-        str, Option("Session document that runs a command and takes input.", metavar="NAME", flag="--ssm-document")
-    ] = DOCUMENT
+    ssm_document: Annotated[str, Option("Session document that runs a command and takes input.", metavar="NAME")] = (
+        DOCUMENT
+    )
     python: Python = None
     name = "ssm"
 
@@ -163,8 +158,8 @@ class _State:
         self._turn, self._ending = asyncio.Lock(), asyncio.Lock()
         self._ended_stale = False
         self.script = b"stop\n"
-        self.documents: list[tuple[str, dict[str, list[str]]]] = [(transport.document, {})]
-        if transport.document == DOCUMENT:
+        self.documents: list[tuple[str, dict[str, list[str]]]] = [(transport.ssm_document, {})]
+        if transport.ssm_document == DOCUMENT:
             self.documents += [(ONE_WAY_DOCUMENT, {"separateOutputStream": ["true"]}), (ONE_WAY_DOCUMENT, {})]
         self._cluster: Cluster | None = None
         self._named = False
@@ -172,8 +167,7 @@ class _State:
     @classmethod
     def of(cls, transport: Ssm) -> _State:
         """The state of a transport in the running event loop."""
-        states = _STATES.setdefault(asyncio.get_running_loop(), {})
-        return states.setdefault(transport, cls(transport))
+        return loop_state(transport, cls)
 
     async def end_stale(self, transport: Ssm) -> None:
         """End sessions of collectors of this machine that were killed; without permission they end by themselves."""
@@ -196,9 +190,6 @@ class _State:
                 self._cluster = msgspec.structs.replace(self._cluster, nodes=tuple(nodes))
                 found = _find(self._cluster.nodes, name)
             return found
-
-
-_STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Ssm, _State]] = weakref.WeakKeyDictionary()
 
 
 def _is_about_document(error: Exception) -> bool:
