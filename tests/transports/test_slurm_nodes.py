@@ -19,12 +19,12 @@ REASON = "   Reason=bad disk [root@2026-11-15T03:33:00]"
 UNREACHABLE, REFUSED = "unreachable", "refused"
 
 
-def unusable(tmp_path: Path, listed: str, names: list[str]) -> dict[str, TransportError]:
+def unusable(tmp_path: Path, listed: str, names: list[str], arguments: str = "") -> dict[str, TransportError]:
     """The nodes that are left out if scontrol prints this list."""
     (tmp_path / "nodes").write_text(listed)
     (tmp_path / "scontrol").write_text(f"#!/bin/sh\ncat {tmp_path}/nodes\n")
     (tmp_path / "scontrol").chmod(0o755)
-    return asyncio.run(Slurm().unusable_hosts([Host(name) for name in names]))
+    return asyncio.run(Slurm(slurm_args=arguments).unusable_hosts([Host(name) for name in names]))
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,13 @@ def test_states(
         assert {name: (error.status, str(error)) for name, error in found.items()} == (
             {"n2": (expected, f"Slurm reports {text}")} if expected else {}
         )
+
+
+def test_a_reservation_for_maintenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs run on nodes that are closed to others; a drained node takes none of them either."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    states = {"n1": "IDLE+MAINT", "n2": "IDLE+DRAIN+MAINT"}
+    listed = "\n".join(NODE.format(name=name, state=state, reason="") for name, state in states.items())
+    assert list(unusable(tmp_path, listed, ["n1", "n2"])) == ["n1", "n2"]
+    assert list(unusable(tmp_path, listed, ["n1", "n2"], "--reservation=service")) == ["n2"]
