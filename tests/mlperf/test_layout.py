@@ -144,7 +144,7 @@ def test_a_script_that_calls_the_tool(tmp_path: Path) -> None:
     assert Record.open(leaf / "rollbook").metadata["exit_code"] == 0
 
 
-def test_a_result_directory_that_cannot_be_created(
+def test_a_command_without_its_result_directory_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rollbook: Rollbook
 ) -> None:
     """Around any other command than the tool, the variables and the type are needed before it starts."""
