@@ -71,7 +71,8 @@ class ChangedFact(msgspec.Struct, kw_only=True, omit_defaults=True):
 class FactChanges(msgspec.Struct, kw_only=True):
     """The facts of one side that differ from the first, most likely explanation first.
 
-    `ignored` counts changed identities and times; `unchanged` names usual causes that did not change.
+    `ignored` counts changed identities and error counters; `unchanged` names usual causes that were read on all hosts
+    of both sides and did not change.
     """
 
     side: str
