@@ -207,6 +207,16 @@ def test_views_over_all_records(three: list[Path], rollbook: Rollbook, view: str
     assert set(map(tuple, rows)) == set(map(tuple, alone)), "the same columns"
 
 
+@pytest.mark.parametrize("table", ["findings", "results"])
+def test_documents_of_all_records_have_the_same_columns(three: list[Path], rollbook: Rollbook, table: str) -> None:
+    """A query of one record works over all of them."""
+    sql = f"SELECT * FROM (DESCRIBE {table})"
+    everything = values(rollbook("query", "--all", "--format", "json", sql))
+    alone = values(rollbook("query", str(three[1]), "--format", "json", sql))
+    assert everything[0]["column_name"] == "run"
+    assert everything[1:] == alone
+
+
 def test_only_tables_of_the_query_are_opened(three: list[Path], rollbook: Rollbook) -> None:
     """A damaged table is left out for its record, with a warning and exit code 3, and affects no other query."""
     damaged, cut, gone = three
