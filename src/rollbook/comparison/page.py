@@ -17,7 +17,7 @@ from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
 from rollbook.records.record import Record
 from rollbook.report.page import embed
-from rollbook.sql.connection import connect
+from rollbook.sql.connection import opened
 
 __all__ = ["ComparisonPage", "build", "write_page"]
 
@@ -163,7 +163,7 @@ def _lines(run: Record, names: Sequence[str], width: float) -> list[list[float |
     lines: list[list[float | None]] = [[None] * buckets for _ in names]
     means = ", ".join(f"avg({name})" for name in names)
     start, step = run.hosts.started_ns, round(width * 1e9)
-    with connect(run, whole=True, rates=False) as connection:
+    with opened(run) as connection:
         query = f"SELECT (epoch_ns(ts) - {start}) // {step} AS bucket, {means} FROM rates GROUP BY bucket"  # noqa: S608 - names of metrics
         for bucket, *values in connection.execute(query).fetchall():
             if 0 <= bucket < buckets:
