@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rollbook.api.comparing import compare, open_sides
+from rollbook.api.comparing import compare_opened, open_sides
 from rollbook.api.listing import summary_of
 from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
@@ -109,9 +109,7 @@ def command(
         raise UsageError("--json cannot be combined with --query; write --format json")
     results = results_directory()
     opened = open_sides(sides, results)
-    found = compare(*[list(side.runs) for side in opened], results_dir=results, phase=phase, floor=floor / 100)
-    for summary, side in zip(found.sides, opened, strict=True):
-        summary.label = side.label
+    found = compare_opened(opened, results_dir=results, phase=phase, floor=floor / 100)
     if output is not None:
         from rollbook.comparison.page import write_page  # noqa: PLC0415 - most comparisons are read in the terminal
 
