@@ -126,7 +126,7 @@ def _movement(rows: Sequence[Row], at: int) -> tuple[set[str], set[str]]:
     """The subsystems of which a metric moved, and those of which none did."""
     moved, seen = set(), set()
     for row in rows:
-        if row.kind in ("metric", "host"):
+        if row.kind in ("metric", "host") and row.values[at + 1]:
             part = row.name.partition("_")[0]
             seen.add(part)
             if row.changes[at].verdict in CALLED:
