@@ -15,6 +15,7 @@
     write_report(record)             write its page
     check(record)                    apply every rule to it
     diff(record, other)              compare it with another, or its start with its end
+    compare(run, other, ...)         compare results, metrics and facts of runs or groups of repeated runs
     describe(record)                 write the MLPerf Storage description of the system
     verify(record)                   compare it with its manifest
     recover(path)                    finish a record whose collector died

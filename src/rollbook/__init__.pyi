@@ -30,6 +30,9 @@ from rollbook.checks.verify import Problem as Problem
 from rollbook.checks.verify import Verified as Verified
 from rollbook.comparison.model import Comparison as Comparison
 from rollbook.errors import AgentFailed as AgentFailed
+from rollbook.errors import AwsDenied as AwsDenied
+from rollbook.errors import AwsError as AwsError
+from rollbook.errors import AwsUnstable as AwsUnstable
 from rollbook.errors import Busy as Busy
 from rollbook.errors import CannotRun as CannotRun
 from rollbook.errors import CannotTell as CannotTell

@@ -2,6 +2,9 @@
 
     RollbookError                 exit code 2 unless a class overrides it
     ├── UsageError                bad arguments or configuration
+    │   ├── AwsError              an AWS call failed: credentials, region, permissions, a name
+    │   │   ├── AwsDenied         the caller has no permission for the call
+    │   │   └── AwsUnstable       the service failed; worth a retry
     │   ├── CannotRun             the command of `run` cannot be started; exit code 126 or 127, as in shells
     │   └── HostListError         a host list cannot be parsed; points at the character
     ├── TransportError            a host could not be used; carries the resulting status
@@ -18,7 +21,8 @@
     └── CannotTell                the input of a rule is missing
 
 Failures of single hosts are not raised to the user: the collector turns a `TransportError` into the status and reason
-of that host, and continues with the others.
+of that host, and continues with the others. `rollbook.testing` adds `LabCannot`, a `RollbookError`;
+`rollbook.mlpstorage` also has exceptions with the names that the MLPerf Storage tool uses.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from typing import Literal
 __all__ = [
     "EXIT_CODES",
     "AgentFailed",
+    "AwsDenied",
+    "AwsError",
+    "AwsUnstable",
     "Busy",
     "CannotRun",
     "CannotTell",
@@ -58,7 +65,7 @@ EXIT_CODES = {
     127: "the command of `run` was not found",
     130: "interrupted",
 }
-"""The exit codes of the command line. `run` returns the exit code of the wrapped command instead."""
+"""The exit codes of the command line. `run` returns the exit status of the wrapped command instead."""
 
 HostStatus = Literal["complete", "partial", "unreachable", "refused", "timed-out", "failed"]
 """The status of a requested host."""
@@ -72,6 +79,18 @@ class RollbookError(Exception):
 
 class UsageError(RollbookError):
     """Bad arguments or configuration."""
+
+
+class AwsError(UsageError):
+    """An AWS call failed in a way that concerns the whole command: credentials, region, permissions, a name."""
+
+
+class AwsDenied(AwsError):
+    """The caller has no permission for the call."""
+
+
+class AwsUnstable(AwsError):
+    """The service failed; worth a retry."""
 
 
 class CannotRun(UsageError):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
-__all__ = ["from_ns", "iso_now", "iso_time", "stamp"]
+__all__ = ["STAMP", "from_ns", "from_stamp", "iso_now", "iso_time", "stamp"]
+
+STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
+"""The form of a stamp."""
+_STAMP_FORMAT = "%Y%m%d_%H%M%S"
 
 
 def from_ns(at_ns: int) -> dt.datetime:
@@ -24,4 +29,9 @@ def iso_now() -> str:
 
 def stamp(at: dt.datetime) -> str:
     """Format a time as `20261116_022227`, the name of a record directory."""
-    return at.strftime("%Y%m%d_%H%M%S")
+    return at.strftime(_STAMP_FORMAT)
+
+
+def from_stamp(text: str) -> dt.datetime:
+    """The time of a stamp, without a time zone; raises `ValueError` for any other text."""
+    return dt.datetime.strptime(text, _STAMP_FORMAT)  # noqa: DTZ007 - records use UTC, other tools local time

@@ -30,7 +30,7 @@ from rollbook.records.record import Record
 from rollbook.sql import connection, grids
 from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script, begin_of, body_of, record_this_machine
-from tests.support.records import host_records
+from tests.support.records import host_results
 
 KEYS = """benchmark_type model command run_datetime num_processes accelerator result_dir parameters override_parameters
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
@@ -352,5 +352,5 @@ def test_a_command_whose_start_is_lost(tmp_path: Path) -> None:
 def test_each_way_is_named_once() -> None:
     """Hosts that were reached in two ways at the start, and in one of them at the end."""
     memory = {"meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}
-    start = host_records({"a": {**memory, "@method": "local"}, "b": {**memory, "@method": "ssh"}})
+    start = host_results({"a": {**memory, "@method": "local"}, "b": {**memory, "@method": "ssh"}})
     assert snapshots(start, start[:1])["collection_method"] == "local+ssh"

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.clusters import Cluster, discover, with_hostnames
-from rollbook.errors import NoHostReached, UsageError
+from rollbook.errors import AwsError, NoHostReached, UsageError
 from tests.support.fake_aws import FakeAws, Faults, Node, fake_aws
 
 NODES = [

@@ -7,10 +7,10 @@ import hashlib
 
 import pytest
 
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
-from rollbook.errors import NoHostReached, Refused, Unreachable
+from rollbook.errors import AwsError, NoHostReached, Refused, Unreachable
 from rollbook.testing.lab.processes import process
 from tests.support.fake_aws import INTERACTIVE, NON_INTERACTIVE, FakeAws, Faults, Node, fake_aws
 from tests.support.waits import until

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import rollbook
 from rollbook.bundle.reading import unpack
 from rollbook.cli import cli
+from rollbook.errors import RecordError
 from tests.support.commands import ROLLBOOK
 
 Run = Callable[..., Result]
@@ -163,6 +164,34 @@ def test_marks_of_a_resumed_bundle(
     assert len({entry["mark"] for entry in redactions["redactions"]}) == (1 if is_key_kept else 2)
     assert ("cannot be compared" in redactions.get("note", "")) == (not is_key_kept)
     assert ("cannot be compared" in done.output) == (not is_key_kept)
+
+
+def test_an_unexpected_error_of_the_cluster_part(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the summary and a finding; the nodes' part is complete."""
+
+    async def broken(*_arguments: object, **_options: object) -> None:
+        raise KeyError("metadata")
+
+    monkeypatch.setattr("rollbook.bundle.collect.read_cluster", broken)
+    assert run("-w", "n1", "--item", "os").exit_code == 0
+    summary = summary_in(tmp_path / "results")
+    assert {item["id"]: item["status"] for item in summary["cluster"]} == {"kubernetes": "failed", "slurm": "failed"}
+    [path] = tmp_path.glob("results/bundle/*")
+    findings = json.loads((path / "findings.json").read_bytes())
+    [incomplete] = [rule for rule in findings["rules"] if rule["id"] == "report-incomplete"]
+    assert "metadata" in str(incomplete["findings"])
+
+
+def test_rules_that_cannot_be_applied(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle that was not analysed is not a success."""
+
+    def broken(_directory: Path) -> None:
+        raise RecordError("no rules today")
+
+    monkeypatch.setattr("rollbook.bundle.finish.apply_rules", broken)
+    done = run("-w", "n1", "--item", "os", "--no-once")
+    assert done.exit_code == 3
+    assert "not analysed: no rules today" in done.output
 
 
 def test_a_bundle_is_found_as_a_record_is(run: Run, tmp_path: Path) -> None:

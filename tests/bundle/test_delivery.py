@@ -24,11 +24,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rollbook
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.objects import Bucket
 from rollbook.bundle import collect as collecting
 from rollbook.bundle import delivery
 from rollbook.cli import cli
+from rollbook.errors import AwsError
 from rollbook.hosts import Host
 from tests.support.fake_aws import Faults, Node, fake_aws
 from tests.support.s3 import BUCKET, OWNER, READER, S3

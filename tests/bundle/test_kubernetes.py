@@ -17,7 +17,8 @@ import pytest
 from rollbook.agent.redactor import Redactor
 from rollbook.bundle import kubernetes
 from rollbook.bundle.cluster import ClusterPart
-from rollbook.bundle.kubernetes import Kubectl, mask_description, mask_json
+from rollbook.bundle.kubernetes import Kubectl, failing_containers, mask_description, mask_json
+from rollbook.bundle.once import ClusterOptions, read_cluster
 from rollbook.bundle.summary import ItemResult, Window
 from tests.support.fake_kube import needs_kubectl
 from tests.support.kube_record import CLUSTER, KubeRecord, canary_container, kube_record, write_kubeconfig
@@ -149,6 +150,28 @@ def test_broken_kubectl_affects_only_this_part(tmp_path: Path) -> None:
     assert "none" in items["kubernetes"].reason
     items, _ = collect(tmp_path, "http://127.0.0.1:9")
     assert "refused" in items["kubernetes"].reason
+
+
+@pytest.mark.parametrize(
+    ("program", "address", "status"),
+    [("kubectl-none", "", "absent"), ("kubectl", "", "absent"), ("kubectl", "http://127.0.0.1:9", "failed")],
+)
+def test_whether_nodes_are_in_the_cluster(tmp_path: Path, program: str, address: str, status: str) -> None:
+    """Without a program or a context there is nothing to read; a server that does not answer is a failure."""
+    config = tmp_path / "config"
+    config.touch()
+    if address:
+        write_kubeconfig(config, address)
+    options = ClusterOptions(kubectl=Kubectl(kubeconfig=str(config), program=program))
+    read = asyncio.run(read_cluster(tmp_path, ["n1"], options, salt=b"s", window=Window()))
+    assert {item.status for item in read.items if item.id == "kubernetes"} == {status}
+
+
+@pytest.mark.parametrize("pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}'])
+def test_a_list_of_pods_that_cannot_be_read(pods: bytes) -> None:
+    """It is an error of the kind that the collection expects."""
+    with pytest.raises(ValueError, match=r"^\w+: "):
+        list(failing_containers(pods))
 
 
 @pytest.mark.usefixtures("few_kinds")

@@ -164,11 +164,17 @@ def test_lines_that_patterns_take_long_for(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:
-    """A file that the summary names and that is missing makes the report incomplete."""
-    path = some_bundle(tmp_path)
+    """A file that is missing or damaged makes the report incomplete, and rules that need it could not tell."""
+    items = {"n1": {"kernel-log": {"journalctl -k": "x\n"}}}
+    broken = {"kubectl get nodes -o json": '{"items": ['}
+    path = write_bundle(tmp_path, BundleCase(about="", outcome="", items=items, cluster=broken))
     (path / "nodes/n1/kernel-log/0").unlink()
-    result = next(rule for rule in analyse(path).rules if rule.id == "report-incomplete")
-    assert "nodes/n1/kernel-log/0" in result.findings[0].message
+    found = {rule.id: rule for rule in analyse(path).rules}
+    incomplete = {finding.message: finding.hosts for finding in found["report-incomplete"].findings}
+    assert [hosts for message, hosts in incomplete.items() if "nodes/n1/kernel-log/0" in message] == [["n1"]]
+    assert [hosts for message, hosts in incomplete.items() if "is not valid JSON" in message] == [[]]
+    for rule in ("nfs-not-responding", "kubernetes-node-not-ready"):
+        assert found[rule].outcome == "could-not-tell", rule
 
 
 def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rollbook.bundle import receive
 from rollbook.bundle.items import Item
-from rollbook.bundle.receive import NodeFiles, NoSpace, Space, file_name
+from rollbook.bundle.receive import NodeFiles, Space, file_name
 from rollbook.bundle.summary import ItemResult
-from rollbook.errors import AgentFailed
+from rollbook.errors import AgentFailed, RecordError
 
 ITEMS = [Item(id="one", title="", paths=("/a",), limit=1000), Item(id="two", title="", paths=("/b",), limit=1000)]
 MIB = 1 << 20
@@ -132,9 +132,9 @@ def test_limits_of_items_and_nodes(tmp_path: Path) -> None:
     chunk = b"x" * receive.CHUNK
     with pytest.raises(AgentFailed, match="more than the limit of the item one"):
         many(Node(tmp_path / "a"), chunk)
-    with pytest.raises(NoSpace, match="limit of this run"):
+    with pytest.raises(RecordError, match="limit of this run"):
         many(Node(tmp_path / "b", space=Space(tmp_path, MIB // 2, 0)), chunk)
-    with pytest.raises(NoSpace, match="is free on the disk"):
+    with pytest.raises(RecordError, match="is free on the disk"):
         many(Node(tmp_path / "c", space=Space(tmp_path, 1 << 40, 1 << 60)), chunk)
 
 
@@ -203,7 +203,7 @@ def test_any_frames(tmp_path_factory: pytest.TempPathFactory, frames: list[tuple
     try:
         for head, body in frames:
             node.files.take(b"\t".join(head) + b"\n" + body)
-    except (AgentFailed, NoSpace):
+    except AgentFailed:
         pass
     node.files.finish("over")
     assert sorted(result.id for result in node.results) == ["one", "two"]

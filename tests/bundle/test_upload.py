@@ -16,11 +16,11 @@ import pytest
 
 from rollbook import RecordError, upload_bundle
 from rollbook.aws import api
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.objects import Bucket, S3Path
 from rollbook.bundle.reading import Bundle
 from rollbook.bundle.s3_layout import _archives
-from rollbook.errors import UsageError
+from rollbook.errors import AwsError, UsageError
 from tests.support.bundles import BundleCase, write_bundle
 from tests.support.commands import Ended, Rollbook
 from tests.support.s3 import BUCKET, OWNER, READER, S3
@@ -206,15 +206,9 @@ def test_what_kubectl_read_is_one_archive(tmp_path: Path) -> None:
     """Files of Kubernetes, of nodes, and all others each have their archive; a node without a group has its name."""
     case = BundleCase(about="", outcome="", items={"n1": {"os": {"/etc/os-release": "x"}}}, cluster={"kubectl": "{}"})
     write_bundle(tmp_path, case)
-    summary = json.loads((tmp_path / "summary.json").read_bytes())
-    [item] = summary["cluster"]
-    item["id"] = "kubernetes-pods"
-    item["files"][0]["path"] = "cluster/kubernetes-pods/0"
-    (tmp_path / "cluster" / "state").rename(tmp_path / "cluster" / "kubernetes-pods")
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
     found = _archives(tmp_path, Bundle(tmp_path).summary)
     assert {name: list(files) for name, files in found.items()} == {
         "instances/n1.tar.gz": ["nodes/n1/os/0"],
-        "kubectl_resources.tar.gz": ["cluster/kubernetes-pods/0"],
+        "kubectl_resources.tar.gz": ["cluster/kubernetes-0/0"],
         "report.tar.gz": ["summary.json"],
     }

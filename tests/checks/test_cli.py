@@ -23,7 +23,7 @@ from rollbook.records.document import Snapshot, encode
 from rollbook.records.findings import Finding
 from rollbook.records.record import RecordHosts
 from tests.support.commands import ROLLBOOK
-from tests.support.records import Sets, host_records
+from tests.support.records import Sets, host_results
 
 GOOD: dict[str, Any] = {"thp": {"enabled": "madvise"}, "clocksource": {"current": "tsc", "available": []}}
 WARN: dict[str, Any] = {**GOOD, "thp": {"enabled": "\x1b[31malways"}}
@@ -38,7 +38,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 def check(path: Path, sets: Sets, *options: str) -> Result:
     """The command over a snapshot of these hosts; errors of ours are raised."""
-    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_records(sets))))
+    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results(sets))))
     result = CliRunner().invoke(command, [str(path), *options])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -150,7 +150,7 @@ def test_expectations_and_baseline(snapshot: Path, tmp_path: Path) -> None:
     """Both can be given on the command line."""
     file, base = tmp_path / "expect.toml", tmp_path / "base.json"
     file.write_text('[[expect]]\nfield = "thp.enabled"\nequals = "never"\nreason = "as tuned"\n')
-    base.write_bytes(encode(Snapshot.of("2026-07-01T00:00:00Z", host_records({"n[1-2]": FAIL}))))
+    base.write_bytes(encode(Snapshot.of("2026-07-01T00:00:00Z", host_results({"n[1-2]": FAIL}))))
     result = check(snapshot, {"n[1-2]": GOOD}, "--expect", str(file), "--baseline", str(base))
     assert "thp: enabled madvise, expected never (n[1-2])" in result.stdout
     assert "clocksource: current jiffies-of-old -> tsc" in result.stdout
@@ -238,7 +238,7 @@ def test_minimum_memory(tmp_path: Path) -> None:
     """`--minimum-memory` sets the limit; a run with missing input is not judged, which has an exit status."""
     facts = {"meminfo": {"total_kib": 8 << 20, "kib": {"MemTotal": 8 << 20}, "counts": {}}}
     write_file(
-        tmp_path / "hosts.json", encode(RecordHosts(started_ns=1, ended_ns=2, start=host_records({"n1": facts})))
+        tmp_path / "hosts.json", encode(RecordHosts(started_ns=1, ended_ns=2, start=host_results({"n1": facts})))
     )
     write_file(tmp_path / "t_metadata.json", b'{"benchmark_type": "training"}')
     for options, told in (([], False), (["--minimum-memory", "8"], False), (["--minimum-memory", "8.5"], True)):

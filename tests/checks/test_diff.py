@@ -14,7 +14,7 @@ from rollbook.cli.diff import command
 from rollbook.errors import UsageError
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.record import RecordHosts
-from tests.support.records import Sets, host_records
+from tests.support.records import Sets, host_results
 
 DISK = {"device": "sda", "kind": "disk", "model": "M", "interface": "sata", "scheduler": "none"}
 LOAD = {"load_1min": 0.1, "load_5min": 0.1, "load_15min": 0.1, "running_processes": 1, "total_processes": 9}
@@ -24,7 +24,7 @@ CHANGED = {**FACTS, "thp": {"enabled": "always"}, "loadavg": {**LOAD, "load_1min
 
 def snapshot(path: Path, sets: Sets) -> str:
     """A snapshot file of these hosts."""
-    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_records(sets))))
+    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results(sets))))
     return str(path)
 
 
@@ -67,6 +67,19 @@ def test_from_python(tmp_path: Path) -> None:
     assert rollbook.diff(f"{old}:n1", f"{new}:n2").hosts.keys() == {"n1 -> n2"}
 
 
+def test_sources_that_were_not_read(tmp_path: Path) -> None:
+    """They are named, on stderr and in the document: nothing is known of their fields."""
+    old, new = snapshot(tmp_path / "a.json", {"n[1-3]": FACTS}), str(tmp_path / "b.json")
+    rest = {name: fact for name, fact in FACTS.items() if name != "thp"}
+    hosts = [*host_results({"n1": FACTS}), *host_results({"n[2-3]": rest}, unread=["thp"])]
+    Path(new).write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
+    result = diff(old, new)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "not read, so not compared: thp (n[2-3])\nno differences on 3 hosts\n"
+    assert json.loads(diff(old, new, "--json").stdout)["unread"] == {"thp": ["n2", "n3"]}
+    assert rollbook.diff(f"{old}:n1", f"{new}:n2").unread == {"thp": ["n1 -> n2"]}
+
+
 def test_no_host_in_both(tmp_path: Path) -> None:
     """The message explains how to compare two hosts."""
     old, new = snapshot(tmp_path / "a.json", {"n1": FACTS}), snapshot(tmp_path / "b.json", {"n2": FACTS})
@@ -96,7 +109,7 @@ def test_two_hosts(tmp_path: Path) -> None:
 def test_start_against_end(tmp_path: Path) -> None:
     """One record alone: what changed in its run."""
     run = RecordHosts(
-        started_ns=0, ended_ns=1, start=host_records({"n[1-2]": FACTS}), end=host_records({"n1": CHANGED})
+        started_ns=0, ended_ns=1, start=host_results({"n[1-2]": FACTS}), end=host_results({"n1": CHANGED})
     )
     (tmp_path / "hosts.json").write_bytes(encode(run))
     (tmp_path / "run_1_metadata.json").write_text("{}")

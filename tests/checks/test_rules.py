@@ -29,7 +29,7 @@ from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
 from tests.support.plugged import Fabric
-from tests.support.records import RunCase, host_records
+from tests.support.records import RunCase, host_results
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "checks").glob("*.json"))
 CASES = [
@@ -229,7 +229,7 @@ def test_one_machine_under_two_names_is_reported_once() -> None:
     }
     assert found.counts == {"fail": 1, "warn": 0}
     (message,) = (finding.message for rule in found.rules for finding in rule.findings)
-    assert message.startswith("n3,n3-ib lead to one machine (identity: boot_id 00000003-")
+    assert message.startswith("n3,n3-ib are names of one machine (identity: boot_id 00000003-")
     assert [group.hosts for group in found.groups] == [["n1", "n2", "n3"]]
     found = engine.check(RunCase(about="", outcome="", start={**hosts, "n4": host(4, 3)}).run_data())
     assert {rule.id: rule.findings[0].hosts for rule in found.rules if rule.findings} == {
@@ -298,6 +298,6 @@ def test_a_silenced_finding_does_not_hide_unread_hosts() -> None:
 
 def test_a_snapshot_file_can_be_checked(tmp_path: Path) -> None:
     """The output of `snapshot -o NAME.json` is accepted."""
-    hosts = host_records({"n[1-2]": {"thp": {"enabled": "always"}}})
+    hosts = host_results({"n[1-2]": {"thp": {"enabled": "always"}}})
     (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
     assert [host.name for host in open_run_data(tmp_path / "s.json").hosts_with_data] == ["n1", "n2"]

@@ -115,7 +115,7 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["check", "/", "--ssh-username", "u", "--via", "ssh"], "--via, --ssh-user would have no effect"),
         (["watch", "/", "--fanout", "2"], "--fanout would have no effect"),
         (["watch", "/", "--interval", "3"], "--interval would have no effect: a record has its own interval"),
-        (["watch", "/", "--once", "--speed", "4"], "--speed would have no effect: --once plays nothing"),
+        (["watch", "/", "--once", "--speed", "4"], "--speed would have no effect: --once does not play the record"),
         (["watch", "--once", "--speed", "4"], "--speed would have no effect: only a record"),
         (["diff", "/x\x1b[2J:a", "/"], "/x?[2J does not exist"),
         (["frobnicate"], "no such command: frobnicate"),

@@ -107,3 +107,15 @@ def test_completion(rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, line: s
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
     assert f"plain,{value}" in rollbook().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "command", ["export", "report", "compare", "query", "list", "diff", "describe", "verify", "config", "snapshot"]
+)
+def test_options_of_the_output(rollbook: Rollbook, command: str) -> None:
+    """Commands that reach no host group their options, too: file, format and JSON are under one heading."""
+    before, _, after = rollbook(command, "--help").out.partition("\nOutput:\n")
+    section, _, rest = after.partition("\n\n")
+    flags = ("  -o, --output ", "  --format ", "  --json ")
+    assert any(flag in section for flag in flags)
+    assert not any(flag in before + rest for flag in flags)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,13 @@ def test_list_filters(rollbook: Rollbook, options: list[str], count: int) -> Non
 
 
 @pytest.mark.usefixtures("there")
+def test_a_bare_string_is_one_tag() -> None:
+    """As it is for `run`; several tags must all be there."""
+    tags: tuple[str | Sequence[str], ...] = ("night", ["night"], ("night", "io"), ("night", "other"))
+    assert [len(list_records("results", tags=one).records) for one in tags] == [2, 2, 2, 0]
+
+
+@pytest.mark.usefixtures("there")
 def test_list_names_what_it_omits(rollbook: Rollbook) -> None:
     """With a limit the number of records that are left out is printed, with and without a filter."""
     assert "3 more" in rollbook("list", "--limit", "1").err
@@ -109,6 +117,61 @@ def test_a_record_is_found_by_name_time_and_latest(rollbook: Rollbook) -> None:
     assert unknown.code == 2
     assert "no record in results" in unknown.err
     assert rollbook("diff", "base-two", "latest").code == 0
+
+
+ALONE = [
+    ["query", "{}", "SELECT host, ts, total_kib FROM meminfo ORDER BY ALL"],
+    ["report", "{}"],
+    ["export", "{}", "-o", "exported", "--table", "loadavg"],
+    ["watch", "{}", "--once"],
+    ["recover", "{}"],
+    ["verify", "{}", "--json"],
+    ["check", "{}"],
+    ["check", "other", "--baseline", "{}"],
+    ["diff", "{}"],
+    ["diff", "{}", "other"],
+    ["describe", "{}"],
+    ["describe", "other", "--product", "{}"],
+    ["compare", "{}", "other"],
+]
+
+
+@pytest.mark.parametrize("argv", ALONE, ids=" ".join)
+def test_a_results_directory_with_one_record_is_that_record(
+    made: Path, tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    """Every command prints, writes and returns the same for the directory as for the path of the record."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    second, first = (Path(one.path) for one in list_records(made / "results").records if one.state == "complete")
+    shutil.copytree(second, "other")
+    record = Path("alone", "generic", first.name)
+
+    def outcome(path: str) -> tuple[Ended, list[Path]]:
+        for made_before in ("alone", "exported"):
+            shutil.rmtree(made_before, ignore_errors=True)
+        shutil.copytree(first, record)
+        return rollbook(*(word.format(path) for word in argv)), sorted(Path().rglob("*"))
+
+    expected = outcome(str(record))
+    assert expected[0].code != 2, expected[0].err
+    assert outcome("alone") == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [({"exit_code": 0}, "ok"), ({"exit_code": 5}, "command-failed"), ({"exit_code": None}, "unknown"),
+     ({"exit_code": None, "executed_command": ""}, "ok")],
+)  # fmt: skip
+def test_verdicts(made: Path, tmp_path: Path, change: dict[str, Any], verdict: str) -> None:
+    """A command whose exit status nobody has seen did not succeed; a recording without a command has none."""
+    first = next(one for one in list_records(made / "results").records if one.name == "base-one")
+    path = tmp_path / "generic" / Path(first.path).name
+    shutil.copytree(first.path, path)
+    [metadata] = path.glob("*_metadata.json")
+    metadata.write_text(json.dumps({**json.loads(metadata.read_bytes()), **change}))
+    (path / "findings.json").write_text('{"counts": {}}')
+    assert read_summary(path).verdict == verdict
 
 
 @pytest.mark.usefixtures("there")
@@ -333,7 +396,7 @@ def test_configuration_takes_the_nearest_value(
     [
         ("intervall = 1", "unknown key intervall; did you mean interval?"),
         ("results-dir = 'x'", "did you mean results_dir?"),
-        ("fanout = 'many'", "fanout must be a whole number"),
+        ("fanout = 'many'", "fanout must be an integer"),
         ("interval = 0.0001", "(from "),
         ("via = 'teleport'", "(from "),
         ("ssh_config = 'none-such'", "no such file (from "),

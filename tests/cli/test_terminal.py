@@ -264,7 +264,7 @@ def test_what_is_typed_is_the_commands(tmp_path: Path) -> None:
 
 
 def filled(pipe: IO[bytes], size: int) -> bool:
-    """Whether there are so many bytes to read."""
+    """Whether there are at least this many bytes to read."""
     return bool(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] >= size)
 
 

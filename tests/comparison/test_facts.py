@@ -13,7 +13,7 @@ from rollbook.comparison.model import Row
 from rollbook.comparison.statistics import Change
 from rollbook.metrics import catalogue
 from rollbook.records.record import Record, RecordHosts
-from tests.support.records import host_records
+from tests.support.records import host_results
 
 PAIR: list[list[float]] = [[100.0], [80.0]]
 WORSE = Change(change=-0.2, low=-0.21, high=-0.19, verdict="worse")
@@ -22,7 +22,7 @@ FLAT = Change(change=0.0, low=-0.001, high=0.001, verdict="within noise")
 
 def record(sets: dict[str, dict[str, Any]], unread: list[str] | None = None) -> Record:
     """A record with these facts."""
-    return Record(Path("x"), {}, RecordHosts(started_ns=0, ended_ns=1, start=host_records(sets, unread)))
+    return Record(Path("x"), {}, RecordHosts(started_ns=0, ended_ns=1, start=host_results(sets, unread)))
 
 
 def row(kind: Any, name: str, change: Change, hosts: list[str] | None = None) -> Row:

@@ -15,7 +15,7 @@ from rollbook.cli.check import command
 from rollbook.exports.junit import junit_xml
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.findings import Finding, Findings, RuleResult
-from tests.support.records import host_records
+from tests.support.records import host_results
 
 GOOD: dict[str, Any] = {"thp": {"enabled": "madvise"}}
 ODD: dict[str, Any] = {"thp": {"enabled": "\x1b[31malways <&>"}}
@@ -25,7 +25,7 @@ ODD: dict[str, Any] = {"thp": {"enabled": "\x1b[31malways <&>"}}
 def test_a_rule_is_a_test_case(tmp_path: Path, fail_on: str, kind: str, code: int) -> None:
     """A finding at or above the limit is a failure; rules without their input are skipped, not passed."""
     path, xml = tmp_path / "s.json", tmp_path / "check.xml"
-    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_records({"n[1-4]": GOOD, "n4": ODD}))))
+    path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results({"n[1-4]": GOOD, "n4": ODD}))))
     result = CliRunner().invoke(command, [str(path), "--junit", str(xml), "--fail-on", fail_on])
     assert result.exit_code == code
     suite = ET.fromstring(xml.read_bytes())

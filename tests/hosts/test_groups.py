@@ -70,7 +70,7 @@ def test_group(text: str, hosts: str) -> None:
     [
         ("n1,@nosuch", 3, "@nosuch.*nodeset -L"),
         ("@nosource:x", 0, "@nosource:x: .*nosource.*nodeset -L"),
-        ("n1 @odd:x", 3, "@odd:x has a member that is not a host name: a host name cannot hold ';'"),
+        ("n1 @odd:x", 3, "@odd:x has a member that is not a host name: a host name cannot contain ';'"),
     ],
 )
 @pytest.mark.usefixtures("site")

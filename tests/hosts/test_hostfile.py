@@ -67,8 +67,8 @@ def test_error(path: Path, case: Wrong) -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (b"", "it names no host"),
-        (b"# nothing\n\n", "it names no host"),
+        (b"", "contains no hosts"),
+        (b"# nothing\n\n", "contains no hosts"),
         (b"n1\n# caf\xe9\n", r"hosts:2: not UTF-8 text \(byte 0xe9\)"),
         (b"\xef\xbb\xbf\nn1\xff\n", r"hosts:2: not UTF-8 text \(byte 0xff\)"),
         (b"\xff\xfen\x001\x00", "hosts:1: not UTF-8 text"),

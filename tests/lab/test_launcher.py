@@ -88,11 +88,11 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("back", [None, "127.0.0.1", "none"])
 def test_every_host_has_its_own_agent(back: str | None) -> None:
     """By connection or by lines: one agent for each host, all complete, with a clock if orders can be sent."""
-    records = snapshot(Together(connect_back=back), ["a", "b", "c"])
-    assert [record.status for record in records.values()] == ["complete"] * 3, records
-    assert [record.clock is None for record in records.values()] == [back == "none"] * 3
-    assert {record.method for record in records.values()} == {"together"}
-    facts = [lasting(record.facts) for record in records.values()]
+    results = snapshot(Together(connect_back=back), ["a", "b", "c"])
+    assert [result.status for result in results.values()] == ["complete"] * 3, results
+    assert [result.clock is None for result in results.values()] == [back == "none"] * 3
+    assert {result.method for result in results.values()} == {"together"}
+    facts = [lasting(result.facts) for result in results.values()]
     assert facts[0] == facts[1] == facts[2]
     no_agent_left()
 
@@ -113,18 +113,18 @@ def test_a_series(back: str | None) -> None:
 def test_warnings_in_the_stream() -> None:
     """What a launcher prints beside its agents, also without an end of line, is passed over."""
     noisy = f"{NOISE}; (for n in $(seq 500); do {NOISE}; sleep 0.002; done) & true"
-    records = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
+    results = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
     # A pipe takes each line of an agent as a whole: noise comes before it, never within.
-    assert {(found.status, found.reason) for found in records.values()} == {("complete", "")}
+    assert {(found.status, found.reason) for found in results.values()} == {("complete", "")}
     no_agent_left()
 
 
 def test_an_agent_that_cannot_start() -> None:
     """The launcher's words are the reason, for the host they are about; the others are complete."""
     one = 'if [ $r = 1 ]; then echo "sh: error: b: no such interpreter" >&2; continue; fi;'
-    records = snapshot(Together(each=one), ["a", "b", "c"])
-    assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
-    assert "no such interpreter" in records["b"].reason
+    results = snapshot(Together(each=one), ["a", "b", "c"])
+    assert [result.status for result in results.values()] == ["complete", "failed", "complete"]
+    assert "no such interpreter" in results["b"].reason
     no_agent_left()
 
 
@@ -132,8 +132,8 @@ def test_a_launcher_that_fails() -> None:
     """No agent arrives: every host has the reason at once, and the launcher is not started again for each of them."""
     began = time.monotonic()
     failing = Together(before='echo "quota exceeded" >&2; exit 3', timeout=3 * SECONDS)  # two thirds for the launch
-    records = snapshot(failing, [f"h{n}" for n in range(100)])
-    assert {(r.status, r.reason) for r in records.values()} == {
+    results = snapshot(failing, [f"h{n}" for n in range(100)])
+    assert {(r.status, r.reason) for r in results.values()} == {
         ("failed", "sh started no agent on the host: quota exceeded")
     }
     assert time.monotonic() - began < SECONDS
@@ -142,8 +142,8 @@ def test_a_launcher_that_fails() -> None:
 def test_fallback() -> None:
     """Hosts that returned no data through the launcher are read by the fallback and record what failed before."""
     refusing = Together(before="echo no licence >&2; exit 1")
-    records = snapshot(refusing, ["a", "b"], fallback=lambda _: Local())
-    for found in records.values():
+    results = snapshot(refusing, ["a", "b"], fallback=lambda _: Local())
+    for found in results.values():
         assert found.status == "complete"
         assert found.attempts == ["together: sh started no agent on the host: no licence"]
 
@@ -680,9 +680,9 @@ def test_one_host_ends_the_launch_for_all() -> None:
             tried.append([host.name for host in hosts])
             return ["env", f"ROLLBOOK_TRY={' '.join(tried[-1])}", *await super().argv(hosts, program)]
 
-    records = snapshot(Fussy(before=two), ["a", "b", "c"])
-    assert [record.status for record in records.values()] == ["complete", "failed", "complete"]
-    assert records["b"].reason == "sh: sh: error: b: cannot be reached"
+    results = snapshot(Fussy(before=two), ["a", "b", "c"])
+    assert [result.status for result in results.values()] == ["complete", "failed", "complete"]
+    assert results["b"].reason == "sh: sh: error: b: cannot be reached"
     assert tried == [["a", "b", "c"], ["a", "c"]]
     no_agent_left()
 

@@ -16,6 +16,7 @@ import pytest
 from rollbook.collect.execute import Command, execute
 from rollbook.errors import AgentFailed
 from rollbook.hosts import Host
+from rollbook.protocol.visit import DEFECTS
 from rollbook.records.record import Record
 from rollbook.testing import Lab, LabHost
 from rollbook.transports.local import Local
@@ -169,13 +170,13 @@ def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
     lab["node02"].close_port()
     asked = names(lab)[:3]
     ssh = Ssh(ssh_config=str(lab.ssh_config))
-    records = snapshot(make(timeout=30.0), asked, fallback=lambda _: ssh, timeout=60)
-    assert records["node02"].status == "refused"
+    results = snapshot(make(timeout=30.0), asked, fallback=lambda _: ssh, timeout=60)
+    assert results["node02"].status == "refused"
     for name in ("node01", "node03"):
-        assert records[name].status == "complete", records[name].reason
-        assert records[name].method in ("mpi", "ssh")
-        assert bool(records[name].attempts) == (records[name].method == "ssh")
-    assert records["node02"].attempts[0].startswith("mpi: ")
+        assert results[name].status == "complete", results[name].reason
+        assert results[name].method in ("mpi", "ssh")
+        assert bool(results[name].attempts) == (results[name].method == "ssh")
+    assert results["node02"].attempts[0].startswith("mpi: ")
     nothing_left(lab.hosts)
 
 
@@ -184,11 +185,11 @@ def test_a_dead_host_among_many(lab: Lab, make: Make, family: str) -> None:
     dead = lab["node02"]
     dead.close_port()
     endless = family == "MPICH Hydra"
-    records = snapshot(make(timeout=30.0 if endless else 135.0), [host.address for host in lab.hosts[:3]], timeout=120)
-    lost = records.pop(dead.address)
+    results = snapshot(make(timeout=30.0 if endless else 135.0), [host.address for host in lab.hosts[:3]], timeout=120)
+    lost = results.pop(dead.address)
     assert lost.status == ("timed-out" if endless else "refused")
     assert "Connection refused" in lost.reason
-    assert [record.status for record in records.values()] == ["complete"] * 2
+    assert [result.status for result in results.values()] == ["complete"] * 2
     nothing_left(lab.hosts)
 
 
@@ -221,10 +222,10 @@ def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyP
     """It fails alone. Launchers tell of it when they end, after all other agents: until then we must be patient."""
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
     lab["node02"].hide("python3")
-    records = snapshot(make(timeout=135.0), names(lab)[:3], timeout=120)
-    assert [records[name].status for name in ("node01", "node03")] == ["complete"] * 2
-    assert records["node02"].status == "failed"
-    assert "python3" in records["node02"].reason
+    results = snapshot(make(timeout=135.0), names(lab)[:3], timeout=120)
+    assert [results[name].status for name in ("node01", "node03")] == ["complete"] * 2
+    assert results["node02"].status == "failed"
+    assert "python3" in results["node02"].reason
     nothing_left(lab.hosts)
 
 
@@ -254,16 +255,19 @@ def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch)
     transport = OneMachine(
         mpi_bin="mpirun.openmpi", mpi_args="--oversubscribe", allow_run_as_root=True, connect_back="none", timeout=150.0
     )
-    records = snapshot(transport, asked, timeout=150)
+    results = snapshot(transport, asked, timeout=150)
     expected = lasting(snapshot(Local(), ["here"])["here"].facts)
     for name in asked:
-        found = records[name]
+        found = results[name]
         assert found.status in ("complete", "partial"), (name, found.reason)
         facts = lasting(found.facts)
         facts.pop("addresses", None)  # labs of others come and go on this machine
         assert facts == {source: expected[source] for source in facts}, name
-        if found.lost_frames:
-            assert "lost in transit" in found.reason
+        lost = {source.name for source in PLAN.sources} - found.readings.keys()
+        assert ("the rest were lost in transit" in found.reason) == bool(lost) == bool(found.lost_frames), name
+        if found.status == "partial" and not lost:
+            defects = [f"{source} {one.status}" for source, one in found.readings.items() if one.status in DEFECTS]
+            assert any(defect in found.reason for defect in defects), (name, found.reason)
 
 
 VERSIONS = {
@@ -339,8 +343,8 @@ def test_command_lines(tmp_path: Path, version: str, expected: str) -> None:
 
 def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
     """A program that is missing or of another kind is every host's reason, at once."""
-    records = snapshot(Mpi(mpi_bin=str(tmp_path / "mpirun")), ["a", "b"])
-    assert {record.reason for record in records.values()} == {
+    results = snapshot(Mpi(mpi_bin=str(tmp_path / "mpirun")), ["a", "b"])
+    assert {result.reason for result in results.values()} == {
         f"cannot run {tmp_path}/mpirun: No such file or directory"
     }
     with pytest.raises(AgentFailed, match=r"its --version prints: something else"):
@@ -352,9 +356,9 @@ def test_as_root(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open MPI refuses to run as root; the reason names the option that allows it."""
     for variable in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
         monkeypatch.delenv(variable, raising=False)
-    (record,) = snapshot(Mpi(mpi_bin=BINARIES[name]), ["localhost"]).values()
-    assert "as root" in record.reason
-    assert "--allow-run-as-root" in record.reason
+    (result,) = snapshot(Mpi(mpi_bin=BINARIES[name]), ["localhost"]).values()
+    assert "as root" in result.reason
+    assert "--allow-run-as-root" in result.reason
 
 
 def test_options() -> None:

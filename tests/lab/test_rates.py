@@ -1,4 +1,4 @@
-"""Rates against known truth: hosts of the lab that write and send so many bytes, sampled over real sshd."""
+"""Rates against known truth: hosts of the lab that write and send a given number of bytes, sampled over real sshd."""
 
 from __future__ import annotations
 

@@ -115,14 +115,14 @@ def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -
     """Sixteen hosts, a quarter of a second, longer than a deflate stream: no beat lost, all on the grid."""
     lab = make_lab(16)
 
-    async def wait(_: Lab) -> None:
-        await asyncio.sleep(KEY_BEATS / 4 + 4)
+    async def wait(lab: Lab) -> None:
+        await until_true(lambda: min(len(host.beats) for host in so_far(lab, tmp_path).values()) > KEY_BEATS)
 
     run = record(lab, tmp_path, wait, interval=0.25, facts=False)
     assert [host for host in run.hosts.series if not is_whole(host)] == []
     for name in lab.names:
         times, error = beats(run, name), max(point.clock.bound_ns for point in by_name(run)[name].clocks)
-        assert len(times) + missed(run, name) > KEY_BEATS
+        assert len(times) > KEY_BEATS
         assert_on_the_grid(times, 250_000_000, error + 2e6, missed(run, name))
 
 
@@ -190,7 +190,7 @@ async def _rebooted(host: LabHost, noticed: Noticed) -> None:
 
 async def _stopped(host: LabHost, _: Noticed) -> None:
     host.run(["pkill", "-STOP", "-f", "binascii"])
-    await asyncio.sleep(STOPPED)
+    await asyncio.sleep(STOPPED)  # the length of the gap is tested; other faults of the recording take longer
     host.run(["pkill", "-CONT", "-f", "binascii"])
 
 

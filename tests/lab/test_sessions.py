@@ -20,7 +20,7 @@ import pytest
 
 from rollbook.records.document import Snapshot, encode
 from rollbook.testing import Lab
-from tests.support.records import host_records
+from tests.support.records import host_results
 from tests.support.transcripts import normalised
 from tests.support.waits import until
 
@@ -96,7 +96,7 @@ def test_session(name: str, tmux: Tmux, lab: Lab, tmp_path: Path) -> None:
     """What the terminal shows at the end is what the case has, apart from numbers and times."""
     session = msgspec.toml.decode((DATA / name / "session.toml").read_bytes(), type=Session)
     if session.cluster:
-        hosts = host_records(session.cluster)
+        hosts = host_results(session.cluster)
         (tmp_path / "cluster.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
     environment = {"ROLLBOOK_SSH_CONFIG": str(lab.ssh_config), "HOME": str(tmp_path), **session.environment}
     tmux.open(name, session.columns, tmp_path, environment)

@@ -26,7 +26,9 @@ from tests.support.launchers import (
     INTERVAL,
     LONGEST_GAP,
     OPEN_MPI_5,
+    Heard,
     built,
+    heard,
     impersonate,
     kill_agents,
     kill_children,
@@ -37,7 +39,7 @@ from tests.support.launchers import (
 )
 from tests.support.records import is_whole
 from tests.support.relay import start_relay
-from tests.support.waits import until, until_sampled
+from tests.support.waits import READ_PAUSE, until, until_sampled
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +104,9 @@ def test_lines_on_stdout(job: SlurmLab, lab: Lab) -> None:
 def test_connections_that_are_swallowed(job: SlurmLab, lab: Lab) -> None:
     """An address that drops packets costs a few seconds, then lines carry everything."""
     nodes = job.nodes[:2]
-    records = snapshot(Slurm(connect_back="10.255.255.1", timeout=45), nodes)
-    assert [records[name].status for name in nodes] == ["complete", "complete"]
-    assert [records[name].clock for name in nodes] == [None, None]
+    results = snapshot(Slurm(connect_back="10.255.255.1", timeout=45), nodes)
+    assert [results[name].status for name in nodes] == ["complete", "complete"]
+    assert [results[name].clock for name in nodes] == [None, None]
     nothing_left(lab.hosts)
 
 
@@ -224,11 +226,11 @@ def test_a_relay_between_agent_and_collector(job: SlurmLab, lab: Lab) -> None:
 
 def test_an_allocation_that_is_not_granted(outside: SlurmLab) -> None:
     """Slurm's own words are the reason, and nothing is left in its queue."""
-    records = snapshot(Slurm(slurm_args="--partition=nosuch"), outside.nodes)
-    assert {record.status for record in records.values()} == {"refused"}
-    assert all("invalid partition" in record.reason for record in records.values())
-    records = snapshot(Slurm(slurm_args="--mem=999999", timeout=7.5), outside.nodes[:1])
-    assert [record.status in ("refused", "timed-out") for record in records.values()] == [True]
+    results = snapshot(Slurm(slurm_args="--partition=nosuch"), outside.nodes)
+    assert {result.status for result in results.values()} == {"refused"}
+    assert all("invalid partition" in result.reason for result in results.values())
+    results = snapshot(Slurm(slurm_args="--mem=999999", timeout=7.5), outside.nodes[:1])
+    assert [result.status in ("refused", "timed-out") for result in results.values()] == [True]
     until(lambda: not outside.ask("squeue", "-h"))
 
 
@@ -271,16 +273,25 @@ def test_interrupted(job: SlurmLab, lab: Lab) -> None:
     del job
 
 
+def went_on_without(found: dict[str, Heard], name: str) -> bool:
+    """Whether a host was lost, and each of the others has given a few beats since then."""
+    lost, others = found[name], [host for other, host in found.items() if other != name]
+    return bool(lost.lost) and all(sum(beat > lost.lost_ns for beat in host.beats) >= 3 for host in others)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> None:
     """A node that was lost is partial, and the exit code says so; SIGTERM ends all nodes well, and so does the code."""
     argv = ["record", "--timeseries-interval", "1", "--no-report", "--results-dir", str(tmp_path)]
-    argv += [] if stopped else ["--duration", "10"]
+    argv += ["--duration", "180"]  # only if this test fails before it sends the signal
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
         until_sampled(tmp_path, hosts=8, samples=3)
-        running.send_signal(signal.SIGTERM) if stopped else kill_agents(lab["node03"])
+        (path,) = tmp_path.glob("record/*")
+        if not stopped:
+            kill_agents(lab["node03"])
+            until(lambda: went_on_without(heard(path / "raw", job.nodes), "node03"), pause=READ_PAUSE)
+        running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=60)
-    (path,) = tmp_path.glob("record/*")
     run = Record.open(path)
     lost = [host.name for host in run.hosts.end if host.status != "complete"]
     assert "via auto: slurm for 8 nodes" in said
@@ -293,7 +304,6 @@ def test_the_record(job: SlurmLab, lab: Lab, tmp_path: Path, stopped: bool) -> N
     assert ("partial  node03: " in said) == ("node03" in partial)
     assert all(host.samples >= 2 for host in run.hosts.series)
     nothing_left(lab.hosts)
-    del job
 
 
 def test_nodes_that_share_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,9 +312,9 @@ def test_nodes_that_share_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with SlurmLab([f"n{number}" for number in range(1, 9)]) as slurm:
         for name, value in slurm.allocate("-N8").items():
             monkeypatch.setenv(name, value)
-        records = snapshot(Slurm(), slurm.nodes)
-    assert [record.status for record in records.values()] == ["complete"] * 8
-    assert len({record.machine_id for record in records.values()}) == 1
+        results = snapshot(Slurm(), slurm.nodes)
+    assert [result.status for result in results.values()] == ["complete"] * 8
+    assert len({result.machine_id for result in results.values()}) == 1
     assert not [one.cmdline for one in living() if one.has_environment(f"SLURM_CONF={slurm.environ['SLURM_CONF']}")]
 
 

@@ -103,9 +103,9 @@ def test_every_transport_gives_the_same_fields(lab: Lab) -> None:
     plan = Plan.of(catalogue.load())
     shapes = {}
     for way, transport in ways.items():
-        [record] = asyncio.run(gather([Host(host.name)], only(transport), plan))
-        assert record.status == "complete", (way, record.reason)
-        shapes[way] = {name: _shape(msgspec.to_builtins(fact)) for name, fact in record.facts.items()}
+        [result] = asyncio.run(gather([Host(host.name)], only(transport), plan))
+        assert result.status == "complete", (way, result.reason)
+        shapes[way] = {name: _shape(msgspec.to_builtins(fact)) for name, fact in result.facts.items()}
         # What belongs to the session, not the host: its environment, limits and control group.
         for own in ("environment", "limits", "cgroup_stat", "cgroup_limits"):
             shapes[way].pop(own, None)
@@ -165,7 +165,7 @@ def test_every_failure_is_named(make_lab: Callable[..., Lab]) -> None:
 
 
 def test_no_host_reached(lab: Lab) -> None:
-    """Exit code 4, and still one record per host."""
+    """Exit code 4, and still one result per host."""
     lab.hosts[0].close_port()
     done = rollbook(lab, "snapshot", [lab.hosts[0].name, *MORE], "--json")
     assert done.returncode == 4
@@ -217,8 +217,8 @@ def test_logins_that_are_turned_away_are_tried_again(make_lab: Callable[..., Lab
     argv = [*ROLLBOOK, "hosts", "--check", "--json", "--ssh-config", str(path), "-w", ",".join(aliases)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     hosts = by_name(done.stdout)
-    assert {record["status"] for record in hosts.values()} == {"complete"}, done.stdout
-    assert any(record.get("attempts") for record in hosts.values())
+    assert {result["status"] for result in hosts.values()} == {"complete"}, done.stdout
+    assert any(result.get("attempts") for result in hosts.values())
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])

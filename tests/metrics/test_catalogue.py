@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from rollbook.sql import connection as store
 from rollbook.sql.grids import open_tables
 from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script
+from tests.support.commands import Rollbook
 from tests.support.plugged_metric import METRIC
 
+ROOT = Path(__file__).parents[2]
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
 
@@ -143,6 +146,18 @@ def test_a_metric_of_another_package(package: dict[str, dict[str, str]], tmp_pat
         live.end(START + second * SECOND)
     assert live.values == {"site_served": 7.0}
     assert live.devices == {"a": {"site_served": 7.0}}
+
+
+def test_texts_about_a_metric_of_another_package(package: dict[str, dict[str, str]], rollbook: Rollbook) -> None:
+    """The reference describes it, and the help of `query` names its view; one that cannot be used breaks no help."""
+    page = runpy.run_path(str(ROOT / "scripts" / "docs"))["metrics_page"]()
+    assert "\n| [site_served](#site_served) | 1/s | Requests that left a queue |\n" in page
+    section = page.partition("\n## site_served\n")[2]
+    assert section.startswith("\nRequests served, 1/s: Requests that left a queue.\n\n- `served` over `site_queue`\n")
+    assert "gpus, site_queues;" in " ".join(rollbook("query", "--help").out.split())
+    package[catalogue.GROUP]["site"] = "tests.support.plugged_metric:missing"
+    catalogue.load.cache_clear()
+    assert "gpus;" in " ".join(rollbook("query", "--help").out.split())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rollbook.mlperf.node import Entry
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.yaml import read_yaml
-from tests.support.records import RunCase, Sets, host_records
+from tests.support.records import RunCase, Sets, host_results
 
 DISK = {
     "device": "nvme0n1",
@@ -101,7 +101,7 @@ def test_the_storage_is_asked_for_or_described(tmp_path: Path) -> None:
     todo = [line.partition(":")[0] for line in to_do(described({"n[1-2]": FACTS}))]
     assert {"product_nodes", "product_switches", "rack_power_supplies"} <= set(todo)
     for name, hosts in (("run", {"n[1-2]": FACTS}), ("storage", {"s[1-3]": FACTS})):
-        snapshot = Snapshot.of("2026-08-01T00:00:00Z", host_records(hosts))
+        snapshot = Snapshot.of("2026-08-01T00:00:00Z", host_results(hosts))
         (tmp_path / f"{name}.json").write_bytes(encode(snapshot))
     file = tmp_path / "system.yaml"
     options = [str(tmp_path / "run.json"), "-o", str(file), "--product", str(tmp_path / "storage.json")]
@@ -149,7 +149,7 @@ def test_yaml_is_read_back_as_it_was(text: str, tmp_path: Path) -> None:
 
 def test_existing_file_is_completed_and_not_touched(tmp_path: Path) -> None:
     """What a person wrote stays, what was empty is filled in, and what differs is told."""
-    (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_records({"n[1-2]": FACTS}))))
+    (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results({"n[1-2]": FACTS}))))
     file = tmp_path / "system.yaml"
     run = CliRunner().invoke
     first = run(command, [str(tmp_path / "s.json"), "-o", str(file)])
@@ -197,7 +197,7 @@ def test_traffic_roles_follow_the_bytes(tmp_path: Path) -> None:
 
 def test_what_a_person_wrote_may_hold_a_date(tmp_path: Path) -> None:
     """YAML takes it for one without being asked; it is kept."""
-    (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_records({"n1": FACTS}))))
+    (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results({"n1": FACTS}))))
     (tmp_path / "system.yaml").write_text("system_under_test:\n  available_since: 2026-08-01\n")
     done = CliRunner().invoke(command, [str(tmp_path / "s.json"), "-o", str(tmp_path / "system.yaml")])
     assert done.exit_code == 0, done.output

@@ -21,10 +21,10 @@ from rollbook.mlpstorage import (
     TimeSeriesSample,
     summarize_cpuinfo,
 )
-from rollbook.mlpstorage.shapes import raw_record
+from rollbook.mlpstorage.shapes import raw_host
 from rollbook.records.cluster import ClusterInformation as Core
 from rollbook.sources import catalogue
-from tests.support.records import host_records
+from tests.support.records import host_results
 
 LOGGER = logging.getLogger(__name__)
 DATA = Path(__file__).parents[1] / "data"
@@ -36,35 +36,35 @@ RAW = (
 GARBAGE = ("", "\x00", "no such file\n", "a: b: c\n: :\n1 2\n", "8 0 sda 1\n", "é" * 9)
 
 
-def facts(gib: int = 512, kernel: str = "6.8.0-79-generic") -> dict[str, Any]:
+def facts(gib: float = 512, kernel: str = "6.8.0-79-generic") -> dict[str, Any]:
     """A host with the richest case of each source, of that memory and kernel."""
     found = {}
     for name in catalogue.NAMES:
         cases = [json.loads(path.read_bytes()).get("record") for path in (DATA / "sources" / name).glob("*.json")]
         found[name] = max((case for case in cases if case is not None), key=lambda case: len(json.dumps(case)))
-    kib = {"MemTotal": gib * 1024**2, "MemFree": 5, "Buffers": 1, "Cached": 1}
+    kib = {"MemTotal": int(gib * 1024**2), "MemFree": 5, "Buffers": 1, "Cached": 1}
     found["meminfo"] = {"total_kib": kib["MemTotal"], "kib": kib, "counts": {"HugePages_Total": 0}}
     found["version"] = {"banner": f"Linux version {kernel} (a@b) #1", "release": kernel}
     return found
 
 
-def collected(**memory: int) -> dict[str, Any]:
-    """What a collector returns for hosts of so much memory."""
-    return {host.name: raw_record(host) for name, gib in memory.items() for host in host_records({name: facts(gib)})}
+def collected(**memory: float) -> dict[str, Any]:
+    """What a collector returns for hosts with this memory, in GiB."""
+    return {host.name: raw_host(host) for name, gib in memory.items() for host in host_results({name: facts(gib)})}
 
 
-def test_raw_record_has_the_keys_of_all_three_transports() -> None:
+def test_raw_host_has_the_keys_of_all_three_transports() -> None:
     """No transport gives less: the keys of the tool's local, MPI and SSH collectors together."""
-    (host,) = host_records({"n1": {**facts(), "@collected_at": "2026-08-01T00:00:00Z"}})
-    raw = raw_record(host)
+    (host,) = host_results({"n1": {**facts(), "@collected_at": "2026-08-01T00:00:00Z"}})
+    raw = raw_host(host)
     assert set(raw) >= set(RAW.split())
     assert json.loads(json.dumps(raw)) == raw
     assert set(raw["diskstats"][0]) >= {"device_name", "reads_completed", "weighted_time_doing_ios_ms"}
     assert "device_number" not in raw["diskstats"][0]
     assert len(raw["cpuinfo"]) == facts()["cpuinfo"]["logical_cpus"]
     assert "errors" not in raw
-    (lost,) = host_records({"n2": {"@status": "refused", "@reason": "key rejected"}})
-    assert raw_record(lost) == {"hostname": "n2", "error": "refused: key rejected"}
+    (lost,) = host_results({"n2": {"@status": "refused", "@reason": "key rejected"}})
+    assert raw_host(lost) == {"hostname": "n2", "error": "refused: key rejected"}
 
 
 def test_what_was_not_read_is_empty_and_named() -> None:
@@ -72,8 +72,8 @@ def test_what_was_not_read_is_empty_and_named() -> None:
     given = facts()
     for name in ("meminfo", "vmstat", "uptime", "version", "mounts"):
         del given[name]
-    (host,) = host_records({"n1": given}, ["meminfo", "vmstat", "uptime", "version", "mounts"])
-    raw = raw_record(host)
+    (host,) = host_results({"n1": given}, ["meminfo", "vmstat", "uptime", "version", "mounts"])
+    raw = raw_host(host)
     assert set(raw) >= set(RAW.split())
     empty = {"meminfo": {}, "vmstat": {}, "uptime_seconds": 0.0, "version": "", "mounts": []}
     assert {key: raw[key] for key in empty} == empty
@@ -86,8 +86,8 @@ def test_cores_that_do_not_divide_by_sockets() -> None:
     given = facts()
     given["cpuinfo"] = {**given["cpuinfo"], "logical_cpus": 126}
     given["cpu_topology"] = {"online": "0-125", "online_count": 126, "sockets": 2, "cores": 63}
-    (host,) = host_records({"n1": given})
-    summary = summarize_cpuinfo(raw_record(host)["cpuinfo"])
+    (host,) = host_results({"n1": given})
+    summary = summarize_cpuinfo(raw_host(host)["cpuinfo"])
     assert [summary[name] for name in ("num_logical_cores", "num_physical_cores", "num_sockets")] == [126, 63, 2]
 
 
@@ -95,7 +95,7 @@ def test_failed_hosts_are_named_and_count_in_nothing() -> None:
     """The sums are those of the core; the failed host is missing, not a host with zero memory."""
     data = {**collected(n1=512, n2=256), "n3": {"hostname": "n3", "error": "refused"}}
     cluster = ClusterInformation.from_mpi_collection({**data, "_metadata": {"collection_method": "ssh"}}, LOGGER)
-    core = Core.of([h for n, g in (("n1", 512), ("n2", 256)) for h in host_records({n: facts(g)})])
+    core = Core.of([h for n, g in (("n1", 512), ("n2", 256)) for h in host_results({n: facts(g)})])
     assert cluster.num_hosts == core.num_hosts == 2
     assert (cluster.num_hosts_requested, cluster.missing_hosts[0]["name"]) == (3, "n3")
     assert cluster.total_memory_bytes == core.total_memory_bytes == 768 * GIB
@@ -126,8 +126,8 @@ def test_collected_values_of_a_wrong_type(value: Any) -> None:
 
 def test_one_machine_under_two_names_counts_once(caplog: pytest.LogCaptureFixture) -> None:
     """Both names stay in the data; the memory is there once."""
-    (host,) = host_records({"n1": {**facts(), "@machine_id": "a" * 32, "@boot_id": "b", "@hostname": "n1"}})
-    raw = raw_record(host)
+    (host,) = host_results({"n1": {**facts(), "@machine_id": "a" * 32, "@boot_id": "b", "@hostname": "n1"}})
+    raw = raw_host(host)
     cluster = ClusterInformation.from_mpi_collection({"n1": raw, "alias": {**raw, "requested_name": "alias"}}, LOGGER)
     assert (cluster.num_hosts, cluster.total_memory_bytes) == (1, 512 * GIB)
     assert "alias is the same machine as n1" in caplog.text

@@ -28,7 +28,7 @@ from rollbook.mlpstorage import (
 from rollbook.records.document import Snapshot
 from tests.mlpstorage.base import Benchmark, files_of
 from tests.mlpstorage.test_cluster import facts
-from tests.support.records import host_records
+from tests.support.records import host_results
 from tests.support.waits import until
 
 LOGGER = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def test_both_argument_orders_of_the_mpi_collector() -> None:
 
 def test_hosts_of_one_name_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those made from one image: the first has the name, the others their requested one; a failed one is named."""
-    hosts = host_records({"n[1-3]": {**facts(), "@hostname": "image"}, "n4": {"@status": "refused", "@reason": "key"}})
+    hosts = host_results({"n[1-3]": {**facts(), "@hostname": "image"}, "n4": {"@status": "refused", "@reason": "key"}})
     taken = Snapshot.of("2026-08-01T00:00:00Z", hosts)
     monkeypatch.setattr("rollbook.mlpstorage.collector.snapshot", lambda *_, **__: taken)
     found = MPIClusterCollector(["n1", "n2", "n3", "n4"], "mpirun", LOGGER).collect()

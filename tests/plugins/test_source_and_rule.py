@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROLLBOOK
+from tests.support.waits import until_sampled
 
 ROOT = Path(__file__).parents[2]
 DOCS = f"""
@@ -67,7 +68,12 @@ def test_reference(environ: dict[str, str]) -> None:
 def test_record(environ: dict[str, str], tmp_path: Path) -> None:
     """The source is sampled and queried, both rules find its retries, the page shows it; others can open the record."""
     options = ["--via", "local", "--results-dir", str(tmp_path / "out"), "--timeseries-interval", "0.2"]
-    run([*ROLLBOOK, "run", *options, "--", "sleep", "3"], environ)
+    sampled = tmp_path / "sampled"
+    command = ["sh", "-c", f"for n in $(seq 600); do [ -e {sampled} ] && break; sleep 0.1; done"]
+    with subprocess.Popen([*ROLLBOOK, "run", *options, "--", *command], env=environ) as running:
+        until_sampled(tmp_path / "out", hosts=1, samples=8)  # they take more than a second: the uptime rises
+        sampled.touch()
+    assert running.returncode == 0
     (record,) = (tmp_path / "out").glob("*/*")
     (host,) = json.loads((record / "hosts.json").read_text())["start"]
     assert host["facts"]["site_fabric"]["version"] == "1.0"

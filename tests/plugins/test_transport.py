@@ -83,6 +83,36 @@ def test_used(environ: dict[str, str], tmp_path: Path) -> None:
     assert json.loads(metadata.read_text())["args"]["site_zone"] == "north"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        (["--site-zone=north", "--fallback=site"], {}),
+        (["--site-zone", "north"], {"ROLLBOOK_FALLBACK": "site"}),
+    ],
+    ids=["typed", "configured"],
+)
+def test_used_as_fallback(environ: dict[str, str], arguments: list[str], variables: dict[str, str]) -> None:
+    """The option is accepted if the transport is the fallback, and a host that ssh cannot reach is read through it."""
+    unreachable = ["-w", "127.0.0.1", "--via", "ssh", "--ssh-option", "Port=1"]
+    done = run([*ROLLBOOK, "snapshot", "--source", "loadavg", "--json", *unreachable, *arguments], environ | variables)
+    assert done.returncode == 0, done.stderr
+    (host,) = json.loads(done.stdout)["hosts"]
+    assert (host["status"], host["method"]) == ("complete", "site")
+
+
+def test_two(environ: dict[str, str], tmp_path: Path) -> None:
+    """One plug-in as transport and another as fallback: both have their options."""
+    second = MODULE.read_text().replace("site_zone", "annex_zone").replace('"site"', '"annex"').replace("Site", "Annex")
+    (tmp_path / "site" / "annex_transport.py").write_text(second)
+    entries = "[rollbook.transports]\nsite = site_transport:Site\nannex = annex_transport:Annex\n"
+    (tmp_path / "site" / "site_transport-1.0.dist-info" / "entry_points.txt").write_text(entries)
+    arguments = ["--via", "site", "--site-zone", "north", "--fallback", "annex", "--annex-zone"]
+    snapshot = [*ROLLBOOK, "snapshot", "--source", "loadavg", "--json", *arguments]
+    (host,) = json.loads(run([*snapshot, "south"], environ).stdout)["hosts"]
+    assert (host["status"], host["method"]) == ("complete", "site")
+    assert "--annex-zone '5': a zone has letters only" in run([*snapshot, "5"], environ).stderr
+
+
 def test_reference(environ: dict[str, str]) -> None:
     """The generated pages describe it."""
     text = run([sys.executable, "-W", "ignore", "-c", DOCS], environ).stdout

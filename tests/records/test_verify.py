@@ -27,7 +27,7 @@ from rollbook.records.layout import RecordDirectory, list_files
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import check_signature, sign
 from rollbook.testing.journals import Script
-from tests.support.records import host_records
+from tests.support.records import host_results
 
 HOSTS = {"n[1-2]": {"thp": {"enabled": "always"}, "meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}}
 
@@ -37,7 +37,7 @@ def record(tmp_path: Path) -> Path:
     """A finished record with findings."""
     began = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
     leaf = RecordDirectory.create(tmp_path / "results", "training", began)
-    leaf.write_snapshot(host_records(HOSTS), began)
+    leaf.write_snapshot(host_results(HOSTS), began)
     write_file(leaf.path / "findings.json", encode(engine.check(open_run_data(leaf.path))))
     (leaf.path / "raw").mkdir()
     (leaf.path / "raw" / "000001.seg").write_bytes(b"RBJ1" + bytes(100))

@@ -28,14 +28,14 @@ from rollbook.report.model import CommandShown, FindingShown, HostShown, PageDat
 from rollbook.report.page import html, write_report
 from rollbook.report.phases import phases
 from rollbook.report.summary import summarise
-from rollbook.report.verdict import verdict
+from rollbook.report.verdict import _short, verdict
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.thp import HugePages
 from rollbook.sources.version import Version
 from rollbook.sql.grids import Tables
 from tests.support import report_records
-from tests.support.records import host_records
+from tests.support.records import host_results
 
 EVIL = "</script><script>alert(1)</script>\"'&lt;\u202eedoc\u2066\x1b[31m\u2028=1+1"
 
@@ -216,7 +216,7 @@ def test_partial_run(tmp_path: Path) -> None:
     run = report_records.run(tmp_path, 8, 300, gaps=gaps, lost=lost, code=3)
     page = build(run, tables(8, 300, gaps=gaps, lost=lost))
     assert page.coverage == {"complete": 5, "partial": 2, "unreachable": 1}
-    assert page.verdict.headline == "Problems: the command failed with exit code 3"
+    assert page.verdict.headline == "Problems: the command failed with exit status 3"
     assert page.verdict.reasons[:2] == [
         "1 of 8 hosts failed: no route to host on node4",
         "2 of 8 hosts partial: the connection was lost and came back on node[2,6]",
@@ -262,12 +262,12 @@ def _swap(priority: int) -> dict[str, Any]:
 
 def test_shared_is_what_all_who_told_have() -> None:
     """Not what they differ on under another name, what one has alone, or what one could not tell."""
-    _, equal, _ = compared(host_records({"n[1-2]": _swap(-2), "n3": _swap(10)}))
+    _, equal, _ = compared(host_results({"n[1-2]": _swap(-2), "n3": _swap(10)}))
     assert {fact.field for fact in equal if fact.source == "swaps"} == set()
     bonds = [{"bond": name, "mode": "802.3ad"} for name in ("bond0", "bond1")]
-    _, equal, _ = compared(host_records({"n1": {"bonding": bonds}, "n[2-3]": {"bonding": bonds[:1]}}))
+    _, equal, _ = compared(host_results({"n1": {"bonding": bonds}, "n[2-3]": {"bonding": bonds[:1]}}))
     assert {(fact.row, fact.values[0][1]) for fact in equal if fact.source == "bonding"} == {("bond0", "n[1-3]")}
-    hosts = host_records({"n[1-3]": {"thp": {"enabled": "madvise"}}})
+    hosts = host_results({"n[1-3]": {"thp": {"enabled": "madvise"}}})
     del hosts[2].facts["thp"]
     hosts[2].readings["thp"] = ReadingStatus("denied", 0.0)
     _, equal, _ = compared(hosts)
@@ -361,7 +361,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "command failed": (
         [CommandShown("x", 2), HOSTS, [WARN]],
         "bad",
-        "Problems: the command failed with exit code 2",
+        "Problems: the command failed with exit status 2",
     ),
     "check failed": ([None, HOSTS, [FAIL, WARN]], "bad", "Problems: it is broken (x)"),
     "lost": ([None, [*HOSTS, LOST], []], "warn", "Worth a look: 1 of 5 hosts failed: refused on gone"),
@@ -373,12 +373,16 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "missing": ([None, [*HOSTS, LOST], [MISSING]], "bad", "Problems: 1 of 5 hosts failed: refused on gone"),
     "raw text": ([None, HOSTS, [RAW]], "bad", f"Problems: refused{'y' * 83}… (x)"),
     "clauses": ([None, HOSTS, [LONG]], "bad", f"Problems: a, {'b' * 80} (x)"),
-    "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit code of the command is unknown"),
+    "killed": ([CommandShown("x", None), HOSTS, []], "warn", "Worth a look: the exit status of the command is unknown"),
     "no hosts": ([None, [], []], "open", "No hosts were recorded"),
-    "no hosts and a failure": ([CommandShown("x", 2), [], []], "bad", "Problems: the command failed with exit code 2"),
+    "no hosts and a failure": (
+        [CommandShown("x", 2), [], []],
+        "bad",
+        "Problems: the command failed with exit status 2",
+    ),
     "one host": ([None, HOSTS[:1], []], "good", "All well: 1 host complete"),
-    "the only host lost": ([None, [LOST], [MISSING]], "bad", "Problems: gone gave no data: refused"),
-    "all lost": ([None, REFUSED, []], "bad", "Problems: no host gave data: a and 1 other cause"),
+    "the only host lost": ([None, [LOST], [MISSING]], "bad", "Problems: gone returned no data: refused"),
+    "all lost": ([None, REFUSED, []], "bad", "Problems: no host returned data: a and 1 other cause"),
     "the only host partial": ([None, PARTIAL[:1], []], "warn", "Worth a look: p0 is partial: cut off"),
     "all partial": ([None, PARTIAL, []], "warn", "Worth a look: 2 of 2 hosts partial: cut off on p[0-1]"),
     "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: hm (x), and 1 more warning"),
@@ -429,3 +433,8 @@ def test_phases_of_one_name(tmp_path: Path) -> None:
     ]
     (shown,) = phases(run)
     assert (shown.name, shown.start, shown.end) == ("epoch", second.start_ns / 1e6, second.end_ns / 1e6)
+
+
+def test_the_verdict_keeps_host_sets() -> None:
+    """What a program printed follows a blank, in brackets, and is left out; the brackets of a nodeset are not."""
+    assert _short("load differs (node[01-16]) [cat: no such file]") == "load differs (node[01-16])"

@@ -181,7 +181,7 @@ def test_a_failed_command(window: Browser, tmp_path: Path) -> None:
     run.metadata["command_output_files"] = [{"stdout": "stdout.log", "stderr": "stderr.log"}]
     (tmp_path / "stderr.log").write_bytes(b"start\n" * 20 + b"Traceback\n\x1b]0;x\x1b[1;31mValueError: <b>no</b>\n")
     page = shown(window, tmp_path, run, tables(2, 60))
-    assert text(page, "#verdict") == "Problems: the command failed with exit code 3"
+    assert text(page, "#verdict") == "Problems: the command failed with exit status 3"
     assert text(page, ".stderr").split("\n")[-2:] == ["Traceback", "?]0;xValueError: <b>no</b>"]
 
 

@@ -25,7 +25,7 @@ import msgspec
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult, Window
 from rollbook.records.document import encode
 from rollbook.records.record import RecordHosts
-from tests.support.records import Sets, host_records
+from tests.support.records import Sets, host_results
 
 MADE = dt.datetime(2026, 11, 16, 6, 0, tzinfo=dt.UTC)
 
@@ -61,8 +61,11 @@ def write_bundle(directory: Path, case: BundleCase) -> Path:
     """Write the report of a case."""
     names = list(dict.fromkeys([*case.items, *case.status]))
     results = [NodeResult(node=name, status="complete", items=_items(directory, case, name)) for name in names]
-    files = [_file(directory, f"cluster/state/{at}", *one, 0) for at, one in enumerate(case.cluster.items())]
-    cluster = [ItemResult(id="state", status="complete", files=files)] if files else []
+    cluster = [
+        ItemResult(id=item, status="complete", files=[_file(directory, f"cluster/{item}/{at}", source, text, 0)])
+        for at, (source, text) in enumerate(case.cluster.items())
+        for item in [f"{'kubernetes' if source.startswith('kubectl') else 'slurm'}-{at}"]
+    ]
     summary = BundleSummary(
         report_id="test",
         timestamp=MADE,
@@ -75,7 +78,7 @@ def write_bundle(directory: Path, case: BundleCase) -> Path:
     )
     (directory / "summary.json").write_bytes(encode(summary))
     if case.start:
-        hosts = RecordHosts(started_ns=0, ended_ns=0, start=host_records(case.start))
+        hosts = RecordHosts(started_ns=0, ended_ns=0, start=host_results(case.start))
         (directory / "hosts.json").write_bytes(encode(hosts))
     return directory
 

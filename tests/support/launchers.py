@@ -14,10 +14,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pytest
 
 from rollbook.collect.gather import gather
 from rollbook.collect.recorder import Recorder
@@ -32,6 +31,9 @@ from rollbook.testing.lab.processes import living
 from rollbook.transports.base import Transport
 from rollbook.transports.launch import AgentChannel, Launch
 from tests.support.waits import until, until_true
+
+if TYPE_CHECKING:  # benchmarks use this module where pytest may not be installed
+    import pytest
 
 PLAN = Plan.of(catalogue.load())
 FEW = Plan.of([catalogue.source(name) for name in ("identity", "loadavg", "meminfo", "stat", "net_dev", "uptime")])

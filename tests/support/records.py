@@ -44,16 +44,16 @@ FEW = (
 SECONDS = 120  # in the tables of the series
 
 
-def host_records(sets: Sets, unread: list[str] | None = None) -> list[HostResult]:
+def host_results(sets: Sets, unread: list[str] | None = None) -> list[HostResult]:
     """The hosts that the sets describe, facts in their types."""
     merged: dict[str, dict[str, Any]] = {}
     for nodeset, facts in sets.items():
         for name in expand(nodeset):
             merged.setdefault(name, {}).update(facts)
-    return [_record(name, facts, unread or []) for name, facts in merged.items()]
+    return [_host_result(name, facts, unread or []) for name, facts in merged.items()]
 
 
-def _record(name: str, given: dict[str, Any], unread: list[str]) -> HostResult:
+def _host_result(name: str, given: dict[str, Any], unread: list[str]) -> HostResult:
     facts = {source: fact for source, fact in given.items() if not source.startswith("@")}
     about = {field[1:]: value for field, value in given.items() if field.startswith("@")}
     absent = [source for source in catalogue.NAMES if source not in facts and source not in unread]
@@ -118,10 +118,10 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             {"started_ns": 0, "ended_ns": 600 * 10**9, "interval_seconds": self.interval, "series": self.series},
             RecordHosts,
         )
-        hosts.start, hosts.end = host_records(self.start, self.unread), host_records(self.end)
+        hosts.start, hosts.end = host_results(self.start, self.unread), host_results(self.end)
         hosts.clock_steps = self.clock_steps
         base = (
-            RunData(RecordHosts(started_ns=0, ended_ns=0, start=host_records(self.baseline))) if self.baseline else None
+            RunData(RecordHosts(started_ns=0, ended_ns=0, start=host_results(self.baseline))) if self.baseline else None
         )
         if self.tables:
             names = {name for sets in self.tables.values() for nodeset in sets for name in expand(nodeset)}

@@ -207,16 +207,16 @@ def run(
     """A record on disk that fits such tables; `lost` are hosts that never answered, with the reason."""
     step = int(interval * SECOND)
     end = START_NS + samples * step
-    records, ends, series = [], [], []
+    results, ends, series = [], [], []
     for number in range(1, hosts + 1):
         called = renamed.get(number, name(number, hosts))
         cost = Cost(cpu_seconds=0.0004 * samples, peak_memory_bytes=14 << 20, sent_bytes=900 * samples)
         if number in lost:
-            records.append(HostResult(name=called, status="unreachable", reason=lost[number], method="ssh"))
+            results.append(HostResult(name=called, status="unreachable", reason=lost[number], method="ssh"))
             continue
         clock = Clock(offset_ns=(number * 7919) % 900_000 - 300_000, bound_ns=41_000, round_trip_ns=330_000)
         here = HostResult(name=called, status="complete", method="ssh", clock=clock, cost=cost, facts=facts(number))
-        records.append(here)
+        results.append(here)
         if end_facts is not None:
             ends.append(HostResult(name=called, status="complete", method="ssh", facts=end_facts(number)))
         holes = [Gap(START_NS + a * step, START_NS + b * step, "connection lost") for n, a, b in gaps if n == number]
@@ -248,7 +248,7 @@ def run(
         started_ns=START_NS,
         ended_ns=end,
         interval_seconds=interval,
-        start=records,
+        start=results,
         end=ends,
         series=series,
         phases=phases,

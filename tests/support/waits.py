@@ -33,7 +33,7 @@ async def until_true(there: Callable[[], object]) -> None:
 
 
 def until_sampled(results: Path, hosts: int, samples: int, seconds: float = SECONDS) -> None:
-    """Wait until the one record below a directory holds so many samples of each of its hosts."""
+    """Wait until the one record below a directory has at least this many samples of each of its hosts."""
 
     def sampled() -> bool:
         raw = next(results.glob("*/*/raw"), None)

@@ -28,9 +28,9 @@ def look(*names: str, timeout: float = 10.0, sources: tuple[str, ...] = (), **ho
     fake = Fake(hosts)
     plan = Plan.of([catalogue.source(name) for name in sources or ("identity", "uptime", "meminfo", "net_class")])
     asked = [Host(name) for name in (*hosts, *names)]
-    records = asyncio.run(gather(asked, lambda _: fake, plan, timeout=timeout))
+    results = asyncio.run(gather(asked, lambda _: fake, plan, timeout=timeout))
     assert not fake.living
-    return records
+    return results
 
 
 def test_hosts_are_their_own() -> None:
@@ -39,16 +39,16 @@ def test_hosts_are_their_own() -> None:
         one=FakeHost(pages=linux("one", memory_kib=1024, mtu=9000)),
         two=FakeHost(pages=linux("two", memory_kib=2048), python=None),
     )
-    assert [record.status for record in (one, two)] == ["complete", "complete"], (one.reason, two.reason)
-    assert [record.agent for record in (one, two)] == ["python 3.12.0", "sh"]
-    for record, kib, mtu in ((one, 1024, 9000), (two, 2048, 1500)):
-        identity, memory = record.fact(Identity), record.fact(MemInfo)
+    assert [result.status for result in (one, two)] == ["complete", "complete"], (one.reason, two.reason)
+    assert [result.agent for result in (one, two)] == ["python 3.12.0", "sh"]
+    for result, kib, mtu in ((one, 1024, 9000), (two, 2048, 1500)):
+        identity, memory = result.fact(Identity), result.fact(MemInfo)
         assert identity is not None
-        assert identity.hostname == record.name == record.hostname
-        assert identity.machine_id == record.machine_id
+        assert identity.hostname == result.name == result.hostname
+        assert identity.machine_id == result.machine_id
         assert memory is not None
         assert memory.kib["MemTotal"] == kib
-        assert [link.mtu for link in record.rows(Interface)] == [mtu]
+        assert [link.mtu for link in result.rows(Interface)] == [mtu]
 
 
 @pytest.mark.parametrize(
@@ -85,26 +85,26 @@ def test_little_time() -> None:
     """Less than a second is told as such; of a host that gave all and only did not end, nothing is missing."""
     (silent,) = look(timeout=0.2, x=FakeHost(silent=True))
     assert silent.reason.startswith("no answer within 0.2 s; ")
-    record = HostResult(name="x", status="complete", facts={"thp": {}}, readings={"thp": ReadingStatus("ok", 0.0)})
+    result = HostResult(name="x", status="complete", facts={"thp": {}}, readings={"thp": ReadingStatus("ok", 0.0)})
     for asked, missing in ((1, ""), (3, "; 2 of 3 sources missing")):
-        told = _verdict(record, "timed-out", "not finished within 0.2 s", [], asked)
+        told = _verdict(result, "timed-out", "not finished within 0.2 s", [], asked)
         assert told == ("partial", f"not finished within 0.2 s{missing}")
 
 
 def test_clock() -> None:
     """A clock that is ahead is measured as such."""
-    (record,) = look(x=FakeHost(pages=linux("x"), ahead=90.0))
-    assert record.clock is not None
-    assert abs(record.clock.offset_ns + 90e9) <= record.clock.bound_ns
+    (result,) = look(x=FakeHost(pages=linux("x"), ahead=90.0))
+    assert result.clock is not None
+    assert abs(result.clock.offset_ns + 90e9) <= result.clock.bound_ns
 
 
 def test_limits_hold() -> None:
     """A page beyond the source's limit is cut, and the reading says so."""
-    (record,) = look(x=FakeHost(pages=linux("x") | {"/proc/uptime": "1.0 1.0\n" + "x" * 1_000_000}))
-    assert record.readings["uptime"].status == "truncated"
+    (result,) = look(x=FakeHost(pages=linux("x") | {"/proc/uptime": "1.0 1.0\n" + "x" * 1_000_000}))
+    assert result.readings["uptime"].status == "truncated"
     many = {f"/sys/module/m{number}/version": f"{number:0300}\n" for number in range(1500)}
-    (record,) = look(x=FakeHost(pages=linux("x") | many), sources=("uptime", "modules"))
-    assert (record.status, record.readings["modules"].status) == ("partial", "truncated")
+    (result,) = look(x=FakeHost(pages=linux("x") | many), sources=("uptime", "modules"))
+    assert (result.status, result.readings["modules"].status) == ("partial", "truncated")
 
 
 def test_pages_of_a_directory(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_pages_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net/eth0").symlink_to("../../devices/virtual/net/eth0")
     pages = pages_of(tmp_path)
     assert pages == {"/proc/uptime": "5.00 7.00\n", "/sys/class/net/eth0": "../../devices/virtual/net/eth0"}
-    (record,) = look(x=FakeHost(pages=pages), sources=("uptime",))
-    uptime = record.fact(Uptime)
+    (result,) = look(x=FakeHost(pages=pages), sources=("uptime",))
+    uptime = result.fact(Uptime)
     assert uptime is not None
     assert uptime.uptime_seconds == 5.0
 

@@ -414,7 +414,7 @@ def test_lines_that_wait_for_their_turn_are_limited(monkeypatch: pytest.MonkeyPa
                 channel.feed(bytes(500))
                 if channel is channels[1]:
                     assert len(await channel.read()) == 500
-        with pytest.raises(AgentFailed, match="MiB of lines before its turn"):
+        with pytest.raises(AgentFailed, match="MiB before its lines can be read"):
             await channels[0].read()
         assert len(channels[0].reader._buffer) <= 1000  # type: ignore[attr-defined]
 

@@ -149,12 +149,12 @@ def test_last_words(stub: Path, case: Case, said: Said, monkeypatch: pytest.Monk
     """Every wording gives the host its status and a reason to act on; only a busy sshd is tried again."""
     monkeypatch.setattr("rollbook.collect.gather.growing_pauses", lambda *_: iter([0.01, 1e9]))
     (stub / "said").write_bytes(msgspec.json.encode(said))
-    record = reach(Host("node1"), Options.of(via="ssh"), timeout=60)
-    assert record.status == case.status
-    assert re.search(case.reason, record.reason), record.reason
-    assert "\n" not in record.reason
-    assert "\r" not in record.reason
-    assert bool(record.attempts) == ("MaxStartups" in case.reason)
+    result = reach(Host("node1"), Options.of(via="ssh"), timeout=60)
+    assert result.status == case.status
+    assert re.search(case.reason, result.reason), result.reason
+    assert "\n" not in result.reason
+    assert "\r" not in result.reason
+    assert bool(result.attempts) == ("MaxStartups" in case.reason)
 
 
 @pytest.mark.parametrize("pattern", [pattern for pattern, _, _ in FAILURES])
@@ -167,8 +167,8 @@ def test_every_row_is_met(pattern: str) -> None:
 def test_ssh_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an ssh program the host says so."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    record = reach(Host("node1"), Options.of(via="ssh"))
-    assert (record.status, record.reason) == ("failed", "cannot run ssh: No such file or directory")
+    result = reach(Host("node1"), Options.of(via="ssh"))
+    assert (result.status, result.reason) == ("failed", "cannot run ssh: No such file or directory")
 
 
 @pytest.mark.parametrize("code", [1, 255])

@@ -226,7 +226,7 @@ def test_documents_without_input(faults: Faults) -> None:
 def test_a_chosen_document_has_no_fallback() -> None:
     """Another document than the default is used as it is, or refused."""
     with fake_aws(NODES, Faults(refused_documents=("Custom",))) as service:
-        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "document": "Custom"}
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "ssm_document": "Custom"}
         found = snapshot(NODES[0].instance, sources=["version"], **options)
     assert (found.hosts[0].status, found.hosts[0].reason) == (
         "refused",

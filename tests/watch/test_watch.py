@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from textual.widgets import Static
 
 from rollbook.cli import cli
-from rollbook.cli.watch import _record
+from rollbook.cli.watch import _result
 from rollbook.errors import Refused, UsageError
 from rollbook.hosts import Host
 from rollbook.metrics import catalogue as metrics
@@ -124,7 +124,7 @@ def test_a_lost_sample_gives_no_wrong_values(tmp_path: Path) -> None:
 
 
 def busy(name: str, sectors: int) -> FakeHost:
-    """A machine whose disk is written at so many sectors a second."""
+    """A machine whose disk is written at this number of sectors per second."""
     pages = linux(name)
     disk = "8 0 sda 1000 10 80000 500 2000 20 {} 900 0 1400 1400\n"
     return FakeHost(pages={**pages, "/proc/diskstats": lambda seconds: disk.format(int(sectors * seconds))})
@@ -461,7 +461,7 @@ def test_the_status_line(hosts: int, shown: str) -> None:
 )
 def test_once_is_complete_for_hosts_that_have_rates(host: HostView, status: str) -> None:
     """And for no others: one that fell silent is missing."""
-    assert _record(host).status == status
+    assert _result(host).status == status
 
 
 def test_names_that_would_be_orders_are_text() -> None:

@@ -107,7 +107,7 @@ function listing(report: Report, where: string, item: Item): HTMLElement {
   const name = report.items[item.item] ?? "";
   const list = h("ul", {});
   for (const file of item.files) {
-    const cut = file.truncated && `, cut: ${file.truncated}`;
+    const cut = file.truncated && `, truncated: ${file.truncated}`;
     add(list, h("li", {}, link(file.path, file.source || file.path), ` ${amount(file.size, "B")}${cut}`));
   }
   if (item.more)

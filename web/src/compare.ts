@@ -79,7 +79,7 @@ function legend(page: Page): HTMLElement {
 
 function sideBySide(page: Page, one: Page["tables"][number]): HTMLElement[] {
   const [first, other] = ["A", String.fromCharCode(65 + one.side)];
-  const headings = ["Value", first, other, `${other} to ${first}`, "95 % interval", "Verdict"];
+  const headings = ["Value", first, other, `${other} vs ${first}`, "95 % interval", "Verdict"];
   const rows = (kinds: string[]): HTMLElement => {
     const chosen = one.rows.filter((row) => kinds.includes(row.kind));
     const cells = chosen.map((row) => [

@@ -119,10 +119,10 @@ function command(page: Page): HTMLElement | null {
   if (!command) return null;
   const how =
     command.code === null
-      ? "exit code unknown"
+      ? "exit status unknown"
       : command.code === 0
-        ? "exit code 0"
-        : `failed with exit code ${command.code}`;
+        ? "exit status 0"
+        : `failed with exit status ${command.code}`;
   const element = tile("Command", h("code", { title: command.text }, command.text), how);
   element.classList.add("wide");
   return element;

@@ -15,7 +15,7 @@ class Generic:
     name = "generic"
 
     def outcome(self, ran: Ran) -> Outcome:
-        """The command line, the exit code and the wall time."""
+        """The command line, the exit status and the wall time."""
         return Outcome(
             benchmark_type=self.name,
             num_processes=processes(ran.argv) or 1,

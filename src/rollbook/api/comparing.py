@@ -110,7 +110,7 @@ def _history(sides: Sequence[Side], results: Path) -> dict[str, float]:
         return {}
     for one in summaries(results):
         same = one.state == "complete" and one.command == command and set(one.host_names) == hosts
-        if not same or one.exit_code or Path(one.path).resolve() in taken:
+        if not same or one.exit_code != 0 or Path(one.path).resolve() in taken:
             continue
         try:
             run = Record.open(Path(one.path))

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.api.checking import run_data_of
-from rollbook.checks.changes import changes, changes_during_run
+from rollbook.checks.changes import changes, changes_during_run, unread_sources
 from rollbook.checks.run_data import RunData
 from rollbook.errors import UsageError
 from rollbook.hosts import fold
@@ -19,7 +19,10 @@ __all__ = ["Diff", "diff"]
 
 
 class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.diff/1"):
-    """What was compared, the changes by host, and the hosts with data on one side only or on neither."""
+    """What was compared, the changes by host, and what could not be compared.
+
+    These are hosts with data on one side only or on neither, and the sources that were not read, with their hosts.
+    """
 
     before: str
     after: str
@@ -27,6 +30,7 @@ class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema",
     only_before: list[str] = []
     only_after: list[str] = []
     without_data: list[str] = []
+    unread: dict[str, list[str]] = {}
 
     @property
     def differs(self) -> bool:
@@ -51,20 +55,28 @@ def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool 
         if one and two and one != two:
             ((first,), (second,)) = _picked(old.start, one), _picked(new.start, two)
             found = list(changes(first, second, volatile=volatile, one_host=False))
-            return Diff(before=before, after=after, hosts={f"{one} -> {two}": found})
+            pair = f"{one} -> {two}"
+            missing = {source: [pair] for source in unread_sources(first, second)}
+            return Diff(before=before, after=after, hosts={pair: found}, unread=missing)
         sides, names = (_picked(old.start, one), _picked(new.start, two)), (before, after)
     lefts, rights = ({host.name: host for host in side if host.gave_data} for side in sides)
     if not lefts and not rights:
         raise UsageError(f"no host returned data, neither in {names[0]} nor in {names[1]}")
     compare = changes_during_run if after is None else changes
     requested = dict.fromkeys(host.name for side in sides for host in side)
+    both = [name for name in lefts if name in rights]
+    unread: dict[str, list[str]] = {}
+    for name in both:
+        for source in unread_sources(lefts[name], rights[name]):
+            unread.setdefault(source, []).append(name)
     return Diff(
         before=names[0],
         after=names[1],
-        hosts={name: list(compare(lefts[name], rights[name], volatile=volatile)) for name in lefts if name in rights},
+        hosts={name: list(compare(lefts[name], rights[name], volatile=volatile)) for name in both},
         only_before=[name for name in lefts if name not in rights],
         only_after=[name for name in rights if name not in lefts],
         without_data=[name for name in requested if name not in lefts and name not in rights],
+        unread=unread,
     )
 
 

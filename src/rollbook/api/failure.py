@@ -40,7 +40,7 @@ def failure_of(record: Record, exit_code: int | None) -> Failure | None:
     lost = [host.name for host in record.hosts.outcome if host.status != "complete"]
     path = record.path / "findings.json"
     failures = read(path, Findings).failures if path.exists() else []
-    reasons = [f"the command failed with exit code {exit_code}"] if exit_code else []
+    reasons = [f"the command failed with exit status {exit_code}"] if exit_code else []
     reasons += [f"{len(lost)} host{'s' * (len(lost) != 1)} lost or incomplete"] if lost else []
     reasons += [f"{len(failures)} check{'s' * (len(failures) != 1)} failed"] if failures else []
     if not reasons:

@@ -45,7 +45,6 @@ __all__ = ["finish", "open_record", "recover"]
 
 MOST_SAMPLES = 20_000  # of all hosts, up to which MLPerf Storage's timeseries.json is written beside the tables
 MOST_DECLARED = 1e6  # hosts, and GiB of memory of each
-STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 
 
 def open_record(path: Path | str) -> Record:
@@ -116,7 +115,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     directory, args = _directory(path, kind), _storable(begin.get("args", {}))
     stamp = str(begin.get("stamp"))
     document = metadata(
-        stamp=stamp if STAMP.fullmatch(stamp) else times.stamp(times.from_ns(found.started_ns)),
+        stamp=stamp if times.STAMP.fullmatch(stamp) else times.stamp(times.from_ns(found.started_ns)),
         result_dir=str(path),
         argv=argv,
         args=args,
@@ -180,7 +179,8 @@ def _directory(path: Path, kind: str) -> RecordDirectory:
     that very name, and else the name of the directory above.
     """
     finished = sorted(path.glob("*_metadata.json"))
-    if len(finished) == 1 and (match := re.fullmatch(r"(.+)_(\d{8}_\d{6})_metadata\.json", finished[0].name, re.ASCII)):
+    named = rf"(.+)_({times.STAMP.pattern})_metadata\.json"
+    if len(finished) == 1 and (match := re.fullmatch(named, finished[0].name, re.ASCII)):
         return RecordDirectory(path, match[1], match[2])
     above = path.resolve().parent.parts[1:]
     return RecordDirectory(path, kind if kind in above else (above or ("record",))[-1], path.resolve().name)

@@ -9,11 +9,13 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
 from rollbook.adapters.argv import storable_text
+from rollbook.api.keywords import ListOptions
+from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
 from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
@@ -21,7 +23,7 @@ from rollbook.journal.state import is_recording, is_unfinished
 from rollbook.records.locate import RUN_DOCUMENT, result_directory
 from rollbook.records.summary import RecordList, RecordSummary, bare_summary, read_summary, start_of
 
-__all__ = ["Filter", "find_group", "find_record", "list_records", "summaries", "summary_of"]
+__all__ = ["find_group", "find_record", "list_records", "summaries", "summary_of"]
 
 LATEST = "latest"
 CANDIDATES = 8  # records that the error for an ambiguous name lists
@@ -30,14 +32,14 @@ PARTS = ("hosts.json", "manifest.json", RUN_DOCUMENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Filter:
-    """What a record must have to be listed; empty fields accept all. A record must have every tag."""
+class _Filter:
+    """The values of `ListOptions`; empty ones accept all."""
 
     type: str = ""
     host: str = ""
     verdict: str = ""
     name: str = ""
-    tags: Sequence[str] = ()
+    tags: str | Sequence[str] = ()
 
     def accepts(self, one: RecordSummary) -> bool:
         """Whether the record is to be listed."""
@@ -46,23 +48,23 @@ class Filter:
             and (not self.host or self.host in one.host_names)
             and (not self.verdict or self.verdict in (one.verdict, one.state, one.verification))
             and (not self.name or one.name == self.name)
-            and all(tag in one.tags for tag in self.tags)
+            and all(tag in one.tags for tag in as_list(self.tags or ()))
         )
 
 
-def list_records(results_dir: Path | str = "results", *, limit: int = 0, **wanted: Any) -> RecordList:
+def list_records(results_dir: Path | str = "results", *, limit: int = 0, **wanted: Unpack[ListOptions]) -> RecordList:
     """The records of a results directory, newest first; broken and unfinished ones with their state and reason.
 
-    `limit` is the most records to read (0: all). The other keywords are the fields of `Filter`. Raises `RecordError`
-    if the directory cannot be read.
+    `limit` is the most records to read (0: all). The other keywords are those of `ListOptions`. Raises `RecordError` if
+    the directory cannot be read.
     """
-    results, chosen = Path(results_dir), Filter(**wanted)
+    results, chosen = Path(results_dir), _Filter(**wanted)
     found = (one for one in summaries(results) if chosen.accepts(one))
     if not limit:
         return RecordList(results_dir=str(results), records=list(found))
     records = list(itertools.islice(found, limit))
     # Without a filter the records that are left out need not be read to be counted.
-    rest = len(_record_paths(results)) - len(records) if chosen == Filter() else sum(1 for _ in found)
+    rest = len(_record_paths(results)) - len(records) if chosen == _Filter() else sum(1 for _ in found)
     return RecordList(results_dir=str(results), records=records, omitted=rest)
 
 

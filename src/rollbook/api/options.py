@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -47,7 +46,7 @@ class TransportOptions(TypedDict, total=False):
     profile: str | None
     endpoint_url: str | None
     start_rate: float
-    document: str
+    ssm_document: str
     kube_context: str | None
     kubeconfig: str | None
     kube_selector: str | None
@@ -77,6 +76,8 @@ def check_fanout(fanout: int) -> int:
 
 def require_no_event_loop(function: str, instead: str) -> None:
     """Raise `UsageError` inside a running event loop, as every notebook has one; `instead` is what works there."""
+    import asyncio  # noqa: PLC0415 - slow to import; lists of records need none
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

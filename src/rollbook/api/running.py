@@ -64,7 +64,7 @@ class _Abandoned(BaseException):
 def run(argv: Sequence[Argument], hosts: str | Sequence[str] = (), **options: Unpack[RecordingOptions]) -> Recording:
     """Run a command with a recording of hosts around it, as `rollbook run` does; without hosts, of this machine.
 
-    Returns the recording: `record` is the finished record, `exit_code` the exit code of the command. `type` names the
+    Returns the recording: `record` is the finished record, `exit_code` the exit status of the command. `type` names the
     benchmark (default: `generic`), whose adapter finds parameters and metrics; for the other options see
     `RecordingOptions`. Raises `UsageError` for values that cannot be used.
     """
@@ -82,7 +82,7 @@ def run_command(
     *,
     stdout: int = 1,
 ) -> Recording:
-    """Run a command with a recording around it; returns the recording, with the command's own exit code.
+    """Run a command with a recording around it; returns the recording, with the command's own exit status.
 
     Once the command has started, no error of Rollbook changes that code: if the record cannot be finished,
     `Recording.finish_error` has the reason. Handlers of `signals` that are already in place stay in place. The
@@ -166,7 +166,7 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
 
 
 async def _around(recording: Recording, progress: RunProgress | None, signals: Signals, stdout: int) -> int | None:
-    """The command's exit code; None if the user asked to stop before it was started."""
+    """The command's exit status; None if the user asked to stop before it was started."""
     argv = recording.argv
     commands: list[Command] = []
 

@@ -8,9 +8,19 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rollbook.errors import Busy, NoHostReached, Refused, TimedOut, TransportError, Unreachable, UsageError
+from rollbook.errors import (
+    AwsDenied,
+    AwsError,
+    AwsUnstable,
+    Busy,
+    NoHostReached,
+    Refused,
+    TimedOut,
+    TransportError,
+    Unreachable,
+)
 
-__all__ = ["Account", "AwsDenied", "AwsError", "AwsUnstable", "explain"]
+__all__ = ["Account", "explain"]
 
 CREDENTIALS = frozenset(
     (
@@ -35,18 +45,6 @@ THROTTLED = frozenset(("Throttling", "ThrottlingException", "TooManyRequestsExce
 UNSTABLE = frozenset(("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"))
 ELSEWHERE = frozenset(("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"))
 MISSING = frozenset(("ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey", "NotFoundException"))
-
-
-class AwsError(UsageError):
-    """An AWS call failed in a way that concerns the whole command: credentials, region, permissions, a name."""
-
-
-class AwsDenied(AwsError):
-    """The caller has no permission for the call."""
-
-
-class AwsUnstable(AwsError):
-    """The service failed; worth a retry."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.aws.api import Account, AwsError
-from rollbook.errors import UsageError
+from rollbook.aws.api import Account
+from rollbook.errors import AwsError, UsageError
 
 __all__ = ["Cluster", "ClusterNode", "Orchestrator", "discover", "list_events", "list_nodes", "with_hostnames"]
 

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from rollbook.aws.api import Account, AwsError, explain
-from rollbook.errors import UsageError
+from rollbook.aws.api import Account, explain
+from rollbook.errors import AwsError, UsageError
 
 __all__ = ["PART", "Bucket", "Grant", "S3Path", "Uploaded"]
 
@@ -44,7 +44,8 @@ class S3Path(NamedTuple):
             raise UsageError(f"{text!r} is not an S3 path: write s3://bucket/prefix")
         names = [name for name in prefix.split("/") if name]
         if {".", ".."} & set(names) or not prefix.isprintable():
-            raise UsageError(f"{text!r} is not an S3 path: the prefix has a part that servers read differently")
+            why = "the prefix must not contain unprintable characters or a part '.' or '..'"
+            raise UsageError(f"{text!r} is not an S3 path: {why}")
         return cls(bucket, "/".join(names))
 
     def key(self, name: str) -> str:

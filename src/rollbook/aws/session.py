@@ -12,10 +12,19 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from rollbook.aws.api import Account, AwsError, AwsUnstable
+from rollbook.aws.api import Account
 from rollbook.aws.channel import CLIENT_VERSION, Channel, Closed, Event, Exit, KeyNeeded, Output, Stderr
 from rollbook.aws.rate import StartRate
-from rollbook.errors import AgentFailed, Busy, NoHostReached, ProtocolError, TransportError, Unreachable
+from rollbook.errors import (
+    AgentFailed,
+    AwsError,
+    AwsUnstable,
+    Busy,
+    NoHostReached,
+    ProtocolError,
+    TransportError,
+    Unreachable,
+)
 
 __all__ = ["Session"]
 

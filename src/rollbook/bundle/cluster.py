@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rollbook.agent.redactor import Redactor
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
@@ -22,7 +23,7 @@ from rollbook.files import write_file
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.transports.pipe import Pipe
 
-__all__ = ["ClusterPart", "Query"]
+__all__ = ["ClusterPart", "Output", "Query"]
 
 DIRECTORY = "cluster"
 LARGEST = 64 << 20
@@ -42,6 +43,16 @@ class Query:
     limit: int = LARGEST
     change: Change | None = None
     """Masks what the redactor cannot see in the text; raises `ValueError` if the output cannot be read."""
+
+
+class Output(NamedTuple):
+    """What a program prints, and why it failed; `status` is absent if there is no such program."""
+
+    data: bytes
+    status: ItemStatus = "complete"
+    reason: str = ""
+    code: int | None = None
+    """Its exit status; None if it was not started, or ended by us."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,17 +81,17 @@ class ClusterPart:
             items.setdefault(query.item, []).append(answer)
         return [_item(name, found, time.monotonic() - began) for name, found in items.items()]
 
-    async def output(self, argv: Sequence[str], seconds: float, limit: int = LARGEST) -> tuple[bytes, str, int | None]:
-        """What a program prints, why it failed (empty if not), and its exit status; None if it was ended by us."""
+    async def output(self, argv: Sequence[str], seconds: float, limit: int = LARGEST) -> Output:
+        """Run a program; more output than `limit` ends it."""
         if shutil.which(argv[0], path=(self.environ or {}).get("PATH")) is None:
-            return b"", f"{argv[0]} is not in PATH", None
+            return Output(b"", "absent", f"{argv[0]} is not in PATH")
         left = min(seconds, self.deadline - time.monotonic())
         if left <= 0:
-            return b"", "the time for this part was over", None
+            return Output(b"", "timed-out", "the timeout for this part expired")
         try:
             pipe = Pipe(argv, self.environ)
         except AgentFailed as error:
-            return b"", str(error), None
+            return Output(b"", "failed", str(error))
         data, timed_out = bytearray(), True
         try:
             with contextlib.suppress(TimeoutError):
@@ -91,10 +102,11 @@ class ClusterPart:
         finally:
             ending = await pipe.close(grace=0.0 if timed_out or len(data) > limit else 1.0)
         if timed_out:
-            return bytes(data), f"no answer within {left:.0f} s", None
+            return Output(bytes(data), "timed-out", f"no answer within {left:.0f} s")
         if ending.code and len(data) <= limit:
-            return bytes(data), self.last_line(ending.stderr) or f"exit status {ending.code}", ending.code
-        return bytes(data), "", ending.code
+            reason = self.last_line(ending.stderr) or f"exit status {ending.code}"
+            return Output(bytes(data), "failed", reason, ending.code)
+        return Output(bytes(data), code=ending.code)
 
     def last_line(self, text: str) -> str:
         """The last line of what a program wrote to stderr, redacted."""
@@ -127,10 +139,9 @@ class ClusterPart:
 
     async def _answer(self, query: Query) -> _Answer:
         async with self._free:
-            data, reason, code = await self.output(query.argv, query.seconds, query.limit)
+            data, status, reason, code = await self.output(query.argv, query.seconds, query.limit)
         if reason and not data:
-            is_late = "within" in reason or "was over" in reason
-            return _Answer("timed-out" if is_late else "absent" if "not in PATH" in reason else "failed", reason)
+            return _Answer(status, reason)
         is_cut = len(data) > query.limit
         is_short = is_cut or (bool(reason) and code is None)
         path = f"{DIRECTORY}/{query.item}/{query.file}"

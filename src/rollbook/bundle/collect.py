@@ -16,8 +16,8 @@ from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
 from rollbook.bundle.mark_key import forget_key
-from rollbook.bundle.once import ClusterOptions, read_cluster
-from rollbook.bundle.receive import NodeFiles, NoSpace, Redaction, Space
+from rollbook.bundle.once import PARTS, ClusterOptions, read_cluster
+from rollbook.bundle.receive import NodeFiles, Redaction, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
@@ -169,6 +169,11 @@ class _Run:
         except (RecordError, OSError) as error:
             self._halt(str(error))
             return
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not look as if there were no cluster
+            reason = f"unexpected: {error!r}"
+            self._directory.cluster = [ItemResult(id=part, status="failed", reason=reason) for part in PARTS]
+            self._changed = True
+            return
         self._directory.cluster, self._changed = found, True
         self._directory.cluster_type = next(
             (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
@@ -188,7 +193,7 @@ class _Run:
     def _check_space(self) -> None:
         try:
             self._space.check()
-        except NoSpace as error:
+        except RecordError as error:
             self._halt(str(error))
 
     async def _write_summaries(self) -> None:
@@ -271,7 +276,7 @@ class _Run:
             if path is None:
                 path = stack.enter_context(temporary_directory(self._directory.path.resolve().parent)) / "archive"
         except OSError as error:
-            self._halt(f"no place for the archives of nodes: {error.strerror}")
+            self._halt(f"cannot create a file for the archive of a node: {error.strerror}")
             return None
         return Parcel(self._delivery, sender, path, self._limits.node_bytes)
 
@@ -281,7 +286,7 @@ class _Run:
             self._space.check()
             await parcel.unpack(items, files)
         except (RollbookError, OSError) as error:
-            if isinstance(error, NoSpace | RecordError):  # ours, not the node's
+            if isinstance(error, RecordError):  # ours, not the node's
                 self._halt(str(error))
             return Conclusion("failed", str(error))
         return None
@@ -303,7 +308,7 @@ class _Run:
                 return
             try:
                 files.take(frame.payload)
-            except (NoSpace, RecordError) as error:  # ours, not the node's
+            except RecordError as error:  # ours, not the node's
                 self._halt(str(error))
 
         return listen

@@ -10,7 +10,7 @@ import functools
 import re
 import statistics
 import zoneinfo
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rollbook.bundle.logs import LOGS, Scanner, chosen_logs, evidence_text
@@ -118,7 +118,7 @@ class BundleData(RunData):
         for item in self.bundle.cluster.values():
             if item.id.startswith(part) and item.status not in (*READ, "absent"):
                 raise CannotTell(f"{item.id}: {item.reason or item.status}")
-        raise NotApplicable(f"collected once for the cluster, not in this report: {part}")
+        raise NotApplicable(f"this report has no cluster data from {part}")
 
     def _texts(self, node: str, item: ItemResult, sources: Sequence[str]) -> Iterator[Text]:
         for file in item.files:
@@ -151,6 +151,17 @@ class BundleData(RunData):
                     reasons.setdefault(f"no items: {why}", []).append(node.node)
         return is_present, reasons
 
+    def unreadable_in(self, items: Collection[str], part: str) -> list[str]:
+        """Why files of these items on nodes, or of this part of the cluster, could not be read."""
+        found = []
+        for path, reason in self.unreadable.items():
+            match path.split("/"):
+                case ["nodes", _, item, *_] if item in items:
+                    found.append(reason)
+                case ["cluster", item, *_] if item.startswith(f"{part}-"):
+                    found.append(reason)
+        return found
+
     def _cut(self, node: str, name: str, states: Sequence[ItemResult]) -> str:
         """Why a log is not whole; empty if it reaches back to the start of the time window."""
         state = next(state for state in states if state.status in READ)
@@ -161,7 +172,10 @@ class BundleData(RunData):
             return ""
         files = chosen_logs(name, self.bundle.nodes[node]) if name in LOGS else state.files
         cut = next((file.truncated for file in files if file.truncated), "")
-        return f"{state.id} was cut ({cut or state.reason or 'truncated'})" if cut or name not in LOGS else ""
+        if not cut and name in LOGS:
+            return ""
+        reason = cut or state.reason
+        return f"{state.id} was truncated ({reason})" if reason else f"{state.id} was truncated"
 
     def describe(self, reasons: Mapping[str, list[str]]) -> str:
         """The reasons as one line."""

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rollbook.aws.api import Account, AwsDenied, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, list_events, list_nodes
 from rollbook.bundle.cluster import DIRECTORY, ClusterPart
 from rollbook.bundle.summary import File, ItemResult, ItemStatus, Window
-from rollbook.errors import NoHostReached, TransportError
+from rollbook.errors import AwsDenied, AwsError, NoHostReached, TransportError
 from rollbook.records.document import encode
 
 __all__ = ["HyperPod", "Service", "collect"]

@@ -158,7 +158,7 @@ def _check_command(item: Item, command: str | tuple[str, ...]) -> None:
     if not (command if isinstance(command, str) else "".join(command[:1])).strip():
         raise ValueError("has an empty command")
     if isinstance(command, str) and PLACEHOLDERS.search(command):
-        raise ValueError(f"{command!r} is a text for the shell: placeholders need a list of arguments")
+        raise ValueError(f"{command!r} is a shell command: placeholders need a list of arguments")
     if EACH in "".join(command) and not item.each:
         raise ValueError(f"{' '.join(command)!r} needs `each`")
 

@@ -18,14 +18,16 @@ import msgspec
 
 from rollbook.agent.redactor import Redactor
 from rollbook.agent.secret_names import is_secret_name
-from rollbook.bundle.cluster import ClusterPart, Query
+from rollbook.bundle.cluster import ClusterPart, Output, Query
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import encode
+from rollbook.times import iso_time
 
 __all__ = ["ITEM", "VERIFY_SECONDS", "Kubectl", "collect"]
 
 ITEM = "kubernetes"
+LOGS = "kubernetes-logs"
 """The item that stands for all if kubectl cannot be used."""
 SECONDS = 600.0
 """The time for all calls of kubectl together."""
@@ -89,37 +91,44 @@ async def collect(
     seconds: float = SECONDS,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[list[ItemResult], ClusterPart]:
-    """Read the cluster into `cluster/` of the bundle. Returns the items and what was redacted; nothing is raised."""
+    """Read the cluster into `cluster/` of the bundle. Returns the items and what was redacted.
+
+    What cannot be read is an item with the reason; raises `RecordError` and `OSError` if files cannot be written.
+    """
     part = ClusterPart(bundle, salt, seconds, environ)
-    kubectl, problem = await _verified(part, kubectl)
-    if problem:
-        is_absent = "not in PATH" in problem and not kubectl.cluster
-        return [ItemResult(id=ITEM, status="absent" if is_absent else "failed", reason=problem)], part
+    kubectl, tried = await _verified(part, kubectl)
+    if tried.reason:
+        status = "failed" if kubectl.cluster and tried.status == "absent" else tried.status
+        return [ItemResult(id=ITEM, status=status, reason=tried.reason)], part
     results = await part.run(list(_queries(kubectl)))
-    logs = list(_log_queries(kubectl, bundle, results, window))
+    try:
+        logs = list(_log_queries(kubectl, bundle, results, window))
+    except ValueError as error:
+        results.append(ItemResult(id=LOGS, status="failed", reason=f"the list of pods cannot be read: {error}"))
+        return results, part
     return [*results, *(await part.run(logs))], part
 
 
-async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, str]:
-    """With the context filled in, and why it cannot be used; empty if it can."""
+async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, Output]:
+    """With the context filled in, and whether it can be used; if not, the reason is not empty."""
     if not kubectl.context:
-        found, reason, _ = await part.output(kubectl.current("config", "current-context"), VERIFY_SECONDS)
-        if reason:
-            return kubectl, reason
-        kubectl = dataclasses.replace(kubectl, context=found.decode().strip())
-    view, reason, _ = await part.output(kubectl.argv("config", "view", "--minify", "-o", "json"), VERIFY_SECONDS)
-    if reason:
-        return kubectl, reason
+        found = await part.output(kubectl.current("config", "current-context"), VERIFY_SECONDS)
+        if found.reason:
+            return kubectl, found
+        kubectl = dataclasses.replace(kubectl, context=found.data.decode().strip())
+    view = await part.output(kubectl.argv("config", "view", "--minify", "-o", "json"), VERIFY_SECONDS)
+    if view.reason:
+        return kubectl, view
     try:
-        contexts = msgspec.json.decode(view)["contexts"]
+        contexts = msgspec.json.decode(view.data)["contexts"]
         actual = str(contexts[0]["context"]["cluster"])
     except (msgspec.MsgspecError, LookupError, TypeError):
-        return kubectl, f"kubectl has no context {kubectl.context}"
+        return kubectl, Output(b"", "failed", f"kubectl has no context {kubectl.context}")
     wanted = kubectl.cluster
     if wanted and actual.startswith("arn:") and actual.rpartition("/")[2] != wanted.rpartition("/")[2]:
-        return kubectl, f"context {kubectl.context} is for cluster {actual}, not for {wanted}; name another context"
-    _, reason, _ = await part.output(kubectl.argv("get", "--raw", "/version"), VERIFY_SECONDS)
-    return kubectl, reason
+        reason = f"context {kubectl.context} is for cluster {actual}, not for {wanted}; name another context"
+        return kubectl, Output(b"", "failed", reason)
+    return kubectl, await part.output(kubectl.argv("get", "--raw", "/version"), VERIFY_SECONDS)
 
 
 def _queries(kubectl: Kubectl) -> Iterator[Query]:
@@ -140,31 +149,37 @@ def _queries(kubectl: Kubectl) -> Iterator[Query]:
 
 
 def _log_queries(kubectl: Kubectl, bundle: Path, results: list[ItemResult], window: Window) -> Iterator[Query]:
-    """Logs of containers that fail or failed before, the current and the previous one."""
+    """Logs of containers that fail or failed before, the current and the previous one; raises `ValueError`."""
     files = [file.path for item in results for file in item.files if file.path.endswith("/pods.json")]
     if not files:
         return
-    since = (f"--since-time={window.since.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%SZ}",) if window.since else ()
+    since = (f"--since-time={iso_time(window.since.astimezone(dt.UTC))}",) if window.since else ()
     limits = (f"--tail={LOG_LINES}", f"--limit-bytes={LOG_BYTES}", "--timestamps")
     for namespace, pod, container, has_ended in list(failing_containers((bundle / files[0]).read_bytes()))[:MOST_LOGS]:
         name = f"{namespace}_{pod}_{container}"
         words = kubectl.argv("logs", "-n", namespace, pod, "-c", container, *limits)
-        yield Query("kubernetes-logs", f"{name}.log", (*words, *since), limit=LOG_BYTES)
+        yield Query(LOGS, f"{name}.log", (*words, *since), limit=LOG_BYTES)
         if has_ended:
-            yield Query("kubernetes-logs", f"{name}.previous.log", (*words, "--previous"), limit=LOG_BYTES)
+            yield Query(LOGS, f"{name}.previous.log", (*words, "--previous"), limit=LOG_BYTES)
 
 
 def failing_containers(pods: bytes) -> Iterator[tuple[str, str, str, bool]]:
-    """Namespace, pod and container of each that does not work, and whether there was one before it."""
-    for pod in msgspec.json.decode(pods).get("items", []):
-        where = pod["metadata"]
-        status = pod.get("status") or {}
-        for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-            state, last = one.get("state") or {}, (one.get("lastState") or {}).get("terminated")
-            waiting = (state.get("waiting") or {}).get("reason")
-            ended = state.get("terminated") or {}
-            if waiting in FAILING or ended.get("exitCode") or last or status.get("phase") == "Failed":
-                yield where["namespace"], where["name"], one["name"], bool(last)
+    """Namespace, pod and container of each that does not work, and whether there was one before it.
+
+    Raises `ValueError` if this is not a list of pods.
+    """
+    try:
+        for pod in msgspec.json.decode(pods)["items"]:
+            where = pod["metadata"]
+            status = pod.get("status") or {}
+            for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+                state, last = one.get("state") or {}, (one.get("lastState") or {}).get("terminated")
+                waiting = (state.get("waiting") or {}).get("reason")
+                ended = state.get("terminated") or {}
+                if waiting in FAILING or ended.get("exitCode") or last or status.get("phase") == "Failed":
+                    yield where["namespace"], where["name"], one["name"], bool(last)
+    except (msgspec.MsgspecError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def mask_json(data: bytes, redactor: Redactor) -> bytes:

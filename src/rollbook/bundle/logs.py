@@ -27,7 +27,7 @@ __all__ = ["LOGS", "Event", "Scanner", "Tally", "chosen_logs", "evidence_text"]
 MOST_LINES = 5
 LONGEST = 1536  # bytes of a line that are compared with patterns; the kernel's have at most 1024
 GRACE, SLOWEST = 20.0, 5 << 20
-"""The logs of a node may take this many seconds of CPU time, and a second for so many bytes.
+"""The logs of a node may take this many seconds of CPU time, and a second for this number of bytes.
 
 Usual logs take a hundredth. Lines that are made for it let a pattern take the square of their length.
 """

@@ -128,7 +128,7 @@ def _load(path: Path) -> ObfuscationMap:
     if not path.exists():
         return ObfuscationMap(key=secrets.token_hex(32))
     if path.stat().st_mode & 0o077:
-        raise UsageError(f"{path} is readable by others; it reverses the obfuscation: chmod 600 {path}")
+        raise UsageError(f"{path} can reverse the obfuscation, but others can read it: run chmod 600 {path}")
     return read(path, ObfuscationMap)
 
 

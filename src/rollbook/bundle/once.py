@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from rollbook.bundle import hyperpod, kubernetes, slurm
-from rollbook.bundle.cluster import ClusterPart
+from rollbook.bundle.cluster import ClusterPart, Output
 from rollbook.bundle.hyperpod import HyperPod, Service
 from rollbook.bundle.kubernetes import VERIFY_SECONDS, Kubectl
 from rollbook.bundle.receive import Redaction, Redactions
-from rollbook.bundle.summary import ItemResult, ItemStatus, Window
+from rollbook.bundle.summary import ItemResult, Window
 from rollbook.files import write_file
 from rollbook.records.document import encode
 from rollbook.transports.routing import Options
 
-__all__ = ["ClusterOptions", "read_cluster"]
+__all__ = ["PARTS", "ClusterOptions", "read_cluster"]
+
+PARTS = (kubernetes.ITEM, slurm.ITEM)
+"""The items that stand for a part of the cluster of which nothing was read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +39,7 @@ class ClusterOptions:
     ) -> Self:
         """The clusters of the nodes, as the options of their transport name them; `context` is another one of kubectl.
 
-        A context that is named is read without a look at its nodes. `seconds` is the time for each query of kubectl.
+        A context that is named is read without a look at its nodes. `seconds` is the time for all queries of kubectl.
         """
         given = transport.given
         kubectl = Kubectl(context or given.get("kube_context", ""), given.get("kubeconfig", ""))
@@ -53,7 +56,7 @@ class ClusterRead(NamedTuple):
 async def read_cluster(
     bundle: Path, nodes: Sequence[str], options: ClusterOptions, *, salt: bytes, window: Window
 ) -> ClusterRead:
-    """The items of the cluster, written below `cluster/`; nothing is raised for what cannot be read.
+    """The items of the cluster, written below `cluster/`; what cannot be read is an item with the reason.
 
     The current context of kubectl may belong to another cluster: it is read only if one of the nodes is in it, a node
     of HyperPod by its name in EKS.
@@ -66,10 +69,10 @@ async def read_cluster(
         names += [f"hyperpod-{node.instance_id}" for node in service.cluster.nodes]
     items, part = await slurm.collect(bundle, salt=salt, window=window)
     redactions = list(part.redactions)
-    problem = "" if options.has_nodes else await _foreign(bundle, names, kubectl, salt)
-    if problem:
-        status: ItemStatus = "failed" if kubectl.cluster else "absent"
-        items.append(ItemResult(id=kubernetes.ITEM, status=status, reason=problem))
+    tried = Output(b"") if options.has_nodes else await _has_nodes(bundle, names, kubectl, salt)
+    if tried.reason:
+        status = "failed" if kubectl.cluster and tried.status == "absent" else tried.status
+        items.append(ItemResult(id=kubernetes.ITEM, status=status, reason=tried.reason))
     else:
         more, part = await kubernetes.collect(
             bundle, kubectl, salt=salt, window=window, seconds=options.kubectl_seconds
@@ -85,18 +88,17 @@ async def read_cluster(
     return ClusterRead(items, service)
 
 
-async def _foreign(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: bytes) -> str:
-    """Why the current context is not read; empty if it is that of the nodes."""
+async def _has_nodes(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: bytes) -> Output:
+    """Whether the current context is that of the nodes; if not, or if that is unknown, the reason is not empty."""
     part = ClusterPart(bundle, salt, VERIFY_SECONDS)
-    found, reason, _ = await part.output(kubectl.current("get", "nodes", "-o", "name"), VERIFY_SECONDS)
-    if "localhost:8080" in reason:  # what kubectl tries without any configuration
-        return "kubectl has no current context; name one with --kubectl-context"
-    if reason:
-        return reason
-    known = {_short(name.removeprefix("node/")) for name in found.decode("utf-8", "replace").split()}
-    if known.isdisjoint(_short(node) for node in nodes):
-        return "none of the nodes is in the cluster of kubectl's current context; name it with --kubectl-context"
-    return ""
+    found = await part.output(kubectl.current("get", "nodes", "-o", "name"), VERIFY_SECONDS)
+    if "localhost:8080" in found.reason:  # what kubectl tries without any configuration
+        return Output(b"", "absent", "kubectl has no current context; name one with --kubectl-context")
+    known = {_short(name.removeprefix("node/")) for name in found.data.decode("utf-8", "replace").split()}
+    if not found.reason and known.isdisjoint(_short(node) for node in nodes):
+        reason = "none of the nodes is in the cluster of kubectl's current context; name it with --kubectl-context"
+        return Output(b"", "absent", reason)
+    return found
 
 
 def _short(name: str) -> str:

@@ -192,7 +192,7 @@ def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
     by_status = Counter(item.status for node in nodes for item in node.items)
     cut = sum(by_status[status] for status in ("truncated", "denied", "timed-out", "failed", "not-read"))
     if cut:
-        reasons.append(f"{_count(cut, 'item')} cut or not read")
+        reasons.append(f"{_count(cut, 'item')} truncated or not read")
     level: Level = "bad" if failures else "warn" if warnings or missing else "good"
     first, *rest = reasons or [f"No rule found a problem on {_count(len(nodes), 'node')}"]
     return Verdict(level, first[:1].upper() + first[1:], rest)

@@ -22,11 +22,11 @@ from rollbook.agent.outgoing import unescaped
 from rollbook.bundle.items import Item
 from rollbook.bundle.request import MIB, mask_text
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
-from rollbook.errors import AgentFailed, RecordError, RollbookError
+from rollbook.errors import AgentFailed, RecordError
 from rollbook.files import atomic_file, write_file
 from rollbook.records.reading import require_directory
 
-__all__ = ["NoSpace", "NodeFiles", "Redaction", "Redactions", "Space", "file_name", "take_name"]
+__all__ = ["NodeFiles", "Redaction", "Redactions", "Space", "file_name", "take_name"]
 
 MOST_FILES = 2000  # of an item: more than the agent sends
 MOST_NODE_FILES = 20_000
@@ -43,10 +43,6 @@ UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,120}")
 
 
-class NoSpace(RollbookError):
-    """The run may not write more: its limit is reached, or too little space is free."""
-
-
 class Space:
     """The bytes that a run may still write, and the free space that it leaves on its disk."""
 
@@ -55,23 +51,23 @@ class Space:
         self._unchecked = CHECK_EVERY
 
     def take(self, size: int) -> None:
-        """Count bytes that are about to be written; raises `NoSpace`."""
+        """Count bytes that are about to be written; raises `RecordError` if the limit is reached."""
         self._left -= size
         self._unchecked += size
         if self._left < 0:
-            raise NoSpace(f"the limit of this run, {self._limit / MIB:,.0f} MiB, is reached")
+            raise RecordError(f"the limit of this run, {self._limit / MIB:,.0f} MiB, is reached")
         if self._unchecked >= CHECK_EVERY:
             self._unchecked = 0
             self.check()
 
     def check(self) -> None:
-        """Raise `NoSpace` if less than the reserve is free."""
+        """Raise `RecordError` if less than the reserve is free."""
         try:
             free = shutil.disk_usage(self._directory).free
         except OSError:
             return
         if free < self._free:
-            raise NoSpace(f"less than {self._free / MIB:,.0f} MiB is free on the disk of {self._directory}")
+            raise RecordError(f"less than {self._free / MIB:,.0f} MiB is free on the disk of {self._directory}")
 
 
 class Redaction(msgspec.Struct, frozen=True):
@@ -122,7 +118,7 @@ class _Open:
         try:
             self._file.write(data)
         except OSError as error:
-            raise NoSpace(f"cannot write {self.relative}: {error.strerror}") from error
+            raise RecordError(f"cannot write {self.relative}: {error.strerror}") from error
         self.hash.update(data)
         self.size += len(data)
 
@@ -155,7 +151,8 @@ class NodeFiles:
     """Takes the item frames of one node and writes its files below `directory`, which is `relative` in the bundle.
 
     `on_item` is called with every item that is finished, and with what was replaced in it. `take` raises `AgentFailed`
-    for a node that must be disconnected, and `NoSpace`; `finish` completes the items that are not.
+    for a node that must be disconnected, and `RecordError` if nothing more can be written; `finish` completes the items
+    that are not complete.
     """
 
     def __init__(
@@ -256,10 +253,7 @@ class NodeFiles:
             raise _invalid("an unsafe file name")
         name = take_name(given or file_name(source), received.names)
         relative = f"{self._relative}/{item.id}/{name}"
-        try:
-            received.open[file] = _Open(directory / name, relative, source[:LONGEST_SOURCE])
-        except RecordError as error:
-            raise NoSpace(str(error)) from error
+        received.open[file] = _Open(directory / name, relative, source[:LONGEST_SOURCE])
 
     def _data(self, number: int, opened: _Open, data: bytes) -> None:
         received, item = self._received[number], self._items[number]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rollbook.bundle.evidence import BundleData, Hit
-from rollbook.bundle.logs import Tally
+from rollbook.bundle.logs import LOGS, Tally
 from rollbook.bundle.rows import Row, rows
 from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.run_data import RunData
@@ -46,8 +46,10 @@ def _check(name: str, row: Row, run: RunData) -> Iterator[Finding]:
     yield from found[:MOST_FINDINGS]
     if len(found) > MOST_FINDINGS:
         yield Finding(message=f"{len(found) - MOST_FINDINGS} more findings of this rule", severity=row.severity)
-    if reasons and not row.function.startswith("report."):
-        raise CannotTell(run.describe(reasons))
+    items = {*row.items, *(item for log in row.logs for item in LOGS[log])}
+    unreadable = run.unreadable_in(items, row.function.partition(".")[0])
+    if reasons or unreadable:
+        raise CannotTell("; ".join(filter(None, [run.describe(reasons), *unreadable])))
     if not found and not is_present and (row.logs or row.items):
         raise NotApplicable(f"collected from no node: {', '.join((*row.logs, *row.items))}")
 

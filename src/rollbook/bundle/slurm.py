@@ -42,11 +42,14 @@ async def collect(
     seconds: float = SECONDS,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[list[ItemResult], ClusterPart]:
-    """Read the controller into `cluster/` of the bundle. Returns the items and what was redacted; nothing is raised."""
+    """Read the controller into `cluster/` of the bundle. Returns the items and what was redacted.
+
+    What cannot be read is an item with the reason; raises `RecordError` and `OSError` if files cannot be written.
+    """
     part = ClusterPart(bundle, salt, seconds, environ)
-    _, reason, _ = await part.output(["scontrol", "ping"], EACH_SECONDS)
-    if "not in PATH" in reason or "configuration source" in reason:
-        return [ItemResult(id=ITEM, status="absent", reason=reason)], part
+    tried = await part.output(["scontrol", "ping"], EACH_SECONDS)
+    if tried.status == "absent" or "configuration source" in tried.reason:
+        return [ItemResult(id=ITEM, status="absent", reason=tried.reason)], part
     queries = [
         Query(item, file, tuple(argv), EACH_SECONDS, LIMIT)
         for item, files in COMMANDS.items()

@@ -16,7 +16,7 @@ from rollbook.sources.base import Compare
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.cpuinfo import CpuInfo
 
-__all__ = ["changes", "changes_during_run", "setting_fields"]
+__all__ = ["changes", "changes_during_run", "setting_fields", "unread_sources"]
 
 SETTINGS = ("same", "band", "set", "unique", "expected", "delta")
 # A hypervisor adds and removes memory of a running guest (ballooning, hot-plug); the kernel then adapts its reserve.
@@ -26,7 +26,7 @@ SIZED_BY_HYPERVISOR = frozenset({"meminfo.total_kib", "numa.memory_kib", "sysctl
 def changes(
     before: HostResult, after: HostResult, *, volatile: bool = False, one_host: bool = True
 ) -> Iterator[Change]:
-    """Each field that differs. Sources that were not read on one of the sides are skipped.
+    """Each field that differs. Sources that were not read on one of the sides are skipped: see `unread_sources`.
 
     Counters, gauges, `info` fields and rows that come and go are volatile: they are included only with `volatile`.
     For two different hosts, unique values are left out, and rows are matched as in checks.
@@ -41,6 +41,13 @@ def changes(
             for difference in differences(view, sides):
                 by_side = {part.hosts[0]: part.value for part in difference.values}
                 yield Change(difference.field, by_side["a"], by_side["b"], difference.row, difference.unit)
+
+
+def unread_sources(before: HostResult, after: HostResult) -> list[str]:
+    """The sources whose fields are compared and that were not read on one of the sides."""
+    pair = (before, after)
+    sources = dict.fromkeys(view.source for view in views_of(pair) if view.compared)
+    return [source for source in sources if "unknown" in (status_of(side, source) for side in pair)]
 
 
 def changes_during_run(start: HostResult, end: HostResult, *, volatile: bool = False) -> Iterator[Change]:

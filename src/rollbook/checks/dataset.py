@@ -56,8 +56,8 @@ class DatasetSize(msgspec.Struct, frozen=True):
         steps = f"{self.steps} steps × batch {self.batch_size} × {self.accelerators} accelerators"
         return [
             f"{steps} = {self.by_steps} samples",
-            f"{self.times_memory} × {memory} / {record} bytes a sample = {self.by_memory} samples",
-            f"the larger / {self.samples_per_file} samples a file, {how} = {self.files} files",
+            f"{self.times_memory} × {memory} / {record} bytes per sample = {self.by_memory} samples",
+            f"the larger / {self.samples_per_file} samples per file, {how} = {self.files} files",
         ]
 
 

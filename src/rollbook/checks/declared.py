@@ -118,7 +118,8 @@ def _duplicates(name: str, row: Row, run: RunData) -> Iterator[Finding]:
     found = _by_rule(run)["duplicate"].get(name, [])
     for _, hosts, difference in found:
         value = f"{field_text(difference.field)} {value_text(difference.values[0].value)}"
-        text = f"{fold(hosts)} lead to one machine ({value})" if name == ONE_MACHINE else f"{value} on {fold(hosts)}"
+        names = fold(hosts)
+        text = f"{names} are names of one machine ({value})" if name == ONE_MACHINE else f"{value} on {names}"
         yield Finding(message=text, hosts=list(hosts), differences=[difference])
     _require_read(name, row, run, found=bool(found))
     _require_unique_values(name, row, run)

@@ -48,7 +48,7 @@ def profile_of(host: HostResult) -> str:
 def distinct_machines(hosts: Iterable[HostResult]) -> list[HostResult]:
     """The hosts without further names of a machine that is already listed, so that none is compared with itself.
 
-    Host names lead to one machine if kernel boot id, machine id and host name are equal. Containers on one machine
+    Host names belong to one machine if kernel boot id, machine id and host name are equal. Containers on one machine
     share the boot id but have their own host names.
     """
     found: dict[object, HostResult] = {}
@@ -60,7 +60,7 @@ def distinct_machines(hosts: Iterable[HostResult]) -> list[HostResult]:
 
 
 def form_groups(hosts: Sequence[HostResult], named: Mapping[str, Sequence[str]]) -> list[Group]:
-    """The groups of the hosts that gave data, each machine once; hosts in no named group are grouped by profile."""
+    """The groups of the hosts that returned data, each machine once; hosts in no named group are grouped by profile."""
     given = {name: group for group, names in named.items() for name in names}
     found: dict[tuple[bool, str], list[HostResult]] = {}
     for host in distinct_machines(host for host in hosts if host.gave_data):

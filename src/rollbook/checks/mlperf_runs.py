@@ -10,10 +10,9 @@ import msgspec
 from rollbook.checks.mlperf import is_measured_run, is_size, parameter
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell, NotApplicable
+from rollbook.times import from_stamp
 
 __all__ = ["ModelRun", "ModelRuns", "runs_of"]
-
-STAMP = "%Y%m%d_%H%M%S"
 
 
 class ModelRun(msgspec.Struct, kw_only=True):
@@ -34,7 +33,7 @@ class ModelRun(msgspec.Struct, kw_only=True):
         """The local time in its name; raises `CannotTell` if it has none."""
         for text in (self.name, str(self.metadata.get("run_datetime") or "")):
             try:
-                return dt.datetime.strptime(text, STAMP)  # noqa: DTZ007 - the tool's stamps are local times
+                return from_stamp(text)
             except ValueError:
                 continue
         raise CannotTell(f"{self.name} is not a time stamp")

@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 class HostData:
-    """Needed input: a host that gave data at the start."""
+    """Needed input: a host that returned data at the start."""
 
 
 class Samples:
@@ -128,12 +128,12 @@ class RunData:
 
     @functools.cached_property
     def hosts_with_data(self) -> list[HostResult]:
-        """The hosts that gave data at the start."""
+        """The hosts that returned data at the start."""
         return [host for host in self.start if host.gave_data]
 
     @functools.cached_property
     def machines(self) -> list[HostResult]:
-        """The hosts that gave data at the start, without further names of the same machine."""
+        """The hosts that returned data at the start, without further names of the same machine."""
         return distinct_machines(self.hosts_with_data)
 
     @property
@@ -184,7 +184,7 @@ class RunData:
                     yield host, one
 
     def pairs(self) -> Iterator[tuple[HostResult, HostResult]]:
-        """Start and end of each host that gave data at both."""
+        """Start and end of each host that returned data at both."""
         after = {host.name: host for host in self.end if host.gave_data}
         for host in self.hosts_with_data:
             if host.name in after:
@@ -196,7 +196,7 @@ class RunData:
             return self._fact_presence(_source_of(need))
         clocks = any(host.clock for host in self.hosts_with_data) or any(host.clocks for host in self.series)
         others: dict[type, tuple[bool, Presence, str]] = {
-            HostData: (bool(self.hosts_with_data), "unknown", "no host gave data"),
+            HostData: (bool(self.hosts_with_data), "unknown", "no host returned data"),
             Samples: (any(host.samples for host in self.series), "unknown", "there are no samples"),
             Clock: (clocks, "unknown", "no clock offset was measured"),
             EndFacts: (bool(self.end), "absent", "the record has no end facts"),

@@ -142,8 +142,8 @@ class View(ProgressView):
     heading=RECORDING,
     type=Number(1),
     metavar="SECONDS",
-    help="Time for a node to answer after its session or login was opened. "
-    f"[default: {ANSWER:g} with --s3-path, else that of the node]",
+    help="Timeout for the first answer of a node after its session or login was opened "
+    f"[default: {ANSWER:g} with --s3-path, else --timeout].",
 )
 @option(
     "--kubectl-timeout",
@@ -152,28 +152,28 @@ class View(ProgressView):
     default=KUBECTL_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Time for all calls of kubectl together.",
+    help="Timeout for all kubectl calls together.",
 )
 @option(
     "--max-workers",
     heading=TRANSPORT,
     type=click.IntRange(1, MAX_FANOUT),
     metavar="N",
-    help=f"Another name of --fanout [default: {WORKERS} with --s3-path].",
+    help=f"Alias of --fanout [default: {WORKERS} with --s3-path].",
 )
 @option(
     "--kubectl-context",
     heading=RECORDING,
     default="",
     metavar="NAME",
-    help="Context of kubectl to read [default: that of --via kube, or the current one if one of the nodes is in it].",
+    help="kubectl context to read [default: that of --via kube, else the current one if it has one of the nodes].",
 )
 @option(
     "--once/--no-once",
     heading=RECORDING,
     default=True,
     show_default=True,
-    help="Read Kubernetes, Slurm's controller and the service of HyperPod once, from this machine.",
+    help="Also read Kubernetes, Slurm's controller and the HyperPod service, once, from this machine.",
 )
 @click.option("--debug", is_flag=True, hidden=True, expose_value=False)  # of the HyperPod collector: without effect
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
@@ -334,7 +334,8 @@ def _collect(
     if not (is_complete or wanted.archive or wanted.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     wanted.upload.send(bundle.path, interrupted=interrupted)
-    sys.exit(130 if interrupted else Coverage.of(_hosts(summary)).exit_code)
+    code = Coverage.of(_hosts(summary)).exit_code or (3 if bundle.problem else 0)
+    sys.exit(130 if interrupted else code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:

@@ -42,7 +42,7 @@ OPTIONS = (
     option("--keep-free", heading=RECORDING, type=SizeType(), default="1 GiB", show_default=True, metavar="SIZE",
            help="Free space to keep on this machine's disk."),
     option("--run-timeout", heading=RECORDING, type=Number(1), default=3600.0, show_default=True, metavar="SECONDS",
-           help="Time for all nodes together."),
+           help="Timeout for all nodes together."),
 )  # fmt: skip
 KEYWORDS = ("ids", "tags", "skip", "item_files", "commands", "since", "until")
 LIMITS = {"node_limit": "node_bytes", "limit": "run_bytes", "keep_free": "free_bytes", "run_timeout": "run_seconds"}

@@ -78,7 +78,7 @@ MOST_LINES = 12  # lines printed per finding; the JSON document has all
     type=Number(0),
     default=MINIMUM_HOST_MEMORY_GB,
     show_default=True,
-    metavar="GB",
+    metavar="GIB",
     help="Minimum memory of an MLPerf Storage client, in GiB.",
 )
 @click.option(
@@ -125,7 +125,7 @@ def command(
     explain: str | None,
     list_rules: bool,
 ) -> None:
-    """Check a RECORD, an issue report, a snapshot file, a results directory of MLPerf Storage, or else live hosts.
+    """Check a RECORD, an issue report, a snapshot file or MLPerf Storage results; without an argument, live hosts.
 
     The rules compare hosts with each other and validate the run. A rule whose input is missing is counted as
     could-not-tell; it never passes.

@@ -13,7 +13,7 @@ from rollbook.api.comparing import compare_opened, open_sides
 from rollbook.api.listing import summary_of
 from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
-from rollbook.cli.options import Number
+from rollbook.cli.options import OUTPUT, Command, Number, option
 from rollbook.cli.output import print_sheet, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row
@@ -48,7 +48,7 @@ class Limit(click.ParamType[float]):
         return float(match[1]) / 100
 
 
-@click.command("compare")
+@click.command("compare", cls=Command)
 @click.argument("sides", nargs=-1, required=True, metavar="A B ...")
 @click.option("--phase", default="", metavar="NAME", help="Phase whose metrics are compared [default: the command].")
 @click.option(
@@ -63,21 +63,23 @@ class Limit(click.ParamType[float]):
     "--fail-on",
     type=Limit(),
     metavar="slower:N%",
-    help="Exit with 1 if a main result is worse by more than N % (with too few runs to test, also by more than 10 %), "
-    "and with 3 if the data does not suffice to decide.",
+    help="Exit with 1 if a main result is worse by more than N % (and, with too few runs to test, by more than 10 %), "
+    "with 3 if the data is not sufficient to decide.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all metrics, not only those that differ.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 @click.option("--query", "sql", metavar="SQL", help="Run one SELECT over the compared records and print the result.")
-@click.option(
+@option(
     "--format",
     "output_format",
+    heading=OUTPUT,
     type=click.Choice(["table", "csv", "json"]),
     help="With --query: a table (default), CSV, or one JSON object per line.",
 )
-@click.option(
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write a page with aligned charts of all runs: one HTML file that works without a network.",
@@ -100,8 +102,8 @@ def command(
     or id, or a directory of records. Differences are tested if each side has at least two runs; five runs, alternating
     between the sides, are a good number. Exits with 1 or 3 only with --fail-on.
 
-    Tables for --query: sides, comparison and changed_facts contain what is printed otherwise; all tables of `rollbook
-    query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.
+    Tables for --query: sides, comparison and changed_facts contain what is printed without --query; all tables of
+    `rollbook query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.
     """
     if output_format and sql is None:
         raise UsageError("--format needs --query; --json prints the comparison")
@@ -156,7 +158,7 @@ def _show(found: Comparison, *, everything: bool) -> None:
         letter = chr(65 + number)
         cells = [_cells(row, number) for row in rows]
         if cells:
-            print_sheet(("", "A", letter, f"{letter} TO A", "INTERVAL", "VERDICT"), cells, wrap=True)
+            print_sheet(("", "A", letter, f"{letter} VS A", "INTERVAL", "VERDICT"), cells, wrap=True)
         if rest:
             click.echo(rest)
         click.echo(f"\nchanged facts, most likely explanation first ({letter} against A):")

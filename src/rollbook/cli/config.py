@@ -10,6 +10,7 @@ import msgspec
 
 from rollbook.clean import clean
 from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_sheet, stderr
 from rollbook.cli.run import command as run
 from rollbook.protocol.redaction import mask_command_line
@@ -42,8 +43,8 @@ class Config(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.con
     unknown_variables: list[str] = []
 
 
-@click.command("config")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.command("config", cls=Command)
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 def command(*, as_json: bool) -> None:
     """Show the default of every option that can be configured, and where it comes from.
 

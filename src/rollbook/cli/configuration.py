@@ -155,9 +155,9 @@ def _distrust_path(path: Path) -> str:
 
 def _distrust(path: Path, status: os.stat_result) -> str:
     if status.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to uid {status.st_uid}; {CHOSEN}={path} uses it"
+        return f"it belongs to uid {status.st_uid}; to use it anyway, set {CHOSEN}={path}"
     if status.st_mode & 0o002 and not stat.S_ISLNK(status.st_mode):
-        return f"every user can write to it; {CHOSEN}={path} uses it"
+        return f"every user can write to it; to use it anyway, set {CHOSEN}={path}"
     return ""
 
 
@@ -194,7 +194,7 @@ def _checked(path: Path, key: str, value: Any) -> Any:
     kind = _kind(key)
     if kind is list and isinstance(value, str):
         value = [value]
-    wanted = {list: "a list of texts", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+    wanted = {list: "a list of strings", str: "a string", int: "an integer", float: "a number", bool: "true or false"}
     fits = {
         list: isinstance(value, list) and all(isinstance(one, str) for one in value),
         str: isinstance(value, str),

@@ -9,6 +9,7 @@ import click
 
 from rollbook.api.checking import run_data_of
 from rollbook.clean import clean
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.files import BY_UMASK, write_file
@@ -18,11 +19,12 @@ from rollbook.records.yaml import read_yaml
 __all__ = ["command"]
 
 
-@click.command("describe")
+@click.command("describe", cls=Command)
 @click.argument("record", type=RecordPath())
-@click.option(
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="File to write [default: stdout]. An existing FILE is kept; its completed copy is written to FILE.new.",

@@ -10,6 +10,7 @@ import click
 from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
 from rollbook.clean import clean
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
@@ -18,11 +19,11 @@ from rollbook.records.document import encode
 __all__ = ["command"]
 
 
-@click.command("diff")
+@click.command("diff", cls=Command)
 @click.argument("record", metavar="RECORD[:HOST]")
 @click.argument("other", metavar="[OTHER[:HOST]]", required=False)
 @click.option("--volatile", is_flag=True, help="Include counters, gauges and other changing values.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 def command(record: str, other: str | None, *, volatile: bool, as_json: bool) -> None:
     """Compare RECORD with OTHER, field by field; without OTHER, the start and end of its run.
 
@@ -59,6 +60,7 @@ def _show(found: Diff) -> None:
             click.echo(clean(f"only in {side}: {fold(names)}"))
     if found.without_data:
         stderr().print(clean(f"nothing to compare from {fold(found.without_data)}"), soft_wrap=True)
+    _show_unread(found)
     if found.hosts:
         differing, total = sum(map(bool, found.hosts.values())), len(found.hosts)
         hosts = f"{total} host{'s' * (total != 1)}"
@@ -66,3 +68,13 @@ def _show(found: Diff) -> None:
     else:
         other = "; compare two with A:HOST B:HOST" if found.only_before and found.only_after else ""
         stderr().print(f"no host is on both sides{other}")
+
+
+def _show_unread(found: Diff) -> None:
+    """Print the sources that were not compared, those of the same hosts together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for source, names in found.unread.items():
+        alike.setdefault(tuple(names), []).append(source)
+    for hosts, sources in alike.items():
+        where = hosts[0] if "->" in hosts[0] else fold(hosts)
+        stderr().print(clean(f"not read, so not compared: {', '.join(sources)} ({where})"), soft_wrap=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rollbook.api.outputs import EXPORT_FORMATS, export
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -14,20 +15,22 @@ from rollbook.errors import UsageError
 __all__ = ["command"]
 
 
-@click.command("export")
+@click.command("export", cls=Command)
 @click.argument("record", type=RecordPath())
-@click.option(
+@option(
     "--format",
     "output_format",
+    heading=OUTPUT,
     type=click.Choice(EXPORT_FORMATS),
     default="parquet",
     show_default=True,
     help="parquet, csv, json: one file per table; openmetrics: for Prometheus and compatible databases; timeseries: "
     "MLPerf Storage's timeseries.json; mlpstorage: all files that its tools read.",
 )
-@click.option(
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(path_type=Path),
     required=True,
     metavar="PATH",

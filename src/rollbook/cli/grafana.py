@@ -15,6 +15,6 @@ __all__ = ["command"]
 def command() -> None:
     """Print a Grafana dashboard for metrics that `run` and `record` send with --push, as JSON for its import dialog.
 
-    It has a panel for each metric that the page shows, also those of installed packages, and asks for the data source.
+    It has a panel for each metric that the page shows, including those of plug-ins. Grafana asks for the data source.
     """
     click.echo(json.dumps(dashboard(), indent=1, ensure_ascii=False))

@@ -54,18 +54,18 @@ def _check(reach: Reach, *, as_json: bool) -> int:
     from rollbook.records.host_lists import HostCheck  # noqa: PLC0415
     from rollbook.records.hosts import Coverage  # noqa: PLC0415
 
-    records, interrupted = gather_live(reach, Plan(()))
-    coverage = Coverage.of(records)
+    results, interrupted = gather_live(reach, Plan(()))
+    coverage = Coverage.of(results)
     if as_json:
-        click.echo(encode(HostCheck(coverage, records)), nl=False)
+        click.echo(encode(HostCheck(coverage, results)), nl=False)
     else:
         rows = []
-        for record in records:
-            clock = record.clock
+        for result in results:
+            clock = result.clock
             trip = f"{clock.round_trip_ns / 1e6:.1f} ms" if clock else ""
             offset = f"{clock.offset_ns / 1e6:+.1f} ms ± {clock.bound_ns / 1e6:.1f}" if clock else ""
-            rows.append((record.name, (record.status, record.method, record.agent, trip, offset)))
+            rows.append((result.name, (result.status, result.method, result.agent, trip, offset)))
         table(("host", "status", "via", "agent", "round trip", "clock offset"), rows)
-    failures(records)
+    failures(results)
     click.echo(coverage_line(coverage), err=True)
     return 130 if interrupted else coverage.exit_code

@@ -11,6 +11,7 @@ from rich.console import Console
 from rollbook.api.listing import list_records
 from rollbook.clean import shorten
 from rollbook.cli.configuration import results_directory
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_sheet, sheet, stderr, width_of
 from rollbook.cli.summary import duration
 from rollbook.records.document import encode
@@ -22,7 +23,7 @@ HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS", "COMMAND OR NO
 LONGEST, SHORTEST = 40, 15  # characters of a command, a note or the reason of a broken record
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @click.argument("directory", required=False, metavar="[DIR]", type=click.Path(path_type=Path))
 @click.option("--type", "kind", default="", metavar="NAME", help="Only records of this type, such as fio.")
 @click.option("--host", default="", metavar="HOST", help="Only records with this host.")
@@ -30,8 +31,8 @@ LONGEST, SHORTEST = 40, 15  # characters of a command, a note or the reason of a
     "--verdict",
     default="",
     metavar="VERDICT",
-    help="Only records with this verdict or state: ok, warn, fail, command-failed, unchecked; recording, unfinished, "
-    "broken; MLPerf Storage's CLOSED, OPEN or INVALID.",
+    help="Only records with this verdict or state: ok, warn, fail, command-failed, unchecked, unknown; recording, "
+    "unfinished, broken; MLPerf Storage's CLOSED, OPEN or INVALID.",
 )
 @click.option("--name", default="", metavar="NAME", help="Only records with this name.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only records with this tag; may be repeated.")
@@ -44,7 +45,7 @@ LONGEST, SHORTEST = 40, 15  # characters of a command, a note or the reason of a
     metavar="N",
     help="Maximum number of records to list; 0: all.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 def command(
     directory: Path | None,
     *,

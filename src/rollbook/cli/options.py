@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from rollbook.errors import UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = [
     "BENCHMARK",
@@ -88,6 +90,8 @@ class InputFile(click.ParamType[Path]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Files, which the shell completes."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for completion
+
         del ctx, param
         return [CompletionItem(incomplete, type="file")]
 
@@ -107,6 +111,8 @@ def complete(
     """Complete the values of an option with names that are looked up when the shell asks."""
 
     def found(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for completion
+
         del ctx, param
         return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 

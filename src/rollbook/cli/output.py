@@ -199,10 +199,10 @@ class ProgressView:
         """The connection to the host is started."""
         self._active[host.name] = time.monotonic()
 
-    def done(self, record: HasStatus) -> None:
+    def done(self, result: HasStatus) -> None:
         """The host is finished."""
-        self._active.pop(record.name, None)
-        self._done[record.status] += 1
+        self._active.pop(result.name, None)
+        self._done[result.status] += 1
 
     @property
     def coverage(self) -> Coverage:

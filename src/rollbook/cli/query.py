@@ -17,10 +17,12 @@ from rollbook.api.finish import open_record
 from rollbook.api.listing import summaries
 from rollbook.clean import clean
 from rollbook.cli.configuration import results_directory
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_sheet, stderr
 from rollbook.cli.record_argument import find
-from rollbook.errors import UsageError
+from rollbook.errors import RollbookError, UsageError
 from rollbook.exports.files import safe
+from rollbook.metrics import catalogue as metrics
 from rollbook.records.document import escaped
 from rollbook.sql import connection as store
 from rollbook.sql.all_runs import AllRecords, connect_all
@@ -31,17 +33,36 @@ __all__ = ["command", "print_rows", "warn_of"]
 SHOWN = 1000  # rows printed with --format table
 
 
-@click.command("query")
+class QueryCommand(Command):
+    """A command whose help names the views of devices, `{views}` in its docstring: metrics of plug-ins add some."""
+
+    @property
+    def help(self) -> str:
+        """The help. If a plug-in cannot be used, only built-in views are named; the query itself reports the error."""
+        try:
+            found = tuple(metrics.load().values())
+        except RollbookError:
+            found = metrics.METRICS
+        views = dict.fromkeys(metric.devices for metric in found if metric.devices)
+        return self._help.format(views=", ".join(views))
+
+    @help.setter  # noqa: A003 - click's name
+    def help(self, text: str) -> None:
+        self._help = text
+
+
+@click.command("query", cls=QueryCommand)
 @click.argument("words", nargs=-1, required=True, metavar="[RECORD] SQL")
 @click.option(
     "--all",
     "all_records",
     is_flag=True,
-    help="Query all records of a results directory, RECORD or the configured one.",
+    help="Query all records of a results directory: the one given in place of RECORD, or the configured one.",
 )
-@click.option(
+@option(
     "--format",
     "output_format",
+    heading=OUTPUT,
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
@@ -51,9 +72,8 @@ def command(words: tuple[str, ...], output_format: str, *, all_records: bool) ->
     """Run one SELECT over RECORD and print the result; with --all, over all records of a results directory.
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
-    second; samples and rates with one row per host and beat; metrics per device in disks, interfaces, ports, gpus,
-    nfs_mounts and others; hosts, facts, phases, gaps, losses, findings, phase_stats. `SHOW TABLES` lists them,
-    `DESCRIBE rates` the columns of one.
+    second; samples and rates with one row per host and beat; metrics per device in {views}; hosts, facts, phases, gaps,
+    losses, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
 
     With --all: runs with one row per record, and all tables above with the rows of all records and a column `run`.
     Only what the query names is opened. A record that cannot be read is left out with a warning; the exit code is

@@ -1,7 +1,7 @@
 """The options that name hosts and choose a transport, shared by every command that reaches hosts.
 
-Options of transports come from their declarations. Those of a plug-in are added when `--via` names it, and all of them
-in `--help`: to look for plug-ins takes longer than most commands.
+Options of transports come from their declarations. Those of a plug-in are added when `--via` or `--fallback` names it,
+and all of them in `--help`: to look for plug-ins takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -97,15 +98,11 @@ class ReachCommand(Command):
     """A command with `reach_options`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take defaults from the configuration, add the options of the plug-in that `--via` names, then parse."""
+        """Take defaults from the configuration, add the options of the plug-ins that are named, then parse."""
         settings = ctx.meta[SETTINGS] = _settings(args)
-        typed = [
-            args[at + 1] if word == "--via" and at + 1 < len(args) else word.partition("--via=")[2]
-            for at, word in enumerate(args)
-        ]
-        for name in filter(None, [*typed, str(settings["via"].value) if "via" in settings else ""]):
-            if name != AUTO and name not in BUILT_IN and name in plug_ins():
-                ctx.meta[__name__] = (*BUILT_IN, name)
+        named = [*_typed_transports(args), *(settings[key].value for key in ("via", "fallback") if key in settings)]
+        others = [name for name in dict.fromkeys(named) if name != AUTO and name not in BUILT_IN]
+        ctx.meta[__name__] = (*BUILT_IN, *(name for name in others if name in plug_ins()))
         own = {param.name for param in self.get_params(ctx) if getattr(param, "heading", "") in CONFIGURED}
         ctx.default_map = {key: one.value for key, one in settings.items() if key in own}
         try:
@@ -149,6 +146,14 @@ def _settings(args: list[str]) -> dict[str, Setting]:
         if args[:1] in (["-h"], ["--help"]):
             return {}
         raise
+
+
+def _typed_transports(args: list[str]) -> Iterator[str]:
+    """The values of `--via` and `--fallback`, which decide which options there are to parse."""
+    for word, following in itertools.pairwise([*itertools.takewhile(lambda word: word != "--", args), ""]):
+        flag, equals, value = word.partition("=")
+        if flag in ("--via", "--fallback"):
+            yield value if equals else following
 
 
 def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
@@ -202,7 +207,7 @@ class Reach:
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )
         names = {param.name for param in context.command.get_params(context) if isinstance(param, TransportOption)}
-        refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, no host is reached")
+        refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, so no host is contacted")
 
     def explain(self) -> None:
         """Print on stderr which transports `auto` chose. An unusable stderr stops nothing."""

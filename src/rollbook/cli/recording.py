@@ -141,11 +141,11 @@ class RunView(ProgressView):
         self._reach.explain()
         return super().__enter__()
 
-    def done(self, record: HasStatus) -> None:
+    def done(self, result: HasStatus) -> None:
         """The host returned its start facts or failed."""
-        super().done(record)
-        if record.status != "complete":
-            self._missing.append(record)
+        super().done(result)
+        if result.status != "complete":
+            self._missing.append(result)
 
     def started(self) -> None:
         """Print the hosts that are not complete; raises `NoHostReached` with `strict` if there are no others."""

@@ -18,7 +18,7 @@ __all__ = ["command"]
 @click.argument("record", type=RecordPath())
 @sign_option
 def command(record: Path, sign: Path | None) -> None:
-    """Write everything in RECORD that follows from its journal: tables, hosts, metadata, page, manifest.
+    """Rebuild everything in RECORD that is derived from its journal: tables, hosts, metadata, page, manifest.
 
     For a record whose collector died, or to rebuild any record with this version. A signed record needs --sign with a
     key to sign it again.

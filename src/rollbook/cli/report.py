@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import size, stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -15,11 +16,12 @@ from rollbook.errors import UsageError
 __all__ = ["command"]
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @click.argument("record", type=RecordPath())
-@click.option(
+@option(
     "-o",
     "--output",
+    heading=OUTPUT,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="File to write [default: report.html in the record].",

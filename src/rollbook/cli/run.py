@@ -66,7 +66,7 @@ UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
     show_default=True,
     metavar="N",
     help="Run the command N times, one record each; together they are a group for `rollbook compare`. Stops after the "
-    "first run that fails, with its exit code.",
+    "first run that fails, with its exit status.",
 )
 @option("--skip-timeseries", heading=RECORDING, is_flag=True, help="Read facts at start and end only; do not sample.")
 @option(
@@ -74,7 +74,7 @@ UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
     "collect",
     heading=RECORDING,
     default=True,
-    help="Contact the hosts (default), or describe the cluster by the arguments only.",
+    help="Contact the hosts (default), or use only the declared memory and number of client hosts.",
 )
 @option(
     "--cluster-collection-timeout",
@@ -123,9 +123,9 @@ def command(
 ) -> None:
     """Run COMMAND and record all hosts: snapshot, samples while the command runs, snapshot, tables, page.
 
-    The command keeps its stdin, terminal, signals and exit code; its output is shown and logged. The first Ctrl-C goes
-    to the command, then the record is written; a second one skips the end snapshot. While the record is being written,
-    the first Ctrl-C changes nothing; a second one leaves the record to `rollbook recover`.
+    The command keeps its stdin, terminal, signals and exit status; its output is shown and logged. The first Ctrl-C
+    goes to the command, then the record is written; a second one skips the end snapshot. While the record is being
+    written, the first Ctrl-C changes nothing; a second one leaves the record to `rollbook recover`.
     """
     if argv[0].startswith("-"):
         raise UsageError(f"no such option: {argv[0]}{_suggestion(argv[0])}")
@@ -218,9 +218,9 @@ def _show_place(settings: Settings, endings: Sequence[str]) -> None:
 
 
 def _strict_code(record: Record) -> int:
-    """With --strict: missing hosts first, then a verdict of INVALID (1) or none for lack of inputs (3)."""
+    """With --strict: missing hosts first, then a verdict of INVALID (1), or none (3) for lack of inputs."""
     known = record.metadata
-    verdict = 1 if known.get("verification") == "INVALID" else 3 if known["verification_missing"] else 0
+    verdict = 1 if known.get("verification") == "INVALID" else 3 if known.get("verification_missing", True) else 0
     return record.coverage.exit_code or verdict
 
 

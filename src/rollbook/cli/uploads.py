@@ -45,9 +45,10 @@ OPTIONS = (
            help="Upload the bundle as one archive below s3://bucket/prefix, and verify it; the local bundle stays."),
     option("--s3-path", heading=OUTPUT, metavar="S3-PATH",
            help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them."),
-    option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="WAY",
-           help="How the nodes' archives get to --s3-path: presigned (nodes upload them, without permissions of their "
-           "own), session (through the session, uploaded from here) or node (nodes run the AWS CLI). "
+    option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="MODE",
+           help="How the nodes' archives get to --s3-path: presigned (nodes upload them with presigned requests and "
+           "need no permissions), session (sent through the session, uploaded from this machine) or node (nodes run "
+           "the AWS CLI). "
            "[default: presigned]"),
     option("--download", heading=OUTPUT, type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
            help="Keep the files that --s3-path uploads in this directory."),
@@ -76,10 +77,10 @@ class Upload:
         if self.per_node_to is None:
             if self.download is not None or self.delivery is not None:
                 option = "--delivery" if self.download is None else "--download"
-                raise UsageError(f"{option} would have no effect: it is for what --s3-path uploads")
+                raise UsageError(f"{option} has no effect without --s3-path")
             return None
         if hyperpod is None:
-            raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); use --upload")
+            raise UsageError("--s3-path is for HyperPod clusters (--via ssm --cluster NAME); otherwise use --upload")
         if archive is not None:
             raise UsageError("--s3-path needs a results directory as --output")
         mode = self._mode(request, made_here)

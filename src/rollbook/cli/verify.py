@@ -9,7 +9,7 @@ import click
 
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean
-from rollbook.cli.options import InputFile
+from rollbook.cli.options import OUTPUT, Command, InputFile, option
 from rollbook.cli.output import size, stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.records.document import encode
@@ -19,7 +19,7 @@ from rollbook.records.signing import sign
 __all__ = ["command"]
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.argument("record", type=RecordPath())
 @click.option(
     "--allowed-signers",
@@ -34,7 +34,7 @@ __all__ = ["command"]
     metavar="KEY",
     help="Sign the record with this ssh key if it has no problems.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_json: bool) -> None:
     """Check RECORD against its manifest: report files that are missing, changed, added or unreadable.
 

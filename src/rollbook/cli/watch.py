@@ -61,7 +61,7 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
         reach.refuse()
         refuse_given(["interval"], "a record has its own interval")
         if once:
-            refuse_given(["speed"], "--once plays nothing")
+            refuse_given(["speed"], "--once does not play the record")
         feed: Live | Replay = Replay(open_record(record), speed)
     else:
         refuse_given(["speed"], "only a record can be played faster")
@@ -78,9 +78,9 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
         return
     asyncio.run(feed.settle())
     _print(feed.board)
-    records = [_record(host) for host in feed.board.hosts.values()]
-    failures(records)
-    sys.exit(0 if record else Coverage.of(records).exit_code)
+    results = [_result(host) for host in feed.board.hosts.values()]
+    failures(results)
+    sys.exit(0 if record else Coverage.of(results).exit_code)
 
 
 async def _full_screen(feed: Live | Replay) -> None:
@@ -108,7 +108,7 @@ def _print(board: Board) -> None:
     stderr().print(status_line(board, "unusual"), soft_wrap=True)
 
 
-def _record(host: HostView) -> HostResult:
+def _result(host: HostView) -> HostResult:
     """The result of a host, as other commands report it."""
     if host.state == "lost":
         return HostResult(name=host.name, status=host.status, reason=host.reason)

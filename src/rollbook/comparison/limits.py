@@ -45,7 +45,7 @@ def judge(found: Comparison, limit: float) -> Judgement:
             if why:
                 (slower if breaks else unsure).append(f"{side.label}: {row.title} {why}")
     if not rows and not unsure:
-        unsure.append("the sides have no result in common that has a better direction")
+        unsure.append("the sides have no common result for which it is known whether higher or lower is better")
     return Judgement(slower, unsure)
 
 

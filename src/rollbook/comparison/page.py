@@ -125,7 +125,7 @@ def _changes(row: Row) -> list[str]:
     found = []
     for at, change in enumerate(row.changes, 1):
         text = " ".join(filter(None, (change_cell(change), verdict_cell(change))))
-        found.append(f"{chr(65 + at)} to A: {text}")
+        found.append(f"{chr(65 + at)} vs A: {text}")
     return found
 
 

@@ -183,7 +183,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
                 "would look like a difference; alternate the runs"
             )
         if {host.name for host in base.runs[0].hosts.start} != {host.name for host in side.runs[0].hosts.start}:
-            notes.append(f"{side.label} ran on other hosts than {base.label}")
+            notes.append(f"{side.label} ran on different hosts from {base.label}")
     for side, summary in zip(sides, summaries, strict=True):
         if ended := [run for run in side.runs if _failed(run)]:
             rest = "" if len(ended) == len(side.runs) else "; not counted"
@@ -195,7 +195,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
     results = [row for row in rows if row.kind == "result"]
     if not results:
         notes.append("the runs have no results in common")
-    notes += [f"{row.title}: the first repeat is odd, probably a warm-up" for row in results if _odd_first(row)]
+    notes += [f"{row.title}: the first repeat is an outlier, probably a warm-up" for row in results if _odd_first(row)]
     return notes
 
 

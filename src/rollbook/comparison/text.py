@@ -49,7 +49,7 @@ def verdict_cell(change: Change) -> str:
     """The verdict with what the reader has to know about it."""
     if change.verdict == "cannot tell" and change.needed and change.confidence is not None:
         needed = "more than 100" if change.needed > 100 else f"about {change.needed}"
-        return f"cannot tell; {needed} runs each would"
+        return f"cannot tell; needs {needed} runs per side"
     if change.reason == "likely":
         return f"likely {change.verdict}"
     return f"{change.verdict} ({change.reason})" if change.reason else change.verdict
@@ -81,7 +81,7 @@ def headline(found: Comparison, at: int) -> str:
     if not rows:
         return f"{side} and {base} have no results in common"
     if len(unclear) < len(rows):
-        rest = f"; {len(unclear)} cannot be told" if unclear else ""
+        rest = f"; {len(unclear)} cannot be judged" if unclear else ""
         return f"{side} against {base}: no difference beyond noise in {_count(len(rows) - len(unclear))}{rest}"
     return f"{side} against {base}: cannot tell ({unclear[0].reason or 'the runs vary too much'})"
 

@@ -23,7 +23,7 @@ import msgspec
 from rollbook.collect.backoff import growing_pauses
 from rollbook.errors import RecordError
 from rollbook.exports.families import Gauge, gauge_of
-from rollbook.exports.receiver import TOKEN, Receiver, Rejected, Unavailable
+from rollbook.exports.receiver import TOKEN, Receiver
 from rollbook.exports.remote_write import Batch, encode_labels, encode_time, snappy
 from rollbook.journal.clocks import CollectorClock, Timeline
 from rollbook.journal.entries import RUN, Entry
@@ -197,16 +197,16 @@ class Push:
                 self._sleep(min(pause, POLL))
                 continue
             body, count = self._pending[0]
-            try:
-                self._receiver.post(snappy(body), self._request_limit())
+            failure = self._receiver.post(snappy(body), self._request_limit())
+            if failure is None:
                 self._sent += count
-            except Unavailable as error:
-                self._retry_at = time.monotonic() + (next(self._pauses) if error.pause is None else error.pause)
-                self._fail(str(error))
-                continue
-            except Rejected as error:
-                self._fail(str(error))
-                self._lose(count, str(error))
+            else:
+                self._fail(failure.reason)
+                if failure.may_retry:
+                    pause = next(self._pauses) if failure.pause is None else failure.pause
+                    self._retry_at = time.monotonic() + pause
+                    continue
+                self._lose(count, failure.reason)
             self._pauses = growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
             self._pending.popleft()
             self._pending_bytes -= len(body)

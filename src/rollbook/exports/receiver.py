@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import email.utils
 import http.client
 import re
@@ -22,7 +23,7 @@ from rollbook.errors import UsageError
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.version import __version__
 
-__all__ = ["TOKEN", "Receiver", "Rejected", "Unavailable"]
+__all__ = ["TOKEN", "Failure", "Receiver"]
 
 TOKEN = "ROLLBOOK_PUSH_TOKEN"  # noqa: S105 - the name of a variable
 PATH = "/api/v1/write"
@@ -31,16 +32,16 @@ TOO_MANY_REQUESTS = 429
 MASK = "***"
 
 
-class Rejected(Exception):
-    """The receiver will not accept this request; the message is the reason."""
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a request was not accepted, and whether a retry makes sense.
 
+    `pause` is the number of seconds before the retry that the receiver requested, if it did.
+    """
 
-class Unavailable(Exception):
-    """The request may be accepted later; `pause` is the number of seconds that the receiver asked for, if it did."""
-
-    def __init__(self, reason: str, pause: float | None = None) -> None:
-        super().__init__(reason)
-        self.pause = pause
+    reason: str
+    may_retry: bool = True
+    pause: float | None = None
 
 
 class Receiver:
@@ -81,10 +82,10 @@ class Receiver:
             self._headers["Authorization"] = f"Bearer {token}"
         self._opener = urllib.request.build_opener(_NoRedirects)
 
-    def post(self, body: bytes, seconds: float) -> None:
+    def post(self, body: bytes, seconds: float) -> Failure | None:
         """Send a request, in at most this many seconds; only from the main thread of a process.
 
-        Raises `Rejected` or `Unavailable`: server errors, 429 and failed connections are worth a retry.
+        Returns None if it was accepted. Server errors, 429 and failed connections are worth a retry.
         """
         request = urllib.request.Request(self._url, body, self._headers, method="POST")  # noqa: S310 - checked above
         try:
@@ -94,14 +95,15 @@ class Receiver:
             with error:
                 reason = self._explain(error, seconds)
             if error.code >= http.client.INTERNAL_SERVER_ERROR or error.code == TOO_MANY_REQUESTS:
-                raise Unavailable(reason, _pause(error.headers.get("Retry-After", ""))) from error
-            raise Rejected(reason) from error
+                return Failure(reason, pause=_pause(error.headers.get("Retry-After", "")))
+            return Failure(reason, may_retry=False)
         except (OSError, http.client.HTTPException) as error:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
             if isinstance(cause, TimeoutError):
-                raise Unavailable(f"no answer within {seconds:g} s") from error
+                return Failure(f"no answer within {seconds:g} s")
             text = getattr(cause, "strerror", None) or str(cause) or repr(cause)
-            raise Unavailable(self._plain(str(text))) from error
+            return Failure(self._plain(str(text)))
+        return None
 
     def _explain(self, error: urllib.error.HTTPError, seconds: float) -> str:
         """Status and first line of an answer."""

@@ -50,7 +50,7 @@ def read_hostfile(path: str | os.PathLike[str]) -> Hosts:
         if len(hosts) > MAX_HOSTS:
             raise UsageError(f"{path}:{number}: more than {MAX_HOSTS:,} hosts in all")
     if not hosts:
-        raise UsageError(f"{path}: it names no host")
+        raise UsageError(f"{path} contains no hosts")
     return hosts
 
 
@@ -80,7 +80,7 @@ def _read_line(line: str) -> Hosts:
             read = slots_of if what == "slots" else user_of
             given[what] = found.start(), read(line, *found.span(2))
         elif key not in _PLACEMENT:
-            raise HostListError(line, found.start(), f"unknown keyword {found[1]!a}; slots= and user= are read")
+            raise HostListError(line, found.start(), f"unknown keyword {found[1]!a}; use slots= or user=")
     # Replaced by blanks, so that every position stays the same.
     hosts = read_list(_KEYWORD.sub(lambda found: " " * len(found[0]), line))
     for what, (position, value) in given.items():

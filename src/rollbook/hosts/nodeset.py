@@ -101,12 +101,12 @@ def terms(text: str) -> list[Term]:
 
 def _misplaced(text: str, at: int) -> HostListError:
     if text[at] == "]":
-        return HostListError(text, at, "no bracket is open here")
+        return HostListError(text, at, "closing bracket without an opening one")
     if text[at] != "[":
         return HostListError(text, at, f"a host is missing before '{text[at]}'")
     inner = text.find("[", at + 1)
     if inner >= 0 and "]" in text[at:]:
-        return HostListError(text, inner, "brackets do not nest")
+        return HostListError(text, inner, "brackets cannot be nested")
     return HostListError(text, at, "the bracket is not closed")
 
 
@@ -153,7 +153,7 @@ def _texts(part: list[_Span] | str) -> list[str]:
 def _check(text: str, start: int, end: int, wrong: re.Pattern[str]) -> None:
     odd = wrong.search(text, start, end)
     if odd:
-        raise HostListError(text, odd.start(), f"a host name cannot hold {odd[0]!a}")
+        raise HostListError(text, odd.start(), f"a host name cannot contain {odd[0]!a}")
 
 
 def _address(name: str, text: str, start: int) -> str:

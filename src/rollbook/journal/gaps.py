@@ -117,7 +117,7 @@ def host_gaps(survey: Survey, host: HostJournal) -> Iterator[Gap]:
             boots = {host.boot_at(index - 1), host.boot_at(index)} - {""}
             why = "rebooted" if len(boots) > 1 else "connection lost"
         elif index in host.thinned:
-            why = "thinned out: the connection was too slow"
+            why = "samples skipped: the connection was too slow"
         elif index in host.restarts:
             why = "frames lost"
         elif any(times[index - 1] <= at and at - by <= times[index] for at, by in host.timeline.suspends):

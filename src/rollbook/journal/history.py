@@ -60,16 +60,16 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
     for one, phase in both:
         # A host that sent its facts before it was lost has not failed.
         complete = phase in began or not host.losses
-        record = one.result(phase, "complete" if complete else status, "" if complete else reason)
+        result = one.result(phase, "complete" if complete else status, "" if complete else reason)
         if phase in began:
             first, last = min(began[phase]), max(began[phase])
             offset = one.clock.offset_ns if one.clock else 0
-            record.collected_at = iso_time(first + offset)
-            record.seconds = round((last - first) / 1e9, 4)
+            result.collected_at = iso_time(first + offset)
+            result.seconds = round((last - first) / 1e9, 4)
         elif complete:
-            record.status, record.reason = status, reason or f"no {phase} facts were read"
-        record.attempts = _attempts(host)
-        found.append(record)
+            result.status, result.reason = status, reason or f"no {phase} facts were read"
+        result.attempts = _attempts(host)
+        found.append(result)
     return found[0], found[1]
 
 
@@ -122,7 +122,8 @@ def _reasons(survey: Survey, host: HostJournal, found: SeriesHost) -> list[str]:
     elif found.is_sparse:
         reasons.append(f"{found.missed} of {found.samples + found.missed} beats without samples: the host was busy")
     elif not schedule.doubles and interval != survey.interval_ns:
-        reasons.append(f"a sample every {interval // 10**9} s: there is no Python, and the shell takes whole seconds")
+        every = f"a sample every {interval // 10**9} s"
+        reasons.append(f"{every}: there is no Python, and the shell stand-in needs whole seconds")
     if cut := _missing_end(survey, host, found):
         reasons.append(cut)
     if losses := describe_losses(found.sources):

@@ -17,8 +17,10 @@ RATIO_FROM = 0.5  # of what is negligible: a multiple of less means nothing
 
 
 def number(value: float) -> str:
-    """Three significant digits: `0.41`, `9.1`, `27`, `1234`."""
+    """Up to three significant digits: `0.0041`, `0.41`, `9.1`, `27`, `1234`."""
     size = abs(value)
+    if 0 < size < 0.0995:
+        return f"{value:.2g}"
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
     return f"{value:.{digits}f}".rstrip("0").rstrip(".") if digits else f"{value:.0f}"
 

@@ -24,11 +24,11 @@ NOT_A_LINK = re.compile(r"lo$|(bond|br|docker|veth|vlan|vxlan|tun|tap|dummy|virb
 VIRTUAL_LINKS = ("loopback", "bond", "bridge", "vlan", "vxlan", "virtual", "dummy", "macvlan", "ipvlan", "team", "tun")
 
 
-def counted_disks(names: Iterable[str], records: Sequence[HostResult]) -> list[str]:
-    """The devices in a host's diskstats that count; `records` have the facts of the host."""
+def counted_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[str]:
+    """The devices in a host's diskstats that count; `results` have the facts of the host."""
     known: dict[str, bool] = {}
-    for record in records:
-        for block in record.rows(Block):
+    for result in results:
+        for block in result.rows(Block):
             known[block.device] = block.kind in DISK_KINDS and not block.parents
             known.update(dict.fromkeys(block.partitions, False))
     names = list(names)
@@ -41,11 +41,11 @@ def _like_a_disk(name: str, names: set[str]) -> bool:
     return not NOT_A_DISK.match(name) and not (part and (part[1] or part[2]) in names)
 
 
-def counted_interfaces(names: Iterable[str], records: Sequence[HostResult]) -> list[str]:
+def counted_interfaces(names: Iterable[str], results: Sequence[HostResult]) -> list[str]:
     """The interfaces of a host that count. In a container all are virtual: then those without members count."""
     links: dict[str, Interface] = {}
-    for record in records:
-        links.update({link.interface_name: link for link in record.rows(Interface)})
+    for result in results:
+        links.update({link.interface_name: link for link in result.rows(Interface)})
     names = list(names)
     real = [name for name in names if _like_a_link(name, links.get(name))]
     return real or [
@@ -61,15 +61,15 @@ def _like_a_link(name: str, link: Interface | None) -> bool:
     return link.kind not in VIRTUAL_LINKS and not link.lower
 
 
-def same_mounts(names: Iterable[str], records: Sequence[HostResult]) -> dict[str, str]:
+def same_mounts(names: Iterable[str], results: Sequence[HostResult]) -> dict[str, str]:
     """For each mount the first mount of the same file system.
 
-    Device numbers identify a file system within one record only: after an unmount another one may get the number.
+    Device numbers identify a file system within one result only: after an unmount another one may get the number.
     """
     names = list(names)
     found: dict[str, str] = {}
-    for record in records:
-        devices = {mount.mount_point: mount.device_number for mount in record.rows(MountInfo)}
+    for result in results:
+        devices = {mount.mount_point: mount.device_number for mount in result.rows(MountInfo)}
         firsts: dict[str, str] = {}
         mounted = [name for name in names if name in devices]
         for name in sorted(

@@ -18,6 +18,7 @@ from rollbook.checks.mlperf import cluster_of
 from rollbook.checks.run_data import RunData
 from rollbook.mlperf.node import Entry, Roles, collected_node, deployment_of, node_of
 from rollbook.mlperf.yaml_text import yaml_text
+from rollbook.records.locate import locate_record
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.space import Space
 from rollbook.tables.quoting import parquet
@@ -204,8 +205,8 @@ def completed(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]
 
 
 def text_of(tree: Tree, record: Path) -> str:
-    """The description as YAML, each value with its origin as a comment."""
-    return yaml_text(tree, HEADING.format(version=__version__, record=record))
+    """The description as YAML, each value with its origin as a comment; the heading names the record."""
+    return yaml_text(tree, HEADING.format(version=__version__, record=locate_record(record)))
 
 
 def to_do(tree: Tree, at: str = "") -> Iterator[str]:

@@ -24,10 +24,10 @@ from rollbook.files import BY_UMASK, write_file
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
+from rollbook.times import STAMP, from_stamp
 
 __all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs", "result_names"]
 
-STAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
 LOGS = ("stdout.log", "stderr.log")
@@ -63,12 +63,8 @@ class Placement:
     def place(self, record: Path) -> Path:
         """Move a record that is not finished yet to its place, and return that; it stays if there is none."""
         created = sorted(set(self._stamps()) - self._before)
-        if len(created) == 1:
-            target = created[0] / INSIDE
-        elif not created and not self._is_tool and self._parts:
-            began = dt.datetime.strptime(record.name, "%Y%m%d_%H%M%S").replace(tzinfo=dt.UTC)
-            target = RecordDirectory.create(self._results, self._kind, began, self._parts).path
-        else:
+        is_new = not created and not self._is_tool and bool(self._parts)
+        if not is_new and len(created) != 1:
             why = (
                 f"the command created {len(created)} result directories: {', '.join(map(str, created))}"
                 if created
@@ -77,14 +73,19 @@ class Placement:
             self.message = f"the record is not in the results directory: {why}"
             return record
         try:
+            target = self._create(record) if is_new else created[0] / INSIDE
             _move(record, target)
-        except OSError as error:
-            self.message = f"the record could not be moved to {target}: {error.strerror}"
+        except (OSError, UsageError) as error:
+            self.message = f"the record could not be moved to its result directory: {error}"
             return record
         for directory in (record.parent, self.staging):
             with contextlib.suppress(OSError):
                 directory.rmdir()
         return target
+
+    def _create(self, record: Path) -> Path:
+        began = from_stamp(record.name).replace(tzinfo=dt.UTC)
+        return RecordDirectory.create(self._results, self._kind, began, self._parts).path
 
     def _stamps(self) -> Iterator[Path]:
         """Result directories below the roots; they are named by a time, and not entered."""

@@ -59,10 +59,17 @@ class GroupVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     runs: list[RunVerdict] = []
 
     @property
+    def is_preparation(self) -> bool:
+        """Whether all its runs only prepare."""
+        return all(run.is_preparation for run in self.runs)
+
+    @property
     def text(self) -> str:
         """The group in one line."""
         count = sum(not run.is_preparation for run in self.runs)
         runs = f"{count} run{'s' * (count != 1)}"
+        if self.is_preparation:
+            return f"{self.name}: only preparation, nothing to judge"
         if self.verdict:
             return f"{self.name}: {runs}: {self.verdict}"
         return f"{self.name}: {runs}: not judged; missing: {'; '.join(self.missing)}"
@@ -93,8 +100,8 @@ class Submission(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sc
 
     @property
     def is_judged(self) -> bool:
-        """Whether every group has a verdict, and every run could be read."""
-        return not self.unreadable and all(group.verdict for group in self.groups)
+        """Whether every group with runs to judge has a verdict, and every run could be read."""
+        return not self.unreadable and all(group.verdict or group.is_preparation for group in self.groups)
 
 
 def judge_tree(path: Path, rules: Round, silences: Sequence[Silence] = (), **options: Any) -> Submission:

@@ -18,7 +18,7 @@ from rollbook.errors import RollbookError
 from rollbook.hosts import is_local, parse_hosts
 from rollbook.mlpstorage import standalone
 from rollbook.mlpstorage.logs import log
-from rollbook.mlpstorage.shapes import failed_record, raw_record
+from rollbook.mlpstorage.shapes import failed_host, raw_host
 from rollbook.records.hosts import HostResult
 
 __all__ = [
@@ -143,19 +143,19 @@ class SSHClusterCollector(ClusterCollectorInterface):
             raise ValueError("no hosts to collect from")
         log(self.logger, "debug", f"Collecting from {len(names)} hosts over SSH")
         fanout = self.max_workers
-        records = _read_hosts(names, self.ssh_username, via="auto", timeout=seconds, fanout=fanout, **self._options)
-        data = {name: {**raw_record(record), **_requested(record, name)} for name, record in records.items()}
+        results = _read_hosts(names, self.ssh_username, via="auto", timeout=seconds, fanout=fanout, **self._options)
+        data = {name: {**raw_host(result), **_requested(result, name)} for name, result in results.items()}
         errors = []
-        for name, record in records.items():
-            if record.gave_data:
+        for name, result in results.items():
+            if result.gave_data:
                 log(self.logger, "debug", f"Collected from {name}")
             else:
                 errors.append(f"{name}: {data[name]['error']}")
                 late = f"SSH to {name} timed out after {seconds:g}s"
-                failed = f"SSH collection from {name} failed: {record.reason or record.status}"
-                log(self.logger, "warning", late if record.status == "timed-out" else failed)
-        gave = [record for record in records.values() if record.gave_data]
-        only_local = bool(gave) and not errors and all(record.method == "local" for record in gave)
+                failed = f"SSH collection from {name} failed: {result.reason or result.status}"
+                log(self.logger, "warning", late if result.status == "timed-out" else failed)
+        gave = [result for result in results.values() if result.gave_data]
+        only_local = bool(gave) and not errors and all(result.method == "local" for result in gave)
         return CollectionResult(bool(gave), data, errors, "local" if only_local else "ssh", standalone.now())
 
     def collect_local(self) -> CollectionResult:
@@ -202,7 +202,7 @@ class MPIClusterCollector:
         self.ssh_username, self._options = ssh_username, options
 
     def collect(self) -> dict[str, Any]:
-        """Return records by the name each host gives itself, by the requested one where that is taken.
+        """Return facts by the name each host gives itself, by the requested one where that is taken.
 
         A host that failed is there by its requested name, with its error. Raises `RuntimeError` if all failed.
         """
@@ -211,28 +211,28 @@ class MPIClusterCollector:
             raise RuntimeError("MPI collection failed: no hosts to collect from")
         own = {"mpi_bin": self.mpi_bin, "allow_run_as_root": self.allow_run_as_root, **self._options}
         try:
-            records = _read_hosts(names, self.ssh_username, via="mpi", timeout=self.timeout, fanout=len(names), **own)
+            results = _read_hosts(names, self.ssh_username, via="mpi", timeout=self.timeout, fanout=len(names), **own)
         except RollbookError as error:
             raise RuntimeError(f"MPI collection failed: {error}") from error
-        failed = {name: record for name, record in records.items() if not record.gave_data}
-        if len(failed) == len(records):
-            if all(record.status == "timed-out" for record in failed.values()):
+        failed = {name: result for name, result in results.items() if not result.gave_data}
+        if len(failed) == len(results):
+            if all(result.status == "timed-out" for result in failed.values()):
                 raise RuntimeError(f"MPI collection timed out after {self.timeout:g} seconds")
-            reasons = "; ".join(f"{name}: {record.reason}" for name, record in list(failed.items())[:5])
+            reasons = "; ".join(f"{name}: {result.reason}" for name, result in list(failed.items())[:5])
             raise RuntimeError(f"MPI collection failed: {reasons}")
         found: dict[str, Any] = {}
-        for rank, (name, record) in enumerate(records.items()):
-            info = raw_record(record)
-            if record.gave_data:
+        for rank, (name, result) in enumerate(results.items()):
+            info = raw_host(result)
+            if result.gave_data:
                 # Hosts made from one image may all have the same name.
                 key = name if info["hostname"] in found else info["hostname"]
-                found[key] = {**info, **_requested(record, name), "mpi_rank": rank}
+                found[key] = {**info, **_requested(result, name), "mpi_rank": rank}
             else:
-                log(self.logger, "warning", f"MPI collection from {name} failed: {record.reason or record.status}")
-        return found | {name: raw_record(record) for name, record in failed.items()}
+                log(self.logger, "warning", f"MPI collection from {name} failed: {result.reason or result.status}")
+        return found | {name: raw_host(result) for name, result in failed.items()}
 
     def collect_local_only(self) -> dict[str, Any]:
-        """Return the record of this machine by its own name."""
+        """Return the facts of this machine by its own name."""
         info = collect_local_system_info()
         return {info["hostname"]: info}
 
@@ -244,23 +244,23 @@ class MPIClusterCollector:
 def _read_hosts(names: Sequence[str], user: str | None, **options: Any) -> dict[str, HostResult]:
     """Return a result for each requested name; names of one local machine share one."""
     hosts = [f"{user}@{name}" if user else name for name in names]
-    results = {record.name: record for record in snapshot(hosts, **options).hosts}
-    local = next((record for record in results.values() if is_local(record.name)), None)
+    results = {result.name: result for result in snapshot(hosts, **options).hosts}
+    local = next((result for result in results.values() if is_local(result.name)), None)
     missing = HostResult(name="", status="failed", reason="there is no result for this host")
     return {name: results.get(name) or (local if is_local(name) else None) or missing for name in names}
 
 
-def _requested(record: HostResult, name: str) -> dict[str, Any]:
-    return {"requested_name": name} if record.gave_data else {"hostname": name}
+def _requested(result: HostResult, name: str) -> dict[str, Any]:
+    return {"requested_name": name} if result.gave_data else {"hostname": name}
 
 
 def collect_local_system_info() -> dict[str, Any]:
-    """Return the record of this machine; never raises."""
+    """Return the facts of this machine; never raises."""
     try:
-        (record,) = snapshot("localhost", via="local").hosts
-        return raw_record(record)
+        (result,) = snapshot("localhost", via="local").hosts
+        return raw_host(result)
     except RollbookError as error:
-        return failed_record(socket.gethostname(), str(error))
+        return failed_host(socket.gethostname(), str(error))
 
 
 def collect_timeseries_sample() -> dict[str, Any]:

@@ -236,7 +236,7 @@ class ClusterValidationRulesChecker(RulesChecker):
         method = system.collection_method if system else "unknown"
         missing = [str(host.get("name")) for host in system.missing_hosts] if system else []
         if missing:
-            text = f"Cluster info lacks hosts that gave no data: {', '.join(missing)}"
+            text = f"Cluster info lacks hosts that returned no data: {', '.join(missing)}"
             self.issues.append(Issue(OPEN, text, "hosts", "all hosts", missing, "warning"))
         if not is_measured({"collection_method": method}):
             text = f"Cluster info comes from {method}, not from the hosts"
@@ -380,9 +380,7 @@ class BenchmarkVerifier:
     def _checked(self, run: BenchmarkRun) -> list[Issue]:
         own = self.rules_checker if self.mode == "single" else RUN_CHECKERS[run.benchmark_type](run, logger=self.logger)
         found = list(own.run_checks())
-        system = run.system_info
-        if system is None or system.num_hosts > 1 or not is_measured(system.as_dict()):
-            found += ClusterValidationRulesChecker(run, self.logger).run_checks()
+        found += ClusterValidationRulesChecker(run, self.logger).run_checks()
         if run.post_execution:
             found += BenchmarkRulesChecker(run, self.logger).run_checks()
         return found

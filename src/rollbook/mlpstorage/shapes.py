@@ -21,7 +21,7 @@ from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.sysctl import Sysctl
 from rollbook.sources.vmstat import VmStat
 
-__all__ = ["SOURCES", "failed_record", "hardware", "raw_record", "sample_value"]
+__all__ = ["SOURCES", "failed_host", "hardware", "raw_host", "sample_value"]
 
 NOT_IN_TOOL = ("device_number", "extra")  # keys that the tool does not know
 # Keys of a host's record, and the sources they come from.
@@ -59,15 +59,15 @@ def _plain_rows(rows: Sequence[msgspec.Struct]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if v is not None and k not in NOT_IN_TOOL} for row in built]
 
 
-def failed_record(name: str, text: str) -> dict[str, Any]:
-    """Return the record of a host that gave nothing; its two keys mark it as failed."""
+def failed_host(name: str, text: str) -> dict[str, Any]:
+    """Return the facts of a host that gave nothing; its two keys mark it as failed."""
     return {"hostname": name, "error": text}
 
 
-def raw_record(host: HostResult) -> dict[str, Any]:
+def raw_host(host: HostResult) -> dict[str, Any]:
     """Return everything that a host gave, under the collectors' keys."""
     if not host.gave_data:
-        return failed_record(host.name, f"{host.status}: {host.reason}")
+        return failed_host(host.name, f"{host.status}: {host.reason}")
     found: dict[str, Any] = {
         "hostname": host.hostname or host.name,
         "collection_timestamp": host.collected_at,

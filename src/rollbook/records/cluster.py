@@ -230,15 +230,15 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
     missing_hosts: list[MissingHost] = []
 
     @classmethod
-    def of(cls, records: Sequence[HostResult], declared: int | None = None) -> ClusterInformation:
+    def of(cls, results: Sequence[HostResult], declared: int | None = None) -> ClusterInformation:
         """From host results. The method names every transport that returned data.
 
         `declared` is the memory in bytes that the user declared per host; hosts without data get it (method `args`).
         """
-        hosts = [info for record in records if (info := HostInfo.of(record)) is not None]
+        hosts = [info for result in results if (info := HostInfo.of(result)) is not None]
         there = {info.requested_name for info in hosts}
         if declared is not None:
-            hosts += [HostInfo.declared(record, declared) for record in records if record.name not in there]
+            hosts += [HostInfo.declared(result, declared) for result in results if result.name not in there]
         memory = [host.memory.total for host in hosts]
         return cls(
             total_memory_bytes=sum(memory),
@@ -251,8 +251,8 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
             hosts=hosts,
             host_consistency_issues=consistency_issues(hosts),
             usable_memory_bytes=sum(host.memory.usable for host in hosts),
-            num_hosts_requested=len(records),
-            missing_hosts=[MissingHost(r.name, r.status, r.reason) for r in records if r.name not in there],
+            num_hosts_requested=len(results),
+            missing_hosts=[MissingHost(r.name, r.status, r.reason) for r in results if r.name not in there],
         )
 
 

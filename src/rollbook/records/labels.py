@@ -45,7 +45,7 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
         if "" in tags:
             raise UsageError("a tag is empty")
         if name == RESERVED or any(character in name for character in "/,:"):
-            raise UsageError(f"{name!r} cannot be a name: `latest`, '/', ',' and ':' have a meaning of their own")
+            raise UsageError(f"{name!r} cannot be a name: `latest`, '/', ',' and ':' are reserved")
         return cls(name, list(dict.fromkeys(tags)), note, group)
 
 

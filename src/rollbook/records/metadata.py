@@ -18,8 +18,8 @@ __all__ = ["metadata", "snapshots"]
 def snapshots(start: Sequence[HostResult], end: Sequence[HostResult]) -> dict[str, Any]:
     """Start and end of the run as `cluster_snapshots`; a side without data is null, never a copy of the other."""
     sides = {
-        name: ClusterInformation.of(records) if any(record.gave_data for record in records) else None
-        for name, records in (("start", start), ("end", end))
+        name: ClusterInformation.of(results) if any(result.gave_data for result in results) else None
+        for name, results in (("start", start), ("end", end))
     }
     methods = {name for side in sides.values() if side is not None for name in side.collection_method.split("+")}
     return {**sides, "collection_method": "+".join(sorted(methods)) or "unknown"}

@@ -108,7 +108,7 @@ def read_summary(path: Path) -> RecordSummary:
         hosts_complete=coverage.by_status.get("complete", 0) if coverage else None,
         host_names=metadata.host_names,
         findings=counts,
-        verdict=_verdict(metadata.exit_code, counts),
+        verdict=_verdict(metadata, counts),
         verification=metadata.verification,
         **msgspec.structs.asdict(label_of(metadata.label or {})),
     )
@@ -143,9 +143,11 @@ def _counts(path: Path) -> dict[str, int] | None:
         return None
 
 
-def _verdict(code: int | None, counts: dict[str, int] | None) -> Verdict:
-    if code:
+def _verdict(metadata: _Metadata, counts: dict[str, int] | None) -> Verdict:
+    if metadata.exit_code:
         return "command-failed"
+    if metadata.executed_command and metadata.exit_code is None:  # the collector was killed before the command ended
+        return "unknown"
     if counts is None:
         return "unchecked"
     return "fail" if counts.get("fail") else "warn" if counts.get("warn") else "ok"

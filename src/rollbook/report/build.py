@@ -116,7 +116,7 @@ def _outlier_metrics(found: Sequence[FindingShown]) -> list[str]:
 def _no_findings(checked: Findings | None) -> str:
     """The text in place of findings; it says if outliers could not be looked for."""
     if checked is None:
-        return "This record has not been checked; rollbook check does it."
+        return "This record has not been checked; run rollbook check."
     outliers = next((rule for rule in checked.rules if rule.id == OUTLIER), None)
     if outliers is None or outliers.note:
         return f"No rule found anything; outliers: {outliers.note if outliers else 'not looked for'}."

@@ -8,7 +8,7 @@ from rollbook.checks.changes import changes_during_run
 from rollbook.checks.compare import differences, named_rows, shared_value
 from rollbook.checks.groups import Group, form_groups
 from rollbook.checks.text import value_text
-from rollbook.checks.views import View, status_of, views
+from rollbook.checks.views import View, status_of, views_of
 from rollbook.hosts import fold
 from rollbook.records.hosts import HostResult
 from rollbook.report.model import ChangeShown, FactShown
@@ -23,7 +23,7 @@ def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactSho
     groups = form_groups(hosts, {})
     differing, equal = [], []
     for group in groups:
-        for view in views():
+        for view in views_of(group.hosts):
             found = list(differences(view, group.hosts))
             for one in found:
                 values = [(value_text(value.value, one.unit), fold(value.hosts)) for value in one.values]
@@ -35,7 +35,7 @@ def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactSho
 
 def _described(groups: Sequence[Group]) -> str:
     if not groups:
-        return "No host gave facts."
+        return "No host returned facts."
     lists = "; ".join(f"{fold(host.name for host in group.hosts)} ({group.profile})" for group in groups)
     return f"Compared among similar hosts: {lists}."
 

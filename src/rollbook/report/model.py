@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class CommandShown(msgspec.Struct, frozen=True):
-    """The command of the run: as typed, its exit code, when it ran."""
+    """The command of the run: as typed, its exit status, when it ran."""
 
     text: str
     code: int | None = None

@@ -240,7 +240,7 @@ Rows = Mapping[int, Mapping[str, Mapping[str, Any]]]
 def _rows(metadata: Mapping[str, Any]) -> Rows:
     found: dict[int, dict[str, Mapping[str, Any]]] = {}
     for row in metadata.get("phase_statistics") or []:
-        if isinstance(row, dict) and isinstance(row.get("mean"), int | float):
+        if isinstance(row, dict) and all(isinstance(row.get(name), int | float) for name in ("mean", "max")):
             found.setdefault(int(row.get("number", -1)), {})[str(row.get("metric"))] = row
     return found
 

@@ -25,7 +25,7 @@ def verdict(
     findings: Sequence[FindingShown],
     checked: Findings | None,
 ) -> Verdict:
-    """From the command's exit code, the hosts' statuses, the findings that are not silenced, and MLPerf's verdict."""
+    """From the command's exit status, the hosts' statuses, the findings that are not silenced, and MLPerf's verdict."""
     silent = [host for host in hosts if host.status not in GAVE_DATA]
     partial = [host for host in hosts if host.status == "partial"]
     counted = [finding for finding in findings if not finding.silenced]
@@ -34,8 +34,8 @@ def verdict(
     counted = [finding for finding in counted if not (silent and finding.id == MISSING)]
     failed = [finding for finding in counted if finding.severity == "fail"]
 
-    bad = [f"the command failed with exit code {command.code}"] if command and command.code else []
-    unclear = ["the exit code of the command is unknown"] if command and command.code is None else []
+    bad = [f"the command failed with exit status {command.code}"] if command and command.code else []
+    unclear = ["the exit status of the command is unknown"] if command and command.code is None else []
     if silent:
         # A finding of severity fail says that it is bad, unless it is silenced.
         (bad if missing or len(silent) == len(hosts) else unclear).append(_without_data(silent, hosts))
@@ -66,9 +66,9 @@ def _combined(
 
 def _without_data(silent: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
     if len(hosts) == 1:
-        return f"{hosts[0].name} gave no data: {_cause(silent)}"
+        return f"{hosts[0].name} returned no data: {_cause(silent)}"
     if len(silent) == len(hosts):
-        return f"no host gave data: {_cause(silent)}"
+        return f"no host returned data: {_cause(silent)}"
     return f"{_of(silent, hosts)} failed: {_cause(silent)} on {_some(silent)}"
 
 
@@ -95,7 +95,7 @@ def _first_of(findings: Sequence[FindingShown], one: str, many: str) -> str:
 
 def _short(text: str) -> str:
     """The text without what a program printed, which follows in brackets, shortened to the clauses that fit a line."""
-    plain = re.sub(r"\s*\[[^\]]*\]", "", text) or text
+    plain = re.sub(r"\s+\[[^\]]*\]", "", text) or text
     if len(plain) <= LONGEST_REASON:
         return plain
     clauses = max(plain.rfind(", ", 0, LONGEST_REASON), plain.rfind("; ", 0, LONGEST_REASON))

@@ -58,7 +58,7 @@ HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, r
 def add_hosts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
     """Create the tables `hosts`, `phases`, `gaps` and `losses`."""
     connection.execute(HOSTS)
-    start, end = ({one.name: one for one in records} for records in (hosts.start, hosts.end))
+    start, end = ({one.name: one for one in results} for results in (hosts.start, hosts.end))
     series = {one.name: one for one in hosts.series}
     marks = ", ".join(["?"] * 14 + ["make_timestamp_ns(?)"] * 2 + ["?"] * 4)
     for name in start | end | series:
@@ -217,15 +217,15 @@ def _of(one: object | None, *names: str) -> list[Any]:
 
 
 def _facts(hosts: RecordHosts) -> Iterator[tuple[str | None, ...]]:
-    for phase, records in (("start", hosts.start), ("end", hosts.end)):
-        for record in records:
-            for source, key, field, value in _values(record):
-                yield record.name, phase, source, key, field, value
+    for phase, results in (("start", hosts.start), ("end", hosts.end)):
+        for result in results:
+            for source, key, field, value in _values(result):
+                yield result.name, phase, source, key, field, value
 
 
-def _values(record: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
+def _values(result: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
     """Every value of every fact as a text: texts as they are, all else as JSON; dicts by name, as `field.name`."""
-    for source, fact in record.facts.items():
+    for source, fact in result.facts.items():
         for row in fact if isinstance(fact, list) else [fact]:
             if not isinstance(row, Facts) or catalogue.find(source) is None:
                 yield source, "", "", _text(row)

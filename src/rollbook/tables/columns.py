@@ -87,7 +87,7 @@ def _filler(kind: str, count: int) -> Cells:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The origin of a column: the field of the record, and for merged gauges `min` or `max`."""
+    """The origin of a column: the field of the row, and for merged gauges `min` or `max`."""
 
     field: int
     part: str = ""

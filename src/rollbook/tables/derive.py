@@ -47,7 +47,7 @@ def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[Sourc
     finally:
         files.close()
     start, end = [first for first, _ in both], [last for _, last in both]
-    asked = found.end_facts or any(record.readings for record in end)
+    asked = found.end_facts or any(result.readings for result in end)
     return RecordHosts(
         started_ns=found.started_ns,
         ended_ns=found.ended_ns,

@@ -142,9 +142,9 @@ async def gives_up_in_time(transport: Transport, host: Host) -> None:
     """A visit that is cut short at any moment is over soon, and its host has a status."""
     for timeout in (0.0, 0.02, 0.1):
         began = time.monotonic()
-        record, _ = await read_host(host, transport, Plan.of(catalogue.load()), timeout, asyncio.Event())
+        result, _ = await read_host(host, transport, Plan.of(catalogue.load()), timeout, asyncio.Event())
         assert time.monotonic() - began < timeout + SOON, f"a limit of {timeout} s was not kept"
-        assert record.status in ("timed-out", "partial", "complete"), f"the host is called {record.status}"
+        assert result.status in ("timed-out", "partial", "complete"), f"the host is called {result.status}"
 
 
 async def keeps_channels_apart(transport: Transport, host: Host) -> None:

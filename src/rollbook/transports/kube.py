@@ -216,7 +216,7 @@ def explain_call(what: str, ending: Ending) -> Exception:
     """The error of a call of kubectl, in terms of what the user can do."""
     if ending.code < 0:
         return NoHostReached(f"kubectl {what} did not end within {CALL_SECONDS:.0f} s; check the network")
-    line = last_line(ending.stderr) or f"it ended with code {ending.code}"
+    line = last_line(ending.stderr) or f"exit status {ending.code}"
     for pattern, kind, advice in FAILURES:
         if re.search(pattern, ending.stderr):
             return kind(f"kubectl {what}: {line}; {advice}")

@@ -62,7 +62,7 @@ class AgentChannel:
             return
         self._waiting += len(lines)
         if self._waiting > MOST_WAITING:
-            self.fail(f"disconnected: the host sends more than {MOST_WAITING >> 20} MiB of lines before its turn")
+            self.fail(f"disconnected: the host sends more than {MOST_WAITING >> 20} MiB before its lines can be read")
         else:
             self.reader.feed_data(lines)
 

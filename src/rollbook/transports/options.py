@@ -105,7 +105,7 @@ def launcher_arguments(output: str) -> Callable[[str], None]:
 def _is_program(python: str | None) -> None:
     """The name goes through two shells: one that any of them would change is refused."""
     if python is not None and not re.fullmatch(r"[\w@%+=:,./~-]+", python):
-        raise ValueError("not the name or path of a program that every shell takes literally")
+        raise ValueError("not a plain program name or path: spaces, quotes and other shell characters are not allowed")
 
 
 Python = Annotated[

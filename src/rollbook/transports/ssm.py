@@ -20,11 +20,11 @@ from typing import Annotated, Any
 import msgspec
 
 from rollbook import agent
-from rollbook.aws.api import Account, AwsError
+from rollbook.aws.api import Account
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, with_hostnames
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
-from rollbook.errors import AgentFailed, NoHostReached, Refused, TransportError, Unreachable, UsageError
+from rollbook.errors import AgentFailed, AwsError, NoHostReached, Refused, TransportError, Unreachable, UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
 from rollbook.transports.collector import is_gone, this_collector
@@ -67,9 +67,9 @@ class Ssm:
     start_rate: Annotated[
         float, Option("Sessions started per second; AWS allows 3 by default.", metavar="N", check=_positive)
     ] = 3.0
-    document: Annotated[
-        str, Option("Session document that runs a command and takes input.", metavar="NAME", flag="--ssm-document")
-    ] = DOCUMENT
+    ssm_document: Annotated[str, Option("Session document that runs a command and takes input.", metavar="NAME")] = (
+        DOCUMENT
+    )
     python: Python = None
     name = "ssm"
 
@@ -163,8 +163,8 @@ class _State:
         self._turn, self._ending = asyncio.Lock(), asyncio.Lock()
         self._ended_stale = False
         self.script = b"stop\n"
-        self.documents: list[tuple[str, dict[str, list[str]]]] = [(transport.document, {})]
-        if transport.document == DOCUMENT:
+        self.documents: list[tuple[str, dict[str, list[str]]]] = [(transport.ssm_document, {})]
+        if transport.ssm_document == DOCUMENT:
             self.documents += [(ONE_WAY_DOCUMENT, {"separateOutputStream": ["true"]}), (ONE_WAY_DOCUMENT, {})]
         self._cluster: Cluster | None = None
         self._named = False

@@ -42,7 +42,7 @@ def errors_counted(run: BundleData) -> Iterator[Hit]:
             continue
         count = int(text.text)
         if found[2] == "ue" and count:
-            message = f"{found[1]}: {count} uncorrected errors since boot"
+            message = f"{found[1]}: {count} uncorrected error{'s' * (count != 1)} since boot"
             yield Hit(text.node, message, device=found[1], severity="fail", lines=text.quote(1), count=count)
         elif found[2] == "ce":
             corrected.setdefault(found[1], {})[text.node] = (count, text)

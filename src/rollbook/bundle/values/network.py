@@ -105,11 +105,12 @@ def clock_offset(run: BundleData) -> Iterator[Hit]:
                 yield Hit(text.node, "the clock is not synchronised", lines=text.quote(number))
     middle = statistics.median(offset for offset, _, _ in offsets.values()) if len(offsets) > 2 else 0.0
     for node, (offset, text, number) in offsets.items():
-        side = "fast" if offset > 0 else "slow"
+        side = "ahead of" if offset > 0 else "behind"
         if abs(offset) > WARN:
             severity = "fail" if abs(offset) > FAIL else "warn"
-            message = f"the clock is {abs(offset):g} s {side} of its time server"
+            message = f"the clock is {abs(offset):g} s {side} its time server"
             yield Hit(node, message, severity=severity, lines=text.quote(number))  # type: ignore[arg-type]
         elif len(offsets) > 2 and abs(offset - middle) > SPREAD:
-            message = f"the clock is {abs(offset):g} s {side}, {abs(offset - middle):g} s from the other nodes"
+            distance = abs(offset - middle)
+            message = f"the clock is {abs(offset):g} s {side} its time server, {distance:g} s from the other nodes"
             yield Hit(node, message, lines=text.quote(number))

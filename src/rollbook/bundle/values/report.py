@@ -26,7 +26,7 @@ NOT_READ = ("denied", "timed-out", "failed", "not-read", "truncated")
 
 
 def incomplete(run: BundleData) -> Iterator[Hit]:
-    """Nodes without data, and items that were cut or not read, the same cause together."""
+    """Nodes without data, and items that were truncated or not read, the same cause together."""
     found: dict[str, list[tuple[str, str]]] = {}
     for node in run.bundle.summary.results:
         for what, reason in _missing(node):
@@ -35,7 +35,7 @@ def incomplete(run: BundleData) -> Iterator[Hit]:
         if item.status in NOT_READ:
             found.setdefault(f"{item.id} {_how(item.status)}", []).append(("", item.reason))
     for path, reason in run.unreadable.items():
-        owner = path.split("/")[1] if "/" in path else ""
+        owner = path.split("/")[1] if path.startswith("nodes/") else ""
         found.setdefault(f"{path} cannot be read", []).append((owner, reason))
     for what, reasons in found.items():
         for reason, names in group_by_cause(reasons):
@@ -60,9 +60,8 @@ def _missing(node: NodeResult) -> Iterator[tuple[str, str]]:
 
 
 def _how(status: str) -> str:
-    return {"timed-out": "timed out", "truncated": "was cut", "denied": "was denied", "not-read": "was not read"}.get(
-        status, status
-    )
+    texts = {"timed-out": "timed out", "truncated": "was truncated", "denied": "was denied", "not-read": "was not read"}
+    return texts.get(status, status)
 
 
 class _Kinds:

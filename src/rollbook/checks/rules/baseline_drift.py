@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.changes import changes
+from rollbook.checks.changes import changes, unread_sources
 from rollbook.checks.declared import IGNORED
 from rollbook.checks.run_data import Baseline, HostData, RunData
 from rollbook.checks.text import change_text, name_list
-from rollbook.checks.views import status_of, views_of
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.findings import Change, Finding
@@ -34,9 +33,8 @@ def check(run: RunData) -> Iterator[Finding]:
     for host in run.hosts_with_data:
         if host.name in earlier:
             pair = (earlier[host.name], host)
-            for source in dict.fromkeys(view.source for view in views_of(pair) if view.compared):
-                if "unknown" in (status_of(side, source) for side in pair):
-                    unread.setdefault(source, []).append(host.name)
+            for source in unread_sources(*pair):
+                unread.setdefault(source, []).append(host.name)
             changed = (change for change in changes(*pair) if change.mode in COMPARED)
             found = [change for change in changed if change.field not in IGNORED]
             texts = tuple(map(change_text, found))

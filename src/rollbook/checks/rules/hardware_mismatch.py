@@ -1,4 +1,4 @@
-"""A single host has other hardware than a group of hosts.
+"""A single host has different hardware from a group of hosts.
 
 Why: Hosts are grouped by machine and processor, so this host is not compared with any other. It may be a wrong
 delivery, or a login node among compute nodes.

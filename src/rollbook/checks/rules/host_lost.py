@@ -1,4 +1,4 @@
-"""A host gave data at the start of the run but not at the end.
+"""A host returned data at the start of the run but not at the end.
 
 Why: The host may have crashed or left the network during the run, and its changes are unknown.
 Example: timed-out at the end: no answer within 60 s (node17)
@@ -20,7 +20,7 @@ ID, SEVERITY, NEEDS = "host-lost", "fail", (EndFacts, HostData)
 
 
 def check(run: RunData) -> Iterator[Finding]:
-    """Hosts that gave data at the start and none at the end."""
+    """Hosts that returned data at the start and none at the end."""
     after = {host.name: host for host in run.end}
     last_sample = {host.name: host.last_ns for host in run.series if host.last_ns is not None}
     reasons: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""A host gave no data at the start.
+"""A host returned no data at the start.
 
 Why: Sums, minimums and comparisons do not include it, although the run may have used it.
 Example: refused: key rejected (node17)

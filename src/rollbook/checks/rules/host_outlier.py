@@ -1,4 +1,4 @@
-"""A host or device behaved unlike its peers for a while, or unlike itself where it has too few peers.
+"""A host or device behaved unlike its peers for a while or, with too few peers, unlike its own median.
 
 Why: One slow disk, link or host slows down a whole parallel job, and averages over all hosts hide it.
 Example: node17 nvme1n1 disk write latency 9.1 × the median of 31 peers (27 ms against 3 ms), 12:04–12:19 UTC

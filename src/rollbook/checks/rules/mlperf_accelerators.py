@@ -1,4 +1,4 @@
-"""Clients do not drive the same number of accelerators each.
+"""Clients do not all drive the same number of accelerators.
 
 Why: With uneven slots per host some clients carry more load than the rules allow for.
 Example: 8 on node[01-15], 4 on node16

@@ -1,4 +1,4 @@
-"""A checkpointing run writes or reads another number of checkpoints than the round requires.
+"""A checkpointing run writes or reads a different number of checkpoints than the round requires.
 
 Why: A result is the mean over a fixed number of checkpoints, written and read in one invocation or in two.
 Example: 5 writes and 5 reads; 10 and 10 in one invocation, or 10 and 0 followed by 0 and 10, are required

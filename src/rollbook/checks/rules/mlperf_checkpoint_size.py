@@ -1,7 +1,7 @@
 """A checkpoint is so small that the clients' memory could hold it.
 
 Why: A client that wrote less than three times its memory may read it back from its own page cache.
-Example: 105.0 GB of checkpoint a host, 3 × 503.6 GiB of memory
+Example: 105.0 GB of checkpoint per host, 3 × 503.6 GiB of memory
 Fix: Drop caches between writing and reading, or use a larger model or fewer hosts.
 Reference: MLPerf Storage rules 4.3.1
 """
@@ -36,9 +36,9 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if memory.effective is None or not memory.hosts:
         raise CannotTell("the memory of the clients is not recorded")
     each, needed = size / memory.hosts, times * memory.effective[1] / memory.hosts / GIB
-    yield Compared("checkpoint a host, GB", f">= {needed:.1f}", round(each, 1))
+    yield Compared("checkpoint per host, GB", f">= {needed:.1f}", round(each, 1))
     if each < needed:
-        text = f"{each:.1f} GB of checkpoint a host, {times} × {needed / times:.1f} GiB of memory"
+        text = f"{each:.1f} GB of checkpoint per host, {times} × {needed / times:.1f} GiB of memory"
         issue = Issue(Validation.CLOSED, text, "checkpoint_size_GB", f">= {needed:.1f}", round(each, 1), "warning")
         yield finding_for(issue)
     elif memory.effective[0] == "measured":

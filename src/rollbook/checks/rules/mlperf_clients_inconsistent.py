@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, is_measured, round_of
+from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, is_measured, require_all_memory, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo, consistency_issues
@@ -21,7 +21,7 @@ ID, SEVERITY, NEEDS = "mlperf-clients-inconsistent", "warn", (Benchmark,)
 
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
-    """Hosts that gave data; of a result without a record, what its cluster information says."""
+    """Hosts that returned data; of a result without a record, what its cluster information says."""
     rules = round_of(run)
     hosts = [info for host in run.start if (info := HostInfo.of(host)) is not None]
     cluster = cluster_of(run.metadata)
@@ -36,3 +36,5 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("differences between clients", 0, f"{len(issues)} between {count} clients")
     for text in issues:
         yield finding_for(Issue(Validation(rules.cluster.unlike), text, "hosts", "equal clients", text, "warning"))
+    if hosts:
+        require_all_memory(run)

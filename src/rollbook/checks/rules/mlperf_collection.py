@@ -2,7 +2,7 @@
 
 Why: Memory and host counts of a submission must come from all clients; a run on data of the launching host alone has
 a fraction of the memory, and so a data set that is too small.
-Example: 15 of 16 clients gave data; missing: node17
+Example: 15 of 16 clients returned data; missing: node17
 Fix: Make every client reachable and run again.
 Reference: MLPerf Storage, cluster collection
 """
@@ -31,7 +31,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         requested: Any = len(run.start)
         yield Compared("clients with data", requested, requested - len(missing))
         if missing:
-            text = f"{requested - len(missing)} of {requested} clients gave data; missing: {fold(missing)}"
+            text = f"{requested - len(missing)} of {requested} clients returned data; missing: {fold(missing)}"
             yield finding_for(Issue(validation, text, "hosts", requested, requested - len(missing), "warning"), missing)
     elif not cluster:
         raise CannotTell("the run has no cluster information")

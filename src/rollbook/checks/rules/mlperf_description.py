@@ -1,4 +1,4 @@
-"""The description of the system does not fit the run.
+"""The description of the system does not match the run.
 
 Why: Reviewers compare it with the summary: the number of clients must be the same, and each client's memory within a
 tenth of the described one.
@@ -49,6 +49,8 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if _at(system, "solution", "capabilities", "multi_host") is False and hosts > 1:
         text = f"system described for a single host, {hosts} used"
         yield finding_for(Issue(Validation.INVALID, text, "capabilities.multi_host", True, False))
+    if len(rows) != 1:
+        raise CannotTell("memory is compared only with a description of one kind of client")
 
 
 def _memory(run: RunData, capacity: Any) -> Iterator[Finding]:

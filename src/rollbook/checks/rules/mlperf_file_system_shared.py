@@ -2,7 +2,7 @@
 
 Why: Log files that are written to the storage under test add I/O to the measurement.
 Example: /mnt/data and /mnt/results are on the same file system
-Fix: Write the results to another file system than the data set or the checkpoints, and repeat the run.
+Fix: Write the results to a different file system from the data set or the checkpoints, and repeat the run.
 Reference: MLPerf Storage rules 3.4.2, 4.4.2 and 5.4.2
 """
 

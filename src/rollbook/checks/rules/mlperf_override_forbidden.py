@@ -1,4 +1,4 @@
-"""A parameter was changed that the division does not allow.
+"""A parameter was changed, which the division does not allow.
 
 Why: CLOSED fixes the workload; only the listed parameters may be tuned. OPEN allows a few more.
 Example: dataset.record_length_bytes=1024 is allowed neither in CLOSED nor in OPEN
@@ -37,8 +37,8 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     for name, value in overrides.items():
         worst = _validation(str(name), str(run.metadata.get("model")), allowed)
         if worst is not Validation.CLOSED:
-            where = "in CLOSED" if worst is Validation.OPEN else "in CLOSED nor in OPEN"
-            text = f"{name}={value} is allowed {'not' if worst is Validation.OPEN else 'neither'} {where}"
+            where = "not allowed in CLOSED" if worst is Validation.OPEN else "allowed neither in CLOSED nor in OPEN"
+            text = f"{name}={value} is {where}"
             yield finding_for(Issue(worst, text, str(name), allowed.closed, value))
 
 

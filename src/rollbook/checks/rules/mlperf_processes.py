@@ -1,4 +1,4 @@
-"""A checkpointing run uses few processes a host.
+"""A checkpointing run uses few processes per host.
 
 Why: CLOSED wants more than four processes on each host, as on real nodes with accelerators.
 Example: 4 processes on each of 16 hosts
@@ -22,7 +22,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     require_type(run, "checkpointing")
     limit, hosts = round_of(run).checkpointing.more_processes_per_host, clients(run).count
     processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
-    yield Compared("processes a host", f"> {limit}", declared=processes / hosts)
+    yield Compared("processes per host", f"> {limit}", declared=processes / hosts)
     if processes / hosts <= limit:
         text = f"{processes / hosts:g} processes on each of {hosts} hosts"
         yield finding_for(Issue(Validation.OPEN, text, "num_processes", f"> {limit * hosts}", processes, "warning"))

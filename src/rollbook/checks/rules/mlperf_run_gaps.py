@@ -1,4 +1,4 @@
-"""Training runs of a submission did not follow each other without a pause.
+"""There was too long a pause between training runs of a submission.
 
 Why: A pause would allow preparation between runs, or the removal of runs with a bad result.
 Example: 20260801_160000 started 7200 s after the run before it; less than 3600 s is required

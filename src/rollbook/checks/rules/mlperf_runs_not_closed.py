@@ -1,6 +1,6 @@
 """A run of a submission is not CLOSED.
 
-Why: All runs of a model are submitted together: one run that is OPEN or INVALID makes the whole result so.
+Why: All runs of a model are submitted together: one run that is OPEN or INVALID makes the whole result OPEN or INVALID.
 Example: 20260801_120000 is INVALID
 Fix: Repeat the runs of this model after the cause in that run is removed.
 Reference: MLPerf Storage rules, closed and open division

@@ -21,7 +21,7 @@ ID, SEVERITY, NEEDS = "series-incomplete", "warn", (SeriesHost,)
 def check(run: RunData) -> Iterator[Finding]:
     """Hosts with gaps, without an end, or with more than 5 % of the beats missed.
 
-    Hosts that never gave data are findings of `host-missing`.
+    Hosts that never returned data are findings of `host-missing`.
     """
     missing = {host.name for host in run.start if not host.gave_data}
     for host in (host for host in run.series if host.samples or host.name not in missing):

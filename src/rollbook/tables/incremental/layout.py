@@ -53,15 +53,15 @@ class Row:
 
 
 class Layout:
-    """The samples taken while the text had the shape of `records`, on one connection of the host."""
+    """The samples taken while the text had the shape of `rows`, on one connection of the host."""
 
-    def __init__(self, source: Source, records: list[Any], connection: int) -> None:
+    def __init__(self, source: Source, rows: list[Any], connection: int) -> None:
         self.connection = connection
         self.ts, self.mono = array("q"), array("q")
         self.wholes, self.decimals = array("q"), array("d")
         self.now = State(array("q"), array("d"), [])
         self._keys = key_fields(source)
-        self.rows = [self._row(record) for record in records]
+        self.rows = [self._row(facts) for facts in rows]
         self._by_key = {row.key: row for row in self.rows}
         self.runs: list[list[tuple[int, Any]]] = [[] for _ in self.now.objects]  # first sample with the value, value
         self._noted: list[Any] = [object()] * len(self.now.objects)
@@ -100,23 +100,23 @@ class Layout:
         self.wholes.extend(now.wholes)
         self.decimals.extend(now.decimals)
 
-    def replace(self, records: list[Any], state: State) -> None:
-        """Store the records of a full parse in the state; raises `NewShape` if they do not fit."""
+    def replace(self, rows: list[Any], state: State) -> None:
+        """Store the rows of a full parse in the state; raises `NewShape` if they do not fit."""
         self._touched = True
-        if len(records) != len(self.rows):
+        if len(rows) != len(self.rows):
             raise NewShape
-        for row, record in zip(self.rows, records, strict=True):
-            values = msgspec.structs.astuple(record)
+        for row, facts in zip(self.rows, rows, strict=True):
+            values = msgspec.structs.astuple(facts)
             if tuple(values[field] for field in self._keys) != row.key or _grown(row, values):
                 raise NewShape
             _put(row, values, state)
 
-    def update(self, records: list[Any], state: State) -> set[Any]:
-        """Store the records of some lines in the state; returns the keys of their rows, or the names in their dicts."""
+    def update(self, rows: list[Any], state: State) -> set[Any]:
+        """Store the rows of some lines in the state; returns their keys, or the names in their dicts."""
         found: set[Any] = set()
         self._touched = True
-        for record in records:
-            values = msgspec.structs.astuple(record)
+        for facts in rows:
+            values = msgspec.structs.astuple(facts)
             key = tuple(values[field] for field in self._keys)
             row = self._by_key.get(key)
             if row is None or (key and _grown(row, values)):
@@ -128,8 +128,8 @@ class Layout:
                 found.update(*[values[field] for field, _, _ in row.dicts])
         return found
 
-    def _row(self, record: Any) -> Row:
-        values = msgspec.structs.astuple(record)
+    def _row(self, facts: Any) -> Row:
+        values = msgspec.structs.astuple(facts)
         row, now = Row(tuple(values[field] for field in self._keys)), self.now
         for field, value in enumerate(values):
             if field in self._keys:
@@ -202,6 +202,6 @@ def _extend(runs: list[Run], field: int, place: int) -> None:
 
 @functools.cache
 def key_fields(source: Source) -> tuple[int, ...]:
-    """The fields of the record that identify the row."""
+    """The fields that identify a row."""
     notes = compare_of(source.row_type)
     return tuple(index for index, name in enumerate(source.row_type.__struct_fields__) if notes[name].mode == "key")

@@ -21,7 +21,7 @@ from rollbook.tables.incremental.layout import Layout, NewShape, State, key_fiel
 from rollbook.tables.incremental.learning import Read, learn_templates
 from rollbook.tables.incremental.template import Apply, Template, without_numbers
 
-__all__ = ["Lines", "records_of", "without_rejected_lines"]
+__all__ = ["Lines", "rows_of", "without_rejected_lines"]
 
 TRIES = 2  # attempts to learn a template for a line
 LEARNING = 16 << 20  # bytes of text parsed to learn one shape
@@ -49,7 +49,7 @@ _learned: dict[Any, LearnedShape] = {}
 class Lines:
     """The lines of the latest text, and how each of them is read when it changes."""
 
-    def __init__(self, source: Source, pages: dict[str, bytes], records: list[Any], layout: Layout) -> None:
+    def __init__(self, source: Source, pages: dict[str, bytes], rows: list[Any], layout: Layout) -> None:
         self._source, self._pages, self._layout = source, pages, layout
         self._lines = [data.split(b"\n") for data in pages.values()]
         prefixes = tuple(prefix.encode() for prefix in source.lines or ())
@@ -62,7 +62,7 @@ class Lines:
                 del _learned[next(iter(_learned))]
             _learned[shape] = LearnedShape(self._lines)
             if source.lines is not None and layout.unique and len(pages) == 1 and len(self._steady) <= MOST_STEADY:
-                _learned[shape].alone = self._add_up(records)
+                _learned[shape].alone = self._add_up(rows)
         self._learned = learned = _learned[shape]
         self._templates, self._alone = learned.templates, learned.alone
         # The template that read each line last: it may be applied again without checking the values it does not set.
@@ -122,7 +122,7 @@ class Lines:
     def _parse(self, places: list[Place], state: State) -> bool:
         """Parse these lines; with all the others if lines cannot be parsed alone."""
         if self._alone is None:
-            self._layout.replace(records_of(self._source, self._pages), state)
+            self._layout.replace(rows_of(self._source, self._pages), state)
             return True
         indices = [index for _, index in places]
         found = self._layout.update(self._some(indices), state)
@@ -150,12 +150,12 @@ class Lines:
         return read
 
     def _some(self, indices: list[int]) -> list[Any]:
-        """The records of some lines of the only page."""
+        """The rows of some lines of the only page."""
         chosen = sorted({*indices, *self._steady}) if self._steady else indices
         text = b"\n".join([self._lines[0][index] for index in chosen])
-        return records_of(self._source, dict.fromkeys(self._pages, text))
+        return rows_of(self._source, dict.fromkeys(self._pages, text))
 
-    def _add_up(self, records: list[Any]) -> list[set[Any]] | None:
+    def _add_up(self, rows: list[Any]) -> list[set[Any]] | None:
         """The rows or names of each line parsed alone; None if they do not add up to the whole text or overlap."""
         source = self._source
         try:
@@ -166,12 +166,12 @@ class Lines:
         base = _touched(source, common)
         given = [base if index in self._steady else _touched(source, one) - base for index, one in enumerate(alone)]
         count = sum(len(owned) for index, owned in enumerate(given) if index not in self._steady[1:])
-        whole = _joined(source, [common, *alone]) == _joined(source, [records])
-        return given if whole and count == len(_touched(source, records)) else None
+        whole = _joined(source, [common, *alone]) == _joined(source, [rows])
+        return given if whole and count == len(_touched(source, rows)) else None
 
 
-def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
-    """The rows of a table, or the one record; text is decoded as in readings.
+def rows_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
+    """The rows of a table, or the only row; text is decoded as in readings.
 
     If several rows have the same key, the last one counts, as for file systems mounted over each other.
     """
@@ -182,7 +182,7 @@ def records_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
 
 
 def without_rejected_lines(source: Source, pages: dict[str, bytes]) -> list[Any]:
-    """The records of the lines that the parser accepts, in a source whose lines can be parsed alone.
+    """The rows of the lines that the parser accepts, in a source whose lines can be parsed alone.
 
     Raises `ParseError` if lines cannot be parsed alone, or if more of them are rejected than a damaged text has.
     """
@@ -193,7 +193,7 @@ def without_rejected_lines(source: Source, pages: dict[str, bytes]) -> list[Any]
     steady = {index for index, line in enumerate(lines) if prefixes and line.startswith(prefixes)}
 
     def parse(indices: set[int]) -> list[Any]:
-        return records_of(source, {path: b"\n".join([lines[index] for index in sorted(indices | steady)])})
+        return rows_of(source, {path: b"\n".join([lines[index] for index in sorted(indices | steady)])})
 
     groups, rejected = [[index for index in range(len(lines)) if index not in steady]], set[int]()
     while groups:
@@ -210,17 +210,17 @@ def without_rejected_lines(source: Source, pages: dict[str, bytes]) -> list[Any]
     return parse({index for index in range(len(lines)) if index not in rejected})
 
 
-def _key(source: Source, record: Any) -> tuple[Any, ...]:
-    values = msgspec.structs.astuple(record)
+def _key(source: Source, row: Any) -> tuple[Any, ...]:
+    values = msgspec.structs.astuple(row)
     return tuple(values[field] for field in key_fields(source))
 
 
-def _touched(source: Source, records: list[Any]) -> set[Any]:
-    """The keys of the rows, or the names in the dicts of the one record."""
+def _touched(source: Source, rows: list[Any]) -> set[Any]:
+    """The keys of the rows, or the names in the dicts of the only row."""
     found: set[Any] = set()
     keys = key_fields(source)
-    for record in records:
-        values = msgspec.structs.astuple(record)
+    for row in rows:
+        values = msgspec.structs.astuple(row)
         if keys:
             found.add(tuple(values[field] for field in keys))
         else:
@@ -229,12 +229,12 @@ def _touched(source: Source, records: list[Any]) -> set[Any]:
 
 
 def _joined(source: Source, parses: list[list[Any]]) -> Any:
-    """The results of parsing parts, merged: rows by key, or the fields of the one record with merged dicts."""
+    """The results of parsing parts, merged: rows by key, or the fields of the only row with merged dicts."""
     keys = key_fields(source)
     if keys:
-        return {_key(source, record): record for records in parses for record in records}
+        return {_key(source, row): row for rows in parses for row in rows}
     fields: dict[str, Any] = {}
-    for (record,) in parses:
-        for name, value in msgspec.structs.asdict(record).items():
+    for (row,) in parses:
+        for name, value in msgspec.structs.asdict(row).items():
             fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
     return fields

@@ -9,7 +9,7 @@ from rollbook.protocol.readings import split_pages
 from rollbook.records.record import LossKind
 from rollbook.sources.base import Source
 from rollbook.tables.incremental.layout import Layout, NewShape
-from rollbook.tables.incremental.lines import Lines, records_of, without_rejected_lines
+from rollbook.tables.incremental.lines import Lines, rows_of, without_rejected_lines
 from rollbook.tables.losses import Tally
 
 __all__ = ["SampleParser"]
@@ -95,20 +95,20 @@ class SampleParser:
         """Parse all pages; a line that the parser rejects affects only its own row, where lines can be parsed alone."""
         incremental = self._incremental
         try:
-            records = records_of(self.source, pages)
+            rows = rows_of(self.source, pages)
         except ParseError:
-            records = without_rejected_lines(self.source, pages)
+            rows = without_rejected_lines(self.source, pages)
             self._loss, incremental = "rejected", False
         layout = self._layout
         try:
             if layout is not None:
-                layout.replace(records, layout.now)
+                layout.replace(rows, layout.now)
         except NewShape:
             layout = None
         if layout is None:
-            layout = self._layout = Layout(self.source, records, self._connection)
+            layout = self._layout = Layout(self.source, rows, self._connection)
             self._layouts.append(layout)
-        self._lines = Lines(self.source, pages, records, layout) if incremental else None
+        self._lines = Lines(self.source, pages, rows, layout) if incremental else None
 
     def _worst(self, found: Sequence[Page], pages: Iterable[str]) -> LossKind | None:
         """The loss that the statuses of pages report.
