@@ -235,7 +235,7 @@ def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) 
     ran = compare("old", ",".join(map(str, others)), "--all", "-o", str(page))
     assert ran.code == 0
     assert "no phase in common" in ran.err
-    assert "CPU busy" in ran.out, "metrics of the whole runs"
+    assert "Memory available" in ran.out, "metrics of the whole runs"
     assert "\x1b" not in ran.out + ran.err
     assert "</script>[red]" not in page.read_text()
     assert compare("old", ",".join(map(str, others)), "--query", "SELECT label FROM sides").code == 0

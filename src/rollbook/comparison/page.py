@@ -12,7 +12,7 @@ import msgspec
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.sides import Side
 from rollbook.comparison.statistics import CALLED
-from rollbook.comparison.text import change_cell, fact_lines, headline, interval_text, value_cell, verdict_cell
+from rollbook.comparison.text import change_cell, fact_lines, headline, row_cells, verdict_cell
 from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
 from rollbook.records.record import Record
@@ -139,16 +139,8 @@ def _offsets(run: Record) -> dict[str, float]:
 def _table(found: Comparison, number: int) -> TableShown:
     rows = []
     for row in found.rows:
-        change = row.changes[number - 1]
-        host = row.hosts[number] if len(row.hosts) > number else ""
-        cells = [
-            value_cell(row.values[0], row.unit),
-            value_cell(row.values[number], row.unit),
-            change_cell(change),
-            interval_text(change),
-            verdict_cell(change),
-        ]
-        rows.append(RowShown(row.kind, f"{row.title} ({host})" if host else row.title, cells, change.verdict))
+        title, *cells = row_cells(row, number - 1)
+        rows.append(RowShown(row.kind, title, cells, row.changes[number - 1].verdict))
     verdicts = {row.changes[number - 1].verdict for row in found.rows if row.main}
     worst = next((verdict for verdict in ("worse", "better", "cannot tell") if verdict in verdicts), "within noise")
     facts = list(fact_lines(found.facts[number - 1]))
