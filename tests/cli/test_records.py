@@ -164,7 +164,7 @@ def test_a_results_directory_with_one_record_is_that_record(
      ({"exit_code": None, "executed_command": ""}, "ok")],
 )  # fmt: skip
 def test_verdicts(made: Path, tmp_path: Path, change: dict[str, Any], verdict: str) -> None:
-    """A command whose exit status nobody has seen did not succeed; a recording without a command has none."""
+    """A command whose exit status is not known did not succeed; a recording without a command has none."""
     first = next(one for one in list_records(made / "results").records if one.name == "base-one")
     path = tmp_path / "generic" / Path(first.path).name
     shutil.copytree(first.path, path)
