@@ -17,6 +17,7 @@ import rollbook
 from rollbook.comparison.page import CHARTS
 from rollbook.comparison.text import fact_text
 from rollbook.errors import UsageError
+from rollbook.report.summary import summarise
 from tests.support.browser import browser
 from tests.support.commands import Rollbook
 from tests.support.records import few_sources
@@ -182,7 +183,7 @@ def test_a_comparison_in_sql(make: Make, compare: Rollbook) -> None:
 
 
 def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) -> None:
-    """Without a phase in common, results, facts and the metrics of the whole runs are compared; names stay texts."""
+    """Runs with and without phases: results, facts and the metrics of the whole runs; names stay texts."""
     make("old", [1.00, 1.01])
     make("\x1b[31m</script>[red]new", [1.00, 1.01])
     others = sorted((tmp_path / "results" / "generic").iterdir())[2:]
@@ -197,11 +198,43 @@ def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) 
     page = tmp_path / "page.html"
     ran = compare("old", ",".join(map(str, others)), "--all", "-o", str(page))
     assert ran.code == 0
-    assert "no phase in common" in ran.err
     assert "CPU busy" in ran.out, "metrics of the whole runs"
     assert "\x1b" not in ran.out + ran.err
     assert "</script>[red]" not in page.read_text()
     assert compare("old", ",".join(map(str, others)), "--query", "SELECT label FROM sides").code == 0
+
+
+def test_marked_runs_are_compared_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics are those of the summary: over the whole command, not only until its first mark; or of one phase."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    mark = f"{sys.executable} -m rollbook mark"
+    script = f"sleep 0.5; {mark} work; timeout 0.8 sh -c 'while :; do :; done'; {mark} rest; sleep 0.5"
+    with few_sources():
+        runs = [
+            rollbook.run(["sh", "-c", script], results_dir=tmp_path, interval=0.1, report=False).record
+            for _ in range(2)
+        ]
+    assert [phase.name for phase in runs[0].hosts.phases] == ["command", "work", "rest", "after"]
+
+    def values(phase: str = "") -> dict[str, list[float]]:
+        rows = rollbook.compare(*runs, results_dir=tmp_path, phase=phase).rows
+        return {row.name: [value for (value,) in row.values] for row in rows if row.kind == "metric"}
+
+    wanted = [{one.name: one.mean for one in summarise(run).metrics} for run in runs]
+    found = values()
+    shared = [name for name in found if all(name in means for means in wanted)]
+    assert "cpu_busy" in shared
+    for name in shared:
+        assert found[name] == pytest.approx([means[name] for means in wanted])
+    stored = [
+        [
+            row["mean"]
+            for row in run.metadata["phase_statistics"]
+            if (row["phase"], row["metric"]) == ("work", "cpu_busy")
+        ]
+        for run in runs
+    ]
+    assert values("work")["cpu_busy"] == pytest.approx([mean for (mean,) in stored])
 
 
 def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ class Limit(click.ParamType[float]):
 
 @click.command("compare", cls=Command)
 @click.argument("sides", nargs=-1, required=True, metavar="A B ...")
-@click.option("--phase", default="", metavar="NAME", help="Phase whose metrics are compared [default: the command].")
+@click.option(
+    "--phase", default="", metavar="NAME", help="Phase whose metrics are compared [default: the whole command]."
+)
 @click.option(
     "--floor",
     type=Number(0, 100),

@@ -83,8 +83,8 @@ class FactChanges(msgspec.Struct, kw_only=True):
 class Comparison(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.comparison/1"):
     """Several sides, each one run or a group of repeats; all are compared with the first.
 
-    `phase` is the phase that metrics were compared in; empty if the runs have none in common: then it is the command
-    or, of a recording without one, all of it.
+    `phase` is the phase that metrics were compared in; empty for the whole command or, of a recording without one, all
+    of it.
     """
 
     rollbook: str = msgspec.field(default_factory=current_version)
