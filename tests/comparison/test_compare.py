@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import rollbook
+from rollbook.comparison.model import ChangedFact, FactChanges
 from rollbook.comparison.page import CHARTS
-from rollbook.comparison.text import fact_text
+from rollbook.comparison.text import fact_lines, fact_text, verdict_cell
 from rollbook.errors import UsageError
 from rollbook.report.summary import summarise
 from tests.support.browser import browser
@@ -121,6 +122,7 @@ def test_single_runs_are_not_tested_without_history(make: Make, compare: Rollboo
     alone = rollbook.compare("a", "b")
     assert alone.rows[0].changes[0].verdict == "cannot tell"
     assert "noise unknown" in alone.rows[0].changes[0].reason
+    assert any("run --repeat 5" in note for note in alone.notes)
     limited = compare("a", "b", "--fail-on", "slower:5%")
     assert limited.code == 1
     assert "too few runs to test it" in limited.err
@@ -249,11 +251,44 @@ def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_pat
         found = [[Path(path).name for path in side.records] for side in rollbook.compare(*sides).sides]
         assert found == [[Path(path).name for path in records] for records in wanted]
     assert len(rollbook.compare("elsewhere", "two").sides[0].records) == 6
+    assert compare("elsewhere", "two").out.splitlines()[0].split()[:5] == ["A", "elsewhere", "6", "runs", "generic"]
     make("alternated", [1.0, 1.1], repeat=False)
     assert len(rollbook.compare("alternated", "two").sides[0].records) == 2
     with pytest.raises(UsageError, match="on two sides"):
         rollbook.compare("one", paths[0])
     assert compare("one").code == 2
+
+
+def test_metrics_that_hardly_differ(make: Make, compare: Rollbook, tmp_path: Path) -> None:
+    """They are negligible, not within a noise that is unknown; differences of percentages are percentage points."""
+    make("old", [1.0])
+    make("new", [1.0])
+    for path, mean in zip(sorted((tmp_path / "results" / "generic").iterdir()), (9.0, 6.0), strict=True):
+        (file,) = path.glob("*_metadata.json")
+        metadata = json.loads(file.read_text())
+        for row in metadata["phase_statistics"]:
+            if row["metric"] == "cpu_busy":
+                row["mean"] = mean
+        file.write_text(json.dumps(metadata))
+    ran = compare("old", "new", "--json")
+    validate(json.loads(ran.out))
+    (row,) = [row for row in rollbook.compare("old", "new").rows if (row.kind, row.name) == ("metric", "cpu_busy")]
+    assert verdict_cell(row.changes[0]) == "negligible (differs by less than 5 percentage points)"
+
+
+def test_long_commands_are_cut_where_they_differ() -> None:
+    """Both are printed from shortly before their first difference, each on less than a line."""
+    start = "sh -c 'for i in 1 2 3; do " + "fio --name=job --size=1g; " * 10
+    one = ChangedFact(field="command", before=f"{start}sync; done'", after=f"{start}true; done'", score=3.0)
+    assert fact_text(one) == "command: …name=job --size=1g; sync; done' -> …name=job --size=1g; true; done'"
+    longer = ChangedFact(field="command", before="true", after=f"{start}true; done'", score=3.0)
+    assert len(fact_text(longer)) < 80
+
+
+def test_one_fact_that_is_ignored() -> None:
+    """It is not written as several."""
+    assert list(fact_lines(FactChanges(side="b", facts=[], ignored=1)))[1] == "1 identity or counter also differs"
+    assert list(fact_lines(FactChanges(side="b", facts=[], ignored=2)))[1] == "2 identities and counters also differ"
 
 
 def test_another_command_is_the_first_explanation(make: Make, compare: Rollbook) -> None:

@@ -17,7 +17,7 @@ Kind = Literal["result", "phase", "metric", "host"]
 
 
 class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One side: its label as given, and the paths of its runs.
+    """One side: its label as given, the paths of its runs, and the benchmark type and the command of the first.
 
     `failed` counts the runs whose command failed. `lacks` are the results of the first side that this side does not
     have.
@@ -26,6 +26,7 @@ class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     label: str
     records: list[str]
     hosts: list[str]
+    type: str
     command: str
     failed: int = 0
     lacks: list[str] = []

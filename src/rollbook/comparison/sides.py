@@ -130,9 +130,10 @@ def _make_row(key: Key, values: list[list[float]], changes: list[Change], hosts:
 
 def _negligible(before: Sequence[float], after: Sequence[float], limit: float, unit: str) -> Change:
     found = change_of(before, after)
-    return msgspec.structs.replace(
-        found, verdict="within noise", reason=f"differs by less than {amount(limit, unit)}", needed=None
-    )
+    if found.verdict == "identical":
+        return found
+    most = f"{limit:g} percentage points" if unit == "%" else amount(limit, unit)
+    return msgspec.structs.replace(found, verdict="negligible", reason=f"differs by less than {most}", needed=None)
 
 
 def _control_discoveries(rows: Sequence[Row], at: int) -> None:
@@ -151,6 +152,7 @@ def _summary(side: Side, lacks: list[str]) -> SideSummary:
         label=side.label,
         records=[str(run.path) for run in side.runs],
         hosts=[host.name for host in first.hosts.start],
+        type=str(first.metadata.get("benchmark_type") or ""),
         command=str(first.metadata.get("executed_command") or ""),
         failed=sum(map(_failed, side.runs)),
         lacks=lacks,
@@ -177,6 +179,10 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
             notes.append(f"{side.label} lacks results of {base.label}: {_few(summary.lacks)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
+    if any(change.needed and change.confidence is None for row in rows for change in row.changes):
+        notes.append(
+            "differences are tested only if each side has at least two runs; `rollbook run --repeat 5` records five"
+        )
     results = [row for row in rows if row.kind == "result"]
     if not results:
         notes.append("the runs have no results in common")
