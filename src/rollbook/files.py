@@ -27,7 +27,6 @@ __all__ = [
     "atomic_file",
     "atomic_path",
     "remove_leftovers",
-    "sync_directory",
     "temporary_directory",
     "write_file",
 ]

@@ -395,6 +395,30 @@ def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
     assert sorted(pages) == [("echo of-d1 d1", "ok", b"of-d1 d1\n"), ("echo of-d2 d2", "ok", b"of-d2 d2\n")]
 
 
+@pytest.mark.parametrize("shell", ["", *SHELLS])
+@pytest.mark.parametrize(
+    ("script", "status", "kept"),
+    [
+        ("seq 10; exit 3", "ok", b"1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n"),
+        ("printf 1234567890123456789012345678901x; exit 100", "ok", b"1234567890123456789012345678901x"),
+        ("printf '1\\n3456789012345678901234567890123'", "truncated", b"1\n"),
+        ("printf '1\\n3456789012345678901234567890\\n23\\n'", "truncated", b"1\n3456789012345678901234567890\n"),
+        ("printf 123456789012345678901234567890123", "truncated", b""),
+        ("seq 100000000", "truncated", b"".join(b"%d\n" % number for number in range(1, 14))),
+    ],
+)
+def test_output_of_a_program_is_limited(shell: str, script: str, status: str, kept: bytes, tmp_path: Path) -> None:
+    """Of more than the limit only complete lines are kept, as in files."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with HandAgent.under(shell) as hand:
+        hand.order("source 0 0 32 3000", f"run {program}", "go now")
+        hand.kind("D")
+        pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
+    assert pages == [(str(program), status, kept)]
+
+
 def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) -> None:
     """The sample is what it wrote since the previous beat; it ends with the agent, and may be absent."""
     program = tmp_path / "ticker"

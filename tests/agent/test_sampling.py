@@ -39,7 +39,7 @@ from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.protocol.samples import Unpacker
 from rollbook.protocol.visit import Visit
 from rollbook.records.hosts import HostResult
-from rollbook.sources import catalogue
+from rollbook.sources import base, catalogue
 from rollbook.testing.journals import Script, body_of
 from tests.support.agents import EARLY, PYTHON, HandAgent
 from tests.support.waits import SECONDS, until
@@ -722,9 +722,14 @@ def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -
         script.frame("R", b"0 sample - 1000 \n" + body, wall, wall - 10**18)
     script.close()
     found = survey(tmp_path)
-    series = series_of(found, found.hosts[0], HostResult(name="a", status="complete"))
+    series = series_of(found, found.hosts[0], HostResult(name="a", status="complete"), ())
     assert (series.status, series.gaps, series.missed) == (status, [], 0)
     assert series.reason.startswith("a sample every 1 s: there is no Python" if status == "partial" else "")
+
+
+def test_seldom_is_the_same_on_both_sides() -> None:
+    """Sources do not import the agent, so the longest time between two samples of a source is written twice."""
+    assert loop.SELDOM == base.SELDOM * 10**9
 
 
 def _under(root: Path) -> Callable[[str], str]:

@@ -19,6 +19,7 @@ from rollbook.api import finish as api
 from rollbook.api.finish import finish, open_record
 from rollbook.errors import RecordError, UsageError
 from rollbook.journal.entries import RUN, pack_entry
+from rollbook.journal.reader import Reader
 from rollbook.records.document import encode, read
 from rollbook.records.layout import Manifest, RecordDirectory
 from rollbook.records.yaml import read_yaml
@@ -82,6 +83,28 @@ def test_the_journal_chooses_no_file_name(tmp_path: Path, begin: dict[str, str])
     finish(record, report=False)
     assert {path for path in everything(tmp_path) if path not in before and not path.startswith(str(record))} == set()
     assert (record / "generic_20260101_000000_metadata.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"started_ns": None},
+        {"started_ns": -(2**63)},
+        {"started_ns": 2**63 - 1},
+        {"interval_ns": None, "max_samples": None, "doubles_ns": None, "label": None, "push": None},
+        {"interval_ns": -1, "max_samples": -1, "doubles_ns": [-1, None]},
+        {"users": {"here": None}, "slots": {"here": None}},
+    ],
+    ids=str,
+)
+def test_a_journal_begins_with_odd_values(unfinished: Path, odd: dict[str, object]) -> None:
+    """A record with values that no recorder writes is finished, with its facts."""
+    [segment] = (unfinished / "raw").glob("*.seg")
+    first = next(iter(Reader(unfinished / "raw")))
+    assert first.event is not None
+    begin = pack_entry(RUN, first.arrived_ns, b"J" + json.dumps(first.event | odd).encode())
+    segment.write_bytes(begin + segment.read_bytes())
+    assert finish(unfinished, report=False).hosts.start[0].facts["loadavg"]
 
 
 EVENTS: list[dict[str, object]] = [

@@ -8,6 +8,7 @@ import hashlib
 import pytest
 
 from rollbook.aws.api import Account
+from rollbook.aws.channel import Closed
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
 from rollbook.errors import AwsError, NoHostReached, Refused, Unreachable
@@ -104,6 +105,14 @@ def test_a_node_that_closes_too_early() -> None:
             None,
             "the session ended before the command's exit status arrived",
         )
+
+
+@pytest.mark.parametrize(("message", "error"), [("", ""), (" \n", ""), ("first\nlast\n", "last")])
+def test_closing_messages(message: str, error: str) -> None:
+    """The last line of the message is the reason; a blank message has none."""
+    session = Session(Account(), TARGET)
+    asyncio.run(session._take(Closed(message)))
+    assert session.error == error
 
 
 def test_throttling() -> None:

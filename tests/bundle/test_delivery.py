@@ -396,8 +396,8 @@ def test_ctrl_c_during_an_upload(s3: S3, tmp_path: Path, monkeypatch: pytest.Mon
     ("arguments", "message"),
     [
         (["--s3-path", "s3://reports/x"], "use --upload"),
-        (["--download", "x"], "--download would have no effect"),
-        (["--delivery", "node"], "--delivery would have no effect"),
+        (["--download", "x"], "--download has no effect"),
+        (["--delivery", "node"], "--delivery has no effect"),
     ],
 )
 @pytest.mark.usefixtures("here")

@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,33 @@ def test_a_failure_after_collection_keeps_the_bundle(run: Rollbook, s3: S3, tmp_
     found = json.loads(later.out)
     data = s3.read(found["url"].removeprefix(f"s3://{BUCKET}/"))
     assert (found["size"], found["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_answers_without_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """A proxy may refuse a request without the XML of S3: HEAD finds nothing, and every other request is an error."""
+
+    class Refuse(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_PUT = do_POST  # noqa: N815 - names that http.server calls
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    for name, value in zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), OWNER, strict=True):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    (tmp_path / "file").write_bytes(b"x")
+    with HTTPServer(("127.0.0.1", 0), Refuse) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        bucket = Bucket(Account(endpoint_url=f"http://127.0.0.1:{server.server_address[1]}"), BUCKET)
+        with pytest.raises(AwsError, match=f"on s3://{BUCKET}/x failed \\({status}\\)"):
+            bucket.upload(tmp_path / "file", "x")
+        server.shutdown()
 
 
 @pytest.mark.usefixtures("owner")

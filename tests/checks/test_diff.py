@@ -67,6 +67,19 @@ def test_from_python(tmp_path: Path) -> None:
     assert rollbook.diff(f"{old}:n1", f"{new}:n2").hosts.keys() == {"n1 -> n2"}
 
 
+def test_sources_that_were_not_read(tmp_path: Path) -> None:
+    """They are named, on stderr and in the document: nothing is known of their fields."""
+    old, new = snapshot(tmp_path / "a.json", {"n[1-3]": FACTS}), str(tmp_path / "b.json")
+    rest = {name: fact for name, fact in FACTS.items() if name != "thp"}
+    hosts = [*host_results({"n1": FACTS}), *host_results({"n[2-3]": rest}, unread=["thp"])]
+    Path(new).write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
+    result = diff(old, new)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "not read, so not compared: thp (n[2-3])\nno differences on 3 hosts\n"
+    assert json.loads(diff(old, new, "--json").stdout)["unread"] == {"thp": ["n2", "n3"]}
+    assert rollbook.diff(f"{old}:n1", f"{new}:n2").unread == {"thp": ["n1 -> n2"]}
+
+
 def test_no_host_in_both(tmp_path: Path) -> None:
     """The message explains how to compare two hosts."""
     old, new = snapshot(tmp_path / "a.json", {"n1": FACTS}), snapshot(tmp_path / "b.json", {"n2": FACTS})

@@ -158,6 +158,22 @@ def test_a_results_directory_with_one_record_is_that_record(
     assert outcome("alone") == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [({"exit_code": 0}, "ok"), ({"exit_code": 5}, "command-failed"), ({"exit_code": None}, "unknown"),
+     ({"exit_code": None, "executed_command": ""}, "ok")],
+)  # fmt: skip
+def test_verdicts(made: Path, tmp_path: Path, change: dict[str, Any], verdict: str) -> None:
+    """A command whose exit status nobody has seen did not succeed; a recording without a command has none."""
+    first = next(one for one in list_records(made / "results").records if one.name == "base-one")
+    path = tmp_path / "generic" / Path(first.path).name
+    shutil.copytree(first.path, path)
+    [metadata] = path.glob("*_metadata.json")
+    metadata.write_text(json.dumps({**json.loads(metadata.read_bytes()), **change}))
+    (path / "findings.json").write_text('{"counts": {}}')
+    assert read_summary(path).verdict == verdict
+
+
 @pytest.mark.usefixtures("there")
 def test_query_over_all_records(rollbook: Rollbook) -> None:
     """Every record is in `runs`; the others tables have the rows of all complete records, by run."""

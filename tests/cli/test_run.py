@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -19,6 +20,7 @@ from rollbook import record as record_block
 from rollbook import snapshot
 from rollbook.api.settings import Settings
 from rollbook.checks.verify import verify
+from rollbook.cli.run import _strict_code
 from rollbook.records.document import encode
 from rollbook.records.record import Record
 from tests.support.commands import ROLLBOOK, Rollbook
@@ -274,6 +276,12 @@ def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None
     some = [*options, *DEAF, "-w", "localhost"]
     assert run(tmp_path, "sh", "-c", "exit 7", options=some).returncode == 7
     assert run(tmp_path, "true", options=some).returncode == 3
+
+
+def test_strict_after_checks_that_failed() -> None:
+    """Without a verdict the run is not well; the step that failed is reported where it happened."""
+    record: Any = SimpleNamespace(metadata={}, coverage=SimpleNamespace(exit_code=0))
+    assert _strict_code(record) == 3
 
 
 def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rollbook.agent.wire import binary, text
-from rollbook.collect import file_limit, stream, streams
+from rollbook.collect import backoff, file_limit, stream, streams
 from rollbook.collect.command import Command
 from rollbook.collect.gather import gather
 from rollbook.collect.recorder import Recorder
@@ -79,7 +79,7 @@ def test_a_host_that_is_busy_at_first(tmp_path: Path) -> None:
 def test_start_facts_of_a_late_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its timeout the run starts without it; its first successful connection delivers the facts."""
     monkeypatch.setattr(stream, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(stream, "FIRST_BUSY", 10.0)
+    monkeypatch.setattr(backoff, "FIRST_BUSY", 10.0)
     fake = Fake({"a": FakeHost(pages=linux("a")), "b": FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)})
 
     async def read(_: Recorder) -> None:

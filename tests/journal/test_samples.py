@@ -261,11 +261,8 @@ def test_clocks_that_no_host_has(tmp_path: Path) -> None:
     evil, _, fine = found.hosts
     assert len(evil.times()) == 40
     assert list(fine.times()) == [START + number * SECOND for number in range(10)]
-    assert [series_of(found, host, HostResult(name=host.name, status="complete")).status for host in found.hosts] == [
-        "partial",
-        "partial",
-        "complete",
-    ]
+    series = [series_of(found, host, HostResult(name=host.name, status="complete"), ()) for host in found.hosts]
+    assert [host.status for host in series] == ["partial", "partial", "complete"]
 
 
 def test_what_became_of_clocks_is_told(tmp_path: Path) -> None:
@@ -279,11 +276,11 @@ def test_what_became_of_clocks_is_told(tmp_path: Path) -> None:
         script.sample(at, load(second), mono=(second - woken * 55) * SECOND, host=1)
     script.close()
     found = survey(tmp_path)
-    series = [series_of(found, host, HostResult(name=host.name, status="complete")) for host in found.hosts]
+    series = [series_of(found, host, HostResult(name=host.name, status="complete"), ()) for host in found.hosts]
     assert series[0].clock_steps == [ClockJump(START + 60 * SECOND, 5 * SECOND)]
     assert series[1].suspends == [ClockJump(START + 60 * SECOND, 55 * SECOND)]
     assert [gap.why for gap in series[1].gaps] == ["the host was suspended"]
-    assert clock_notes(series) == [
+    assert clock_notes(series, ()) == [
         "clock set during the run, by up to 5.000 s, on a",
         "suspended during the run, for up to 55.0 s: b",
     ]

@@ -216,6 +216,18 @@ def test_export_has_all_result_files(tmp_path: Path) -> None:
     assert len(get_runs_files(tmp_path / "out")) == 1
 
 
+def test_a_result_directory_that_cannot_be_created(tmp_path: Path) -> None:
+    """The record stays where it is, with a message; nothing is raised after the command has run."""
+    results = tmp_path / "results"
+    environment = {"MLPSTORAGE_ORGNAME": "Acme", "MLPSTORAGE_SYSTEMNAME": "sys1"}
+    placement = Placement(results, "training", ["dlio_benchmark", "workload=unet3d_b200"], environment)
+    record = placement.staging / "training" / "20260801_120000"
+    record.mkdir(parents=True)
+    results.write_text("a file where the directory should be")
+    assert placement.place(record) == record
+    assert "could not be moved to its result directory" in placement.message
+
+
 def test_a_place_that_is_taken(tmp_path: Path) -> None:
     """An earlier record in the same result directory is not replaced."""
     results = tmp_path / "results"

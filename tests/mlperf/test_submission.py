@@ -141,6 +141,14 @@ def test_training_broken_in_one_way(tmp_path: Path, name: str) -> None:
         assert len(found.unreadable) == 1
 
 
+def test_only_preparation(tmp_path: Path) -> None:
+    """There is nothing to judge, and nothing is missing."""
+    [path, *_] = training(tmp_path)
+    found = judged(path)
+    assert found.is_judged
+    assert [group.text.partition(": ")[2] for group in found.groups] == ["only preparation, nothing to judge"]
+
+
 def test_another_model_is_another_group(tmp_path: Path) -> None:
     """Each lacks runs."""
     paths = training(tmp_path)

@@ -36,20 +36,20 @@ RAW = (
 GARBAGE = ("", "\x00", "no such file\n", "a: b: c\n: :\n1 2\n", "8 0 sda 1\n", "é" * 9)
 
 
-def facts(gib: int = 512, kernel: str = "6.8.0-79-generic") -> dict[str, Any]:
+def facts(gib: float = 512, kernel: str = "6.8.0-79-generic") -> dict[str, Any]:
     """A host with the richest case of each source, of that memory and kernel."""
     found = {}
     for name in catalogue.NAMES:
         cases = [json.loads(path.read_bytes()).get("record") for path in (DATA / "sources" / name).glob("*.json")]
         found[name] = max((case for case in cases if case is not None), key=lambda case: len(json.dumps(case)))
-    kib = {"MemTotal": gib * 1024**2, "MemFree": 5, "Buffers": 1, "Cached": 1}
+    kib = {"MemTotal": int(gib * 1024**2), "MemFree": 5, "Buffers": 1, "Cached": 1}
     found["meminfo"] = {"total_kib": kib["MemTotal"], "kib": kib, "counts": {"HugePages_Total": 0}}
     found["version"] = {"banner": f"Linux version {kernel} (a@b) #1", "release": kernel}
     return found
 
 
-def collected(**memory: int) -> dict[str, Any]:
-    """What a collector returns for hosts of so much memory."""
+def collected(**memory: float) -> dict[str, Any]:
+    """What a collector returns for hosts with this memory, in GiB."""
     return {host.name: raw_host(host) for name, gib in memory.items() for host in host_results({name: facts(gib)})}
 
 

@@ -95,6 +95,12 @@ def test_a_cluster_that_was_not_measured(tmp_path: Path, method: str) -> None:
     assert BenchmarkVerifier(str(path), logger=LOGGER).verify() is OPEN
 
 
+def test_a_single_host_with_too_little_memory(tmp_path: Path) -> None:
+    """It is INVALID, as it is among several."""
+    cluster = ClusterInformation.from_mpi_collection(collected(n1=0.25), LOGGER).as_dict()
+    assert BenchmarkVerifier(str(leaf(tmp_path, system_info=cluster)), logger=LOGGER).verify() is INVALID
+
+
 def test_verifier_input(tmp_path: Path) -> None:
     """What it takes, and what it refuses."""
     with pytest.raises(ValueError, match="At least one"):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollbook.agent.wire import binary, text
+from rollbook.agent.wire import MAGIC, binary, text
 from rollbook.errors import ProtocolError
-from rollbook.protocol.frames import HEADER, LARGEST, MAGIC, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
+from rollbook.protocol.frames import HEADER, LARGEST, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import parse_facts, read_frame
 from rollbook.sources import catalogue
-from rollbook.sources.base import File
+from rollbook.sources.base import Facts, File
 
 PLAN = Plan((catalogue.source("loadavg"), catalogue.source("meminfo")))
 CARRIERS = {"binary": binary, "text": text("7")}
@@ -191,7 +191,23 @@ def test_a_parser_with_a_bug() -> None:
     source = File("/x", _fail, name="broken")
     plan = Plan((source,))
     reading = read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 /x\ny"), plan)
-    assert parse_facts(reading) == (None, "broken: the parser failed (TypeError('a bug'))")
+    assert parse_facts(reading) == (None, "broken: unknown format (TypeError('a bug'))")
+
+
+def test_facts_of_a_plug_in_may_be_frozen() -> None:
+    """Strings of equal readings are shared also in facts that cannot be changed, and in dicts with other keys."""
+    source = File("/x", _frozen, name="frozen")
+    reading = read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 /x\ny"), Plan((source,)))
+    assert parse_facts(reading) == (_Frozen("y", {1: "y"}), "")
+
+
+class _Frozen(Facts, frozen=True):  # type: ignore[misc] # msgspec allows it, mypy does not
+    text: str
+    by_number: dict[int, str]
+
+
+def _frozen(text: str) -> _Frozen:
+    return _Frozen(text, {1: text})
 
 
 def _fail(_: str) -> str:

@@ -28,7 +28,7 @@ from rollbook.report.model import CommandShown, FindingShown, HostShown, PageDat
 from rollbook.report.page import html, write_report
 from rollbook.report.phases import phases
 from rollbook.report.summary import summarise
-from rollbook.report.verdict import verdict
+from rollbook.report.verdict import _short, verdict
 from rollbook.sources.meminfo import MemInfo
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.thp import HugePages
@@ -433,3 +433,8 @@ def test_phases_of_one_name(tmp_path: Path) -> None:
     ]
     (shown,) = phases(run)
     assert (shown.name, shown.start, shown.end) == ("epoch", second.start_ns / 1e6, second.end_ns / 1e6)
+
+
+def test_the_verdict_keeps_host_sets() -> None:
+    """What a program printed follows a blank, in brackets, and is left out; the brackets of a nodeset are not."""
+    assert _short("load differs (node[01-16]) [cat: no such file]") == "load differs (node[01-16])"

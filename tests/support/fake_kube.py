@@ -57,8 +57,8 @@ def recorded(path: str, accept: str = "") -> str:
 class FakeKube:
     """The cluster. `prefixes` are put before the commands of a node, for example to enter a lab host.
 
-    `pull_error` keeps pods from starting, `forbidden` refuses to create them, `slow` is the number of lists in which
-    a new pod is still pending, and `slow_create` how long it takes to create one.
+    `pull_error` keeps pods from starting, `forbidden` refuses to create them, `unlisted` to list them, `slow` is the
+    number of lists in which a new pod is still pending, and `slow_create` how long it takes to create one.
     """
 
     nodes: list[dict[str, Any]]
@@ -67,6 +67,7 @@ class FakeKube:
     created: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     pull_error: str = ""
     forbidden: str = ""
+    unlisted: str = ""
     slow: int = 1
     slow_create: float = 0.0
     creating: int = 0
@@ -138,6 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/v1/nodes":
             items = [n for n in self.cluster.nodes if selector.items() <= n["metadata"].get("labels", {}).items()]
             self._answer(200, {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items})
+        elif words[-1] == "pods" and self.cluster.unlisted:
+            self._answer(403, failure(403, "Forbidden", f"pods is forbidden: {self.cluster.unlisted}"))
         elif words[-1] == "pods":
             items = self.cluster.list_pods(selector)
             self._answer(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})

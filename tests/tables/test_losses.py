@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import zlib
 from pathlib import Path
@@ -15,6 +16,7 @@ from rollbook.journal.reader import Reader
 from rollbook.journal.survey import survey
 from rollbook.protocol.varint import put_varint
 from rollbook.records.record import Record, RecordHosts, SeriesHost, SourceLoss
+from rollbook.sources import catalogue
 from rollbook.sql.connection import connect
 from rollbook.tables.derive import derive
 from rollbook.tables.proof import reasons_to_keep
@@ -533,3 +535,21 @@ def test_whatever_happens_every_beat_is_counted(tmp_path: Path, seed: int) -> No
     assert (series.status == "complete") == (not any(one.losses for one in series.sources))
     if series.status == "complete":
         assert [one.rows for one in series.sources] == [count, rows] == [count, 3 * count]
+
+
+@pytest.mark.parametrize("error", [TypeError("a bug"), RecursionError(), AssertionError()], ids=repr)
+def test_a_parser_of_a_plug_in_raises_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Its samples are rejected, and other sources are stored."""
+    script = recorded(tmp_path, 20)
+    script.close()
+
+    def fail(_: object) -> None:
+        raise error
+
+    broken = dataclasses.replace(catalogue.source("diskstats"), pages_to_facts=fail)
+    monkeypatch.setattr(catalogue, "find", lambda name: broken if name == broken.name else catalogue.source(name))
+    found = {source.source: source for source in series_of(tmp_path).sources}
+    assert losses(found["diskstats"]) == {"rejected": (20, 0)}
+    assert (found["loadavg"].stored, losses(found["loadavg"])) == (20, {})

@@ -17,7 +17,7 @@ from rollbook.journal.gaps import FrameGaps, SamplingTime
 from rollbook.protocol.beats import Schedule
 from rollbook.sources import catalogue
 from rollbook.sources.base import Pages, Source, compare_of
-from rollbook.tables.columns import block_of
+from rollbook.tables.columns import HostColumns, block_of
 from rollbook.tables.incremental.sample_parser import SampleParser
 from rollbook.tables.losses import Tally
 from rollbook.testing.journals import body_of
@@ -72,7 +72,7 @@ def made(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int,
     for ts, pages in enumerate(bodies):
         same = ts % 4 and ts > 0 and pages == bodies[ts - 1]
         parser.add(ts, ts, 1 + ts // 12, None if same else body_of(pages or {}))
-    block = block_of(source, "h", parser.take(), None)
+    block = block_of(source, "h", parser.take(), None, first=0, admitted=HostColumns())
     if block is None:
         return []
     absent = {

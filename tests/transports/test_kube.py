@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -136,9 +137,10 @@ def test_nodes_by_label(tmp_path: Path) -> None:
     [
         ({"pull_error": "no such image"}, "failed", "the pod does not start: ImagePullBackOff: no such image"),
         ({"forbidden": "violates PodSecurity"}, "refused", "the pod cannot be created: .*violates PodSecurity"),
+        ({"unlisted": "not a viewer"}, "refused", "kubectl get: .*pods is forbidden: not a viewer; the account needs"),
         ({"slow": 1000}, "timed-out", "no answer within 3 s"),
     ],
-    ids=["image", "forbidden", "slow"],
+    ids=["image", "forbidden", "unlisted", "slow"],
 )
 def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: str, reason: str) -> None:
     """The reason is that of Kubernetes, and the pod is deleted."""
@@ -151,6 +153,43 @@ def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: s
         assert host.status == status
         assert re.match(reason, host.reason), host.reason
     assert done.exit_code == 4
+
+
+def test_a_pod_created_while_pods_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod is looked for only in lists that were requested after it was created."""
+    pods, listing, answer = {"first"}, asyncio.Event(), asyncio.Event()
+
+    async def call(_: Kube, words: list[str]) -> str:
+        items = [{"metadata": {"name": name}, "status": {"phase": "Running"}} for name in pods]
+        listing.set()
+        await answer.wait()
+        return json.dumps({"items": items}) if words[0] == "get" else ""
+
+    async def main() -> None:
+        state = _State(Kube())
+        first = asyncio.create_task(state.running("first"))
+        await listing.wait()
+        pods.add("second")
+        second = asyncio.create_task(state.running("second"))
+        await asyncio.sleep(0.01)
+        answer.set()
+        await asyncio.gather(first, second)
+
+    monkeypatch.setattr(Kube, "call", call)
+    asyncio.run(main())
+
+
+def test_reasons_of_pods_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pod that cannot be created gets the message about itself, although its name is part of other names."""
+    names = [f"rollbook-0123-{number}" for number in range(1, 13)]
+
+    async def call(*_: object, **__: object) -> str:
+        return "".join(f'Error: pods "{name}" is forbidden: quota of {name} exceeded\n' for name in names)
+
+    monkeypatch.setattr(Kube, "call", call)
+    errors = asyncio.run(_State(Kube())._create([{"metadata": {"name": name}} for name in names]))
+    for name in names:
+        assert str(errors[name]).endswith(f"quota of {name} exceeded")
 
 
 def running(cluster: FakeKube, config: Path) -> subprocess.Popen[str]:

@@ -147,7 +147,7 @@ def test_names_that_are_no_hosts(name: str) -> None:
 @pytest.mark.parametrize(("case", "said"), cases(), ids=lambda part: getattr(part, "by", None) or part.status)
 def test_last_words(stub: Path, case: Case, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wording gives the host its status and a reason to act on; only a busy sshd is tried again."""
-    monkeypatch.setattr("rollbook.collect.gather.growing_pauses", lambda *_: iter([0.01, 1e9]))
+    monkeypatch.setattr("rollbook.collect.gather.busy_pauses", lambda: iter([0.01, 1e9]))
     (stub / "said").write_bytes(msgspec.json.encode(said))
     result = reach(Host("node1"), Options.of(via="ssh"), timeout=60)
     assert result.status == case.status

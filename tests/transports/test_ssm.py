@@ -223,6 +223,17 @@ def test_documents_without_input(faults: Faults) -> None:
     assert [(host.status, host.exit_status, host.stdout) for host in done.hosts] == 2 * [("complete", 3, text)]
 
 
+def test_an_agent_that_does_not_start(tmp_path: Path) -> None:
+    """The reason is the last line that the node printed, also if standard error is a stream of its own."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho starting >&2\necho no modules >&2\nexit 1\n")
+    python.chmod(0o755)
+    with fake_aws(NODES, Faults(refused_documents=("AWS-StartInteractiveCommand",))) as service:
+        options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "python": str(python)}
+        (host,) = snapshot(NODES[0].instance, sources=["version"], **options).hosts
+    assert (host.status, host.reason) == ("failed", "the agent did not start: no modules")
+
+
 def test_a_chosen_document_has_no_fallback() -> None:
     """Another document than the default is used as it is, or refused."""
     with fake_aws(NODES, Faults(refused_documents=("Custom",))) as service:

@@ -21,7 +21,7 @@ from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import Phase
 
-__all__ = ["ACCELERATORS", "ADAPTER", "from_command_line", "read"]
+__all__ = ["ADAPTER", "from_command_line", "read"]
 
 ACCELERATORS = ("a100", "h100", "b200", "mi355")
 """Suffixes of DLIO's workload names: `unet3d_h100`."""
@@ -121,7 +121,7 @@ def _hydra_file(output: Path, results: Results, name: str) -> Path | None:
 
 def _result_files(output: Path, results: Results) -> list[Path]:
     """All result files of this run: of DLIO, of each rank, and Hydra's."""
-    found = [path for path in sorted(output.iterdir()) if _RESULT_FILE.fullmatch(path.name) and there(path)]
+    found = [path for path in sorted(output.glob("*")) if _RESULT_FILE.fullmatch(path.name) and there(path)]
     hydra = (_hydra_file(output, results, name) for name in ("config.yaml", "hydra.yaml", "overrides.yaml"))
     return [path for path in (*found, *hydra) if path is not None and results.written(path) is not None]
 

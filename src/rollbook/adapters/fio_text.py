@@ -9,15 +9,18 @@ from typing import Any
 
 __all__ = ["parse_text"]
 
-_JOB = re.compile(r"^(?P<name>.+): \(groupid=(?P<group>\d+), jobs=\d+\): err=\s*(?P<error>\d+)", re.MULTILINE)
+_NUMBER = r"\d{1,15}(?:\.\d{1,15})?"
+_JOB = re.compile(r"^(?P<name>.+): \(groupid=(?P<group>\d{1,9}), jobs=\d+\): err=\s*(?P<error>\d{1,9})\b", re.MULTILINE)
 _FLOW = re.compile(
-    r"^\s+(?P<direction>read|write|trim): IOPS=(?P<iops>[\d.]+)(?P<scale>[kMG]?), "
-    r"BW=(?P<bw>[\d.]+)(?P<unit>[KMGT]?i?B)/s.*?\((?P<io>[\d.]+)(?P<io_unit>[KMGT]?i?B)/\d+msec\)",
+    rf"^\s+(?P<direction>read|write|trim): IOPS=(?P<iops>{_NUMBER})(?P<scale>[kMG]?), "
+    rf"BW=(?P<bw>{_NUMBER})(?P<unit>[KMGT]?i?B)/s.*?\((?P<io>{_NUMBER})(?P<io_unit>[KMGT]?i?B)/\d+msec\)",
     re.MULTILINE,
 )
-_MAX = re.compile(r"^\s+clat \((?P<unit>[num]?sec)\): min=\s*[\d.]+k?, max=\s*(?P<max>[\d.]+)(?P<k>k?),", re.MULTILINE)
+_MAX = re.compile(
+    rf"^\s+clat \((?P<unit>[num]?sec)\): min=\s*[\d.]+k?, max=\s*(?P<max>{_NUMBER})(?P<k>k?),", re.MULTILINE
+)
 _PERCENTILES = re.compile(r"clat percentiles \((?P<unit>[num]?sec)\):\n(?P<rows>(?:\s+\|.*\n?)+)")
-_PERCENTILE = re.compile(r"(?P<at>[\d.]+)th=\[\s*(?P<value>\d+)\]")
+_PERCENTILE = re.compile(r"(?P<at>[\d.]+)th=\[\s*(?P<value>\d{1,15})\]")
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _NS = {"nsec": 1, "usec": 10**3, "msec": 10**6, "sec": 10**9}

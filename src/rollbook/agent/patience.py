@@ -33,7 +33,7 @@ class Patience:
         """Seconds to the deadline."""
         return max(0.0, self.deadline - time.monotonic())
 
-    def is_over(self, pid: int = 0) -> bool:
+    def is_over(self, pid: int) -> bool:
         """Whether the time is over; it is extended while this process, or the program, waits for a processor.
 
         Once over, it stays over: the program is killed then.

@@ -147,7 +147,7 @@ class Source:
         self.search = self.search or bool(shortages)
         return b"".join(pages) + self.shortage()
 
-    def failure(self, status: str, reason: bytes = b"") -> bytes:
+    def failure(self, status: str, reason: bytes) -> bytes:
         """A page that replaces those that could not be read."""
         return page(next((ask[1] for ask in self.asks if ask[0] in ("read", "link", "env")), "-"), status, reason)
 

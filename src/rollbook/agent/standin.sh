@@ -219,14 +219,31 @@ program() {
     elif ! command -v timeout >/dev/null 2>&1; then
         page skipped "$name"
         return
+    elif [ $left -le 0 ]; then
+        page truncated "$name"
+        return
     fi
-    data=$(timeout -s KILL $(((milliseconds + 999) / 1000)) "$@" 2>/dev/null </dev/null; echo "x$?")
-    code=${data##*x}
-    data=${data%x"$code"}
+    # Up to the limit, the exit status after the output is complete; it has at most five bytes.
+    data=$({ timeout -s KILL $(((milliseconds + 999) / 1000)) "$@" 2>/dev/null </dev/null; echo "x$?"; } |
+        head -c $((left + 6)); echo y)
+    data=${data%y} code=0
+    if [ ${#data} -lt $((left + 6)) ]; then
+        code=${data##*x}
+        data=${data%x"$code"}
+        code=${code%"$nl"}
+    fi
+    verdict=ok
+    if [ ${#data} -gt $left ]; then
+        verdict=truncated
+        while [ ${#data} -ge $left ]; do
+            case $data in *"$nl"*) data=${data%"$nl"*} ;; *) data= ;; esac
+        done
+        data=$data${data:+$nl}
+    fi
     case $code in
     124 | 137) page timed-out "$name" "$data" && status=timed-out ;;
-    0) page ok "$name" "$data" ;;
-    *) if [ -n "$data" ]; then page ok "$name" "$data"; else page failed "$name"; fi ;;
+    0) page $verdict "$name" "$data" ;;
+    *) if [ -n "$data" ]; then page $verdict "$name" "$data"; else page failed "$name"; fi ;;
     esac
 }
 

@@ -56,22 +56,23 @@ def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool 
             ((first,), (second,)) = _picked(old.start, one), _picked(new.start, two)
             found = list(changes(first, second, volatile=volatile, one_host=False))
             pair = f"{one} -> {two}"
-            unread = {source: [pair] for source in unread_sources(first, second)}
-            return Diff(before=before, after=after, hosts={pair: found}, unread=unread)
+            missing = {source: [pair] for source in unread_sources(first, second)}
+            return Diff(before=before, after=after, hosts={pair: found}, unread=missing)
         sides, names = (_picked(old.start, one), _picked(new.start, two)), (before, after)
     lefts, rights = ({host.name: host for host in side if host.gave_data} for side in sides)
     if not lefts and not rights:
         raise UsageError(f"no host returned data, neither in {names[0]} nor in {names[1]}")
     compare = changes_during_run if after is None else changes
     requested = dict.fromkeys(host.name for side in sides for host in side)
-    unread = {}
-    for name in lefts.keys() & rights.keys():
+    both = [name for name in lefts if name in rights]
+    unread: dict[str, list[str]] = {}
+    for name in both:
         for source in unread_sources(lefts[name], rights[name]):
             unread.setdefault(source, []).append(name)
     return Diff(
         before=names[0],
         after=names[1],
-        hosts={name: list(compare(lefts[name], rights[name], volatile=volatile)) for name in lefts if name in rights},
+        hosts={name: list(compare(lefts[name], rights[name], volatile=volatile)) for name in both},
         only_before=[name for name in lefts if name not in rights],
         only_after=[name for name in rights if name not in lefts],
         without_data=[name for name in requested if name not in lefts and name not in rights],

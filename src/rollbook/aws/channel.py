@@ -22,7 +22,7 @@ from rollbook.aws import messages
 from rollbook.aws.messages import Flag, Message, Payload, acknowledge, acknowledged, decode, encode
 from rollbook.errors import ProtocolError
 
-__all__ = ["Channel", "Closed", "Event", "Exit", "Key", "KeyNeeded", "Output", "Ready", "Stderr"]
+__all__ = ["CLIENT_VERSION", "Channel", "Closed", "Event", "Exit", "Key", "KeyNeeded", "Output", "Stderr"]
 
 CHUNK = 1024  # bytes of one outgoing payload
 WINDOW = 256  # unacknowledged messages of ours
@@ -31,7 +31,7 @@ FIRST_TIMEOUT, LONGEST_TIMEOUT = 0.2, 1.0  # seconds
 LEAST_MARGIN = 0.01
 SILENCE = 300.0  # seconds without any message while ours are not acknowledged
 CLIENT_VERSION = "1.2.700.0"  # older clients get an upgrade notice mixed into the output
-OK, FAILED, UNSUPPORTED = 1, 2, 3
+OK, FAILED = 1, 2
 # What the node takes at any time.
 URGENT = (Payload.HANDSHAKE_RESPONSE, Payload.CHALLENGE_RESPONSE, Payload.FLAG)
 
@@ -54,13 +54,6 @@ class Exit(msgspec.Struct, frozen=True):
     code: int
 
 
-class Ready(msgspec.Struct, frozen=True):
-    """The handshake is complete."""
-
-    session_type: str
-    agent_version: str
-
-
 class KeyNeeded(msgspec.Struct, frozen=True):
     """The session is encrypted: call `Channel.use_key` with a data key of 64 bytes generated for this context."""
 
@@ -74,7 +67,7 @@ class Closed(msgspec.Struct, frozen=True):
     message: str
 
 
-Event = Output | Stderr | Exit | Ready | KeyNeeded | Closed
+Event = Output | Stderr | Exit | KeyNeeded | Closed
 
 
 class Key(Protocol):
@@ -118,7 +111,7 @@ class Channel:
         self._deviation = 0.0
         self._key: Key | None = None
         self._challenge: dict[str, Any] | None = None
-        self._session_type = self._agent_version = ""
+        self._session_type = ""
 
     def send(self, data: bytes) -> None:
         """Queue input for the command."""
@@ -261,15 +254,12 @@ class Channel:
             return [Exit(int(found[0]))] if found else []
         if kind == Payload.HANDSHAKE_REQUEST:
             return self._handshake(data)
-        if kind == Payload.HANDSHAKE_COMPLETE:
-            return [Ready(self._session_type, self._agent_version)]
         if kind == Payload.CHALLENGE_REQUEST:
             self._answer_challenge(data)
         return []
 
     def _handshake(self, data: bytes) -> list[Event]:
         request = _object(data, "handshake request")
-        self._agent_version = str(request.get("AgentVersion", ""))
         actions = request.get("RequestedClientActions")
         key: dict[str, Any] | None = None
         for action in actions if isinstance(actions, list) else []:

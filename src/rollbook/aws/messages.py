@@ -36,7 +36,6 @@ class Payload(enum.IntEnum):
     OUTPUT = 1
     ERROR = 2
     SIZE = 3
-    PARAMETER = 4
     HANDSHAKE_REQUEST = 5
     HANDSHAKE_RESPONSE = 6
     HANDSHAKE_COMPLETE = 7
@@ -50,9 +49,7 @@ class Payload(enum.IntEnum):
 class Flag(enum.IntEnum):
     """The content of a payload of type `FLAG`."""
 
-    DISCONNECT_PORT = 1
     TERMINATE_SESSION = 2
-    CONNECT_ERROR = 3
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

@@ -259,7 +259,7 @@ class Bucket:
             answer: dict[str, Any] = getattr(client, operation)(Bucket=self.name, Key=key, **parameters)
         except Exception as error:  # botocore's errors have no common root with those of its HTTP library
             details = getattr(error, "response", None) or {}
-            if str(details.get("Error", {}).get("Code")) in ABSENT:
+            if operation == "head_object" and str(details.get("Error", {}).get("Code")) in ABSENT:
                 raise _Absent from error
             raise explain(error, f"{operation} on {self.url(key)}", "--s3-") from error
         return answer

@@ -55,7 +55,7 @@ class Session:
         rate: StartRate | None = None,
         reason: str = "rollbook",
     ) -> None:
-        self.target, self.document = target, document
+        self.target = target
         self.exit_code: int | None = None
         self.error = ""
         self.stderr = b""
@@ -263,7 +263,7 @@ class Session:
         elif isinstance(event, Exit):
             self.exit_code = event.code
         elif isinstance(event, Closed):
-            if event.message and self.exit_code is None:
+            if event.message.strip() and self.exit_code is None:
                 self.error = event.message.strip().splitlines()[-1][:300]
         elif isinstance(event, KeyNeeded):
             await self._exchange_key(event)

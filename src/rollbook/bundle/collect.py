@@ -33,7 +33,7 @@ from rollbook.protocol.visit import cost_of, to_int
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.times import iso_time
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route, Transport
 
 __all__ = ["Progress", "Reach", "collect"]
 
@@ -41,7 +41,6 @@ LEAVING = 5.0  # seconds before the timeout of a node at which its agent stops a
 SUMMARY_EVERY = 5.0  # seconds between two versions of the summary, and at least 20 times what writing it takes
 DEFECTS = ("timed-out", "failed", "not-read")
 INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
-Route = Callable[[Host], Transport]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,10 +34,14 @@ safe() {{ printf %s "$1" | tr -c 'A-Za-z0-9._~-' _; }}
 ROLLBOOK_DIRECTORY=nodes/$(safe "${{NODE_NAME:-$INSTANCE_ID}}")
 ROLLBOOK_ARCHIVE=${{1:-$(safe "${{INSTANCE_GROUP}}_$INSTANCE_ID").tar.gz}}
 export INSTANCE_GROUP INSTANCE_ID CLUSTER_TYPE ROLLBOOK_DIRECTORY ROLLBOOK_ARCHIVE
-if [ -e "$ROLLBOOK_ARCHIVE" ]; then
-    echo "$ROLLBOOK_ARCHIVE exists; it is not replaced" >&2
-    exit 2
-fi
+for path in "$ROLLBOOK_ARCHIVE" "$ROLLBOOK_ARCHIVE.part"; do
+    if [ -e "$path" ]; then
+        echo "$path exists; it is not replaced" >&2
+        exit 2
+    fi
+done
+trap 'rm -f "$ROLLBOOK_ARCHIVE.part"' EXIT
+trap 'exit 1' HUP INT TERM
 (
 {command}
 ) </dev/null >/dev/null

@@ -34,9 +34,10 @@ from rollbook.cli.options import (
 )
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
+from rollbook.transports.base import Route
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
-from rollbook.transports.routing import Options, Route, explain_auto, fallback_route, known_hosts, route, usable_options
+from rollbook.transports.routing import Options, explain_auto, fallback_route, known_hosts, route, usable_options
 
 if TYPE_CHECKING:
     from rollbook.records.hosts import HostResult

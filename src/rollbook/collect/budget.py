@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Self
 
 from rollbook.errors import AgentFailed, ProtocolError
+from rollbook.protocol.beats import shell_step
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.samples import MOST_INFLATED, inflated_size
@@ -58,7 +59,7 @@ class Budget:
         beat = max(LEAST_BEAT, sum(sampled))
         facts = max(LEAST_BEAT, sum(source.limit for source in plan.sources))
         beats = 1 / interval if interval else 0.1
-        frames = max(beats, len(sampled) / math.ceil(interval) if interval else 0.0)
+        frames = max(beats, len(sampled) / shell_step(interval) if interval else 0.0)
         return cls(
             bytes_per_second=beat * beats / 2,
             burst_bytes=facts + 4 * beat,

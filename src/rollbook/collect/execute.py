@@ -8,23 +8,22 @@ import time
 from collections.abc import Callable, Sequence
 
 from rollbook.collect.budget import Budget, Meter
-from rollbook.collect.gather import ProgressOf, Route, fan_out, timeout_reason
-from rollbook.collect.session import Session
-from rollbook.errors import AgentFailed, Busy, TimedOut, TransportError, UsageError
+from rollbook.collect.gather import INTERRUPTED, ProgressOf, conclude, fan_out, timeout_reason
+from rollbook.collect.session import SILENCE, Session
+from rollbook.errors import AgentFailed, TimedOut, UsageError
 from rollbook.hosts import Host
 from rollbook.protocol.command import CommandOrder, output_of
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.visit import to_int
+from rollbook.protocol.visit import agent_name, to_int
 from rollbook.records.commands import CommandResult
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route, Transport
 
-__all__ = ["MAX_OUTPUT", "Command", "OnOutput", "execute"]
+__all__ = ["MAX_OUTPUT", "Command", "execute"]
 
 MAX_OUTPUT = 1 << 20
 """The default limit of a host's output, in bytes."""
 LARGEST_OUTPUT = 1 << 30
-SILENCE = 30.0  # an agent sends a frame every 5 s; a silent one is lost
 LATE = 10.0  # seconds by which the end of a command that was killed may come after its timeout
 LEAVING = 10.0  # seconds for the agent to end after the command
 
@@ -115,27 +114,14 @@ class _Execution:
 
     async def run(self, timeout: float, stop: asyncio.Event) -> tuple[CommandResult, bool]:
         """Run it; returns the result, and whether the host was busy and a retry makes sense."""
-        began, result, busy = time.monotonic(), self.result, False
-        work = asyncio.create_task(self._visit(timeout))
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()
-            else:
-                result.status = "failed"
-                result.reason = "interrupted" + (": the command was killed" if result.started else "")
-        except TransportError as error:
-            result.status, result.reason, busy = error.status, str(error), isinstance(error, Busy)
-        except Exception as error:  # noqa: BLE001 - any error affects only this host
-            result.status, result.reason = "failed", f"unexpected: {error!r}"
-        finally:
-            stopped.cancel()
-            work.cancel()
-            await asyncio.wait([work])
+        began, result = time.monotonic(), self.result
+        ended = await conclude(self._session, self._visit(timeout), None, stop)
+        result.status, result.reason = ended.status, ended.reason
+        if ended is INTERRUPTED and result.started:
+            result.reason += ": the command was killed"
         self._finish()
         result.seconds = round(time.monotonic() - began, 4)
-        return result, busy
+        return result, ended.busy
 
     async def _visit(self, timeout: float) -> None:
         session, result = self._session, self.result
@@ -185,7 +171,7 @@ class _Execution:
         hello, end = session.visit.hello, session.command_end
         if hello:
             result.method = session.transport.name
-            result.agent = f"python {hello.get('python', '')}" if hello.get("kind") == "python" else "sh"
+            result.agent = agent_name(hello)
             result.hostname = hello.get("hostname") or None
         self._output.sort(key=lambda piece: piece[0])  # repeated frames may come late
         result.stdout, result.stderr = (

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from rollbook.collect.backoff import growing_pauses
+from rollbook.collect.backoff import busy_pauses
 from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.session import Session
 from rollbook.errors import Busy, HostStatus, TimedOut, TransportError
@@ -18,21 +18,19 @@ from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import Phase, Visit
 from rollbook.records.hosts import HostResult
 from rollbook.times import iso_time
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route, Transport
 from rollbook.transports.launcher import launched, launching
 
 __all__ = [
-    "Conclusion", "Outcome", "Progress", "ProgressOf", "Result", "Visitor", "conclude", "fan_out", "gather",
+    "INTERRUPTED", "Conclusion", "HostOutcome", "Progress", "ProgressOf", "Result", "conclude", "fan_out", "gather",
     "greet_and_read", "read_host", "result_of", "timeout_reason",
 ]  # fmt: skip
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 PINGS = 3  # each wakes six processes; only series need a more exact clock
 LARGE_TEXT = 4 << 20  # bytes; real hosts have less
-Route = Callable[[Host], Transport]
 
 
-class Outcome(Protocol):
+class HostOutcome(Protocol):
     """What the results of all tasks have in common. `attempts` lists the reasons of earlier attempts."""
 
     name: str
@@ -46,8 +44,8 @@ class Outcome(Protocol):
         """Whether the task was begun on the host, so that it must not be repeated by another transport."""
 
 
-Result = TypeVar("Result", bound=Outcome)
-Result_co = TypeVar("Result_co", bound=Outcome, covariant=True)
+Result = TypeVar("Result", bound=HostOutcome)
+Result_co = TypeVar("Result_co", bound=HostOutcome, covariant=True)
 
 
 class Visitor(Protocol[Result_co]):
@@ -75,7 +73,7 @@ class Progress(Protocol):
         """The host is finished, with or without success."""
 
 
-Done_contra = TypeVar("Done_contra", bound=Outcome, contravariant=True)
+Done_contra = TypeVar("Done_contra", bound=HostOutcome, contravariant=True)
 
 
 class ProgressOf(Protocol[Done_contra]):
@@ -90,7 +88,7 @@ class ProgressOf(Protocol[Done_contra]):
 
 class _Quiet:
     def begun(self, host: Host) -> None: ...
-    def done(self, result: Outcome) -> None: ...
+    def done(self, result: HostOutcome) -> None: ...
 
 
 async def gather(
@@ -164,7 +162,7 @@ async def fan_out(
         attempts: list[str] = []
         refused: Result | None = None
         deadline: float | None = None
-        pauses = growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        pauses = busy_pauses()
         while True:
             async with turns:
                 if stop.is_set():
@@ -242,23 +240,26 @@ class Conclusion(NamedTuple):
     busy: bool = False
 
 
+INTERRUPTED = Conclusion("failed", "interrupted")
+
+
 async def conclude(
-    session: Session, visit: Coroutine[None, None, None], timeout: float, stop: asyncio.Event
+    session: Session, visit: Coroutine[None, None, None], timeout: float | None, stop: asyncio.Event
 ) -> Conclusion:
-    """Run what a session has to do until it is done, fails, or must end; no error is raised."""
+    """Run what a session has to do until it is done, fails, or must end; no error is raised.
+
+    A `timeout` of None is for a `visit` with its own limits.
+    """
     work = asyncio.create_task(visit)
     stopped = asyncio.create_task(stop.wait())
+    seconds = None if timeout is None else max(timeout, 0.0)
     try:
-        await asyncio.wait([work, stopped], timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([work, stopped], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             interrupted = stop.is_set()
             work.cancel()
             await asyncio.wait([work])
-            return (
-                Conclusion("failed", "interrupted")
-                if interrupted
-                else Conclusion("timed-out", timeout_reason(session, timeout))
-            )
+            return INTERRUPTED if interrupted else Conclusion("timed-out", timeout_reason(session, timeout or 0.0))
         work.result()
     except TransportError as error:
         return Conclusion(error.status, str(error), isinstance(error, Busy))

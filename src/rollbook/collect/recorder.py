@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from rollbook.hosts import Host
 from rollbook.journal.writer import Journal
 from rollbook.protocol.beats import Schedule
 from rollbook.protocol.plan import Plan
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route
 
 __all__ = ["Recorder"]
 
@@ -36,14 +36,14 @@ class Recorder:
         self,
         raw: Path,
         hosts: Sequence[Host],
-        route: Callable[[Host], Transport],
+        route: Route,
         plan: Plan,
         *,
         interval: float | None,  # seconds; 0 for facts alone, None for one that grows with the run
         about: dict[str, Any],
         timeout: float = 60.0,
         fanout: int = 64,
-        fallback: Callable[[Host], Transport] | None = None,
+        fallback: Route | None = None,
         progress: Progress | None = None,
         budget_factor: float = 1.0,
     ) -> None:

@@ -20,10 +20,11 @@ from rollbook.records.hosts import Clock
 from rollbook.transports.base import Channel, Transport, last_line
 from rollbook.transports.pipe import Ending
 
-__all__ = ["Listener", "Session"]
+__all__ = ["SILENCE", "Listener", "Session"]
 
 Listener = Callable[[int, Frame], None]
 
+SILENCE = 30.0  # seconds; an agent sends a frame every 5 s, the stand-in when pinged; a silent one is lost
 SLICE = 1 << 16  # bytes of one host that are processed before the event loop serves the others
 KEY_PAUSE = 1.0  # seconds between two requests for a key frame
 FINISHED = frozenset((*(phase.encode() for phase in PHASES), b"items", b"put", b"sent"))

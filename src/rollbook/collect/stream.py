@@ -6,28 +6,26 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from rollbook.collect.backoff import growing_pauses
+from rollbook.collect.backoff import busy_pauses, growing_pauses
 from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.gather import Progress, result_of
-from rollbook.collect.session import Session
+from rollbook.collect.session import SILENCE, Session
 from rollbook.errors import AgentFailed, Busy, HostStatus, RecordError, TimedOut, TransportError
 from rollbook.hosts import Host
 from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import Visit
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route
 
 __all__ = ["HostStream", "Share", "Sink"]
 
-SILENCE = 30.0  # an agent sends a frame every 5 s, the stand-in when pinged; a silent one is lost
 CHECK_EVERY = 1.0
 CLOCK_EVERY, CLOCK_PINGS = 30.0, 4
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # after a loss
-FIRST_BUSY, LONGEST_BUSY = 0.25, 8.0  # after a busy sshd, before the start facts
 
 
 class Sink(Protocol):
@@ -61,7 +59,7 @@ class HostStream:
     sends them then. `state` is connecting, sampling, lost (with `reason`) or ended.
     """
 
-    def __init__(self, share: Share, host: Host, routes: Sequence[Callable[[Host], Transport]]) -> None:
+    def __init__(self, share: Share, host: Host, routes: Sequence[Route]) -> None:
         self.share, self.host = share, host
         self._transports = [route(host) for route in routes]
         self._meter = Meter(share.budget)
@@ -127,7 +125,7 @@ class HostStream:
 
     async def _visit_with_retries(self) -> None:
         """Visit the host; before the start facts, retry a busy sshd within the timeout."""
-        pauses, refused = growing_pauses(FIRST_BUSY, LONGEST_BUSY), None
+        pauses, refused = busy_pauses(), None
         while True:
             try:
                 return await self._visit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from rollbook.collect.budget import Budget
@@ -13,7 +13,7 @@ from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
 from rollbook.protocol.beats import Schedule
 from rollbook.protocol.plan import Plan
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route
 from rollbook.transports.launcher import launched, launching
 
 __all__ = ["Streams"]
@@ -30,13 +30,13 @@ class Streams:
         self,
         sink: Sink,
         hosts: Sequence[Host],
-        route: Callable[[Host], Transport],
+        route: Route,
         plan: Plan,
         *,
         schedule: Schedule,
         timeout: float = 60.0,
         fanout: int = 64,
-        fallback: Callable[[Host], Transport] | None = None,
+        fallback: Route | None = None,
         progress: Progress | None = None,
         budget_factor: float = 1.0,
     ) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from rollbook.hosts.model import Host
 
-__all__ = ["Machine", "is_local", "mark_local", "read_machine"]
+__all__ = ["is_local", "mark_local", "read_machine"]
 
 # The leaf, then its types in the trie (Documentation/networking/fib_trie); every address of ours is a /32 LOCAL.
 _FIB_LEAF = re.compile(r"\|-- ([0-9.]+)\n((?:\s+/\d+ .*\n?)+)")

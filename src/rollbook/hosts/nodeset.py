@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from rollbook.errors import HostListError
 
-__all__ = ["MAX_DIGITS", "MAX_HOSTS", "Term", "combine", "expand", "names", "terms"]
+__all__ = ["MAX_DIGITS", "MAX_HOSTS", "Term", "combine", "expand", "names"]
 
 MAX_HOSTS = 100_000
 MAX_NAME = 253  # RFC 1035: 255 octets, less the length octet and the root

@@ -16,8 +16,8 @@ __all__ = [
     "SamplingTime",
     "frame_gaps",
     "host_gaps",
+    "host_schedule",
     "sampling_time",
-    "schedule_of",
     "uses_stand_in",
 ]
 
@@ -61,7 +61,7 @@ class FrameGaps:
     after: FrameGap | None = None
 
 
-def schedule_of(survey: Survey, host: HostJournal) -> Schedule:
+def host_schedule(survey: Survey, host: HostJournal) -> Schedule:
     """The intervals of this host."""
     return dataclasses.replace(survey.schedule, whole_seconds=uses_stand_in(host))
 
@@ -77,7 +77,7 @@ def sampling_time(survey: Survey, host: HostJournal) -> SamplingTime:
     They are due from the first sample of any host after all were ready, or from the moment at which they were ready if
     no host had a sample soon after it.
     """
-    times, schedule = host.times(), schedule_of(survey, host)
+    times, schedule = host.times(), host_schedule(survey, host)
     first = max(survey.ready_ns, times[0] if survey.sampled_from is None else survey.sampled_from)
     is_late = first - survey.ready_ns > LONGEST_STEP * schedule.at(first)
     if survey.ready_ns and is_late and first <= survey.ended_ns:  # a clock that was not measured may be years ahead

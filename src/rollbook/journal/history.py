@@ -9,7 +9,7 @@ from typing import get_args
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
-from rollbook.journal.gaps import host_gaps, schedule_of, uses_stand_in
+from rollbook.journal.gaps import host_gaps, host_schedule, uses_stand_in
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
@@ -21,7 +21,7 @@ from rollbook.records.record import ClockJump, SeriesHost, SourceLoss
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.times import iso_time
 
-__all__ = ["clock_notes", "describe_losses", "facts_of", "loss_text", "series_of"]
+__all__ = ["clock_notes", "facts_of", "loss_text", "series_of"]
 
 MOST_NAMED = 3  # sources or clock steps in one line
 
@@ -73,7 +73,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
     return found[0], found[1]
 
 
-def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Sequence[SourceLoss] = ()) -> SeriesHost:
+def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Sequence[SourceLoss]) -> SeriesHost:
     """The series status of one host; `sources` are the losses found while its tables were made."""
     times = _beats(host)
     cost = cost_of(parse_fields(host.goodbye)) if host.goodbye else None
@@ -93,7 +93,7 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
         found.status, found.reason = _loss(host)
         return found
     found.first_ns, found.last_ns = times[0], times[-1]
-    schedule = schedule_of(survey, host)
+    schedule = host_schedule(survey, host)
     found.late, found.missed = _off_beat([survey.clock.aligned(ts, schedule.at(ts)) for ts in times], schedule)
     found.gaps = list(host_gaps(survey, host))
     # Beats before the first and after the last sample are missed too.
@@ -109,7 +109,7 @@ def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Seq
 
 def _reasons(survey: Survey, host: HostJournal, found: SeriesHost) -> list[str]:
     """Why a series is partial."""
-    reasons, schedule = [], schedule_of(survey, host)
+    reasons, schedule = [], host_schedule(survey, host)
     interval = schedule.at(found.first_ns or 0)
     if found.gaps:
         seconds = sum(gap.end_ns - gap.start_ns for gap in found.gaps) / 1e9
@@ -159,7 +159,7 @@ def loss_text(one: SourceLoss) -> str:
     return f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})"
 
 
-def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump] = ()) -> list[str]:
+def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump]) -> list[str]:
     """Steps of the hosts' and the collector's clocks during the run, and suspends."""
     notes = []
     if collector:

@@ -316,7 +316,7 @@ def schedule_of(begin: dict[str, Any]) -> Schedule:
 def survey(directory: Path) -> Survey:
     """Read a whole journal once; raises `RecordError` if it cannot be read."""
     begin, at_ns = _begin(directory)
-    began = int(begin.get("started_ns", at_ns))
+    began = int(begin.get("started_ns") or at_ns)
     found = Survey(directory, begin, [HostJournal(str(name)) for name in begin["hosts"]], began, began)
     reader, plan, clock, run = Reader(directory), found.plan, found.clock, Repeats()
     for entry in reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rollbook.errors import ProtocolError
+from rollbook.errors import ParseError, ProtocolError
 from rollbook.metrics.live import FACTS, HostMetrics, Values
 from rollbook.metrics.metric import Part
 from rollbook.protocol.beats import shell_step
@@ -141,5 +141,5 @@ def _parsed(source: Source, body: bytes) -> Any:
     pages = {path: data.decode("utf-8", "backslashreplace") for path, status, data in found if status in READABLE}
     try:
         return source.parse(pages) if pages else None
-    except Exception:  # noqa: BLE001 - parsers of plug-ins may raise anything; only this sample is missing
+    except ParseError:
         return None

@@ -216,6 +216,10 @@ def gather(path: str) -> None:
     mine = dict(facts(), mpi_rank=communicator.Get_rank())
     every = communicator.gather(mine, root=0)
     if every is not None:
-        with open(path + ".part", "w") as file:
+        part = "%s.%s.part" % (path, os.urandom(8).hex())
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(part, flags, 0o600), "w") as file:
             json.dump({one["hostname"]: one for one in reversed(every)}, file)
-        os.replace(path + ".part", path)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)

@@ -19,13 +19,13 @@ import msgspec
 
 from rollbook.agent import NEED_SHELL
 from rollbook.agent.secure import same
+from rollbook.agent.wire import MAGIC
 
 __all__ = ["LATEST", "Decoder", "Frame", "cksum"]
 
-MAGIC = b"\xffRB1"
 HEADER = struct.Struct(">4sIIcIQQ")
 LARGEST = 4 << 20
-MARKER = re.compile(rb"\xffRB1|@rb1 ")
+MARKER = re.compile(re.escape(MAGIC) + rb"|@rb1 ")
 LINE = re.compile(rb"@rb1 ([^ ]{1,27}) (\d{1,10}) (.*)", re.DOTALL)  # a tag is a rank or a process id, and a secret
 LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zpm])([0-9a-f]{1,32}) ?([0-9A-Za-z+/=]*)")
 LONGEST_LINE = 2000

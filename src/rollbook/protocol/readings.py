@@ -15,7 +15,7 @@ from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.records.interning import shared
 from rollbook.sources.base import Source
 
-__all__ = ["READABLE", "Header", "Reading", "Status", "parse_facts", "read_frame", "read_header", "split_pages"]
+__all__ = ["READABLE", "Reading", "Status", "parse_facts", "read_frame", "read_header", "split_pages"]
 
 Status = Literal["ok", "absent", "denied", "timed-out", "truncated", "failed", "skipped"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -166,8 +166,6 @@ def _parse_cached(source: Source, raw: bytes) -> tuple[Any, str]:
         return (shared(source.parse(pages)) if pages else None), ""
     except ParseError as error:
         return None, str(error)
-    except Exception as error:  # noqa: BLE001 - parsers of plug-ins may raise anything; only this source fails
-        return None, f"{source.name}: the parser failed ({error!r})"
 
 
 def _texts(raw: bytes) -> dict[str, str]:

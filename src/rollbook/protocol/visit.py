@@ -12,7 +12,7 @@ from rollbook.protocol.readings import Reading, parse_facts
 from rollbook.records.hosts import Clock, Cost, HostResult, ReadingStatus
 from rollbook.sources.base import Source
 
-__all__ = ["PHASES", "Phase", "Visit", "cost_of", "parse_fields", "to_int"]
+__all__ = ["PHASES", "Phase", "Visit", "agent_name", "cost_of", "parse_fields", "to_int"]
 
 Phase = Literal["now", "start", "end"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -51,7 +51,7 @@ class Visit:
         result = HostResult(name=self.host.name, status=status, user=self.host.user, slots=self.host.slots)
         if hello:
             result.method = self.method
-            result.agent = f"python {hello.get('python', '')}" if hello.get("kind") == "python" else "sh"
+            result.agent = agent_name(hello)
             result.hostname = hello.get("hostname") or None
             result.machine_id = hello.get("machine_id") or None
             result.boot_id = hello.get("boot_id") or None
@@ -68,6 +68,11 @@ def parse_fields(payload: bytes) -> dict[str, str]:
     """The `name=value` lines of a hello or end frame; long values are truncated."""
     lines = payload[:8192].decode("utf-8", "backslashreplace").splitlines()
     return {name: value[:256] for name, _, value in (line.partition("=") for line in lines) if name}
+
+
+def agent_name(hello: dict[str, str]) -> str:
+    """The program that sent the hello: `python 3.11.2`, or `sh` for the shell stand-in."""
+    return f"python {hello.get('python', '')}" if hello.get("kind") == "python" else "sh"
 
 
 def cost_of(goodbye: dict[str, str]) -> Cost:

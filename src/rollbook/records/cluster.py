@@ -34,7 +34,6 @@ __all__ = [
     "HostInfo",
     "HostMemoryInfo",
     "HostSystemInfo",
-    "MissingHost",
     "consistency_issues",
 ]
 

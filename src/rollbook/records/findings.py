@@ -26,6 +26,7 @@ __all__ = [
     "Severity",
     "Silenced",
     "Value",
+    "worst",
 ]
 
 Severity = Literal["note", "warn", "fail"]

@@ -20,9 +20,9 @@ def shared(fact: Any) -> Any:
         for name in fact.__struct_fields__:
             value = getattr(fact, name)
             if type(value) not in PLAIN:
-                setattr(fact, name, shared(value))
+                msgspec.structs.force_setattr(fact, name, shared(value))
     elif isinstance(fact, list):
         fact[:] = [value if type(value) in PLAIN else shared(value) for value in fact]
     elif isinstance(fact, dict):
-        return {sys.intern(k): value if type(value) in PLAIN else shared(value) for k, value in fact.items()}
+        return {shared(k): value if type(value) in PLAIN else shared(value) for k, value in fact.items()}
     return fact

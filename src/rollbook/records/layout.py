@@ -27,6 +27,7 @@ from rollbook.records.signing import signature_file
 
 __all__ = [
     "Manifest",
+    "ManifestEntry",
     "RecordDirectory",
     "list_files",
     "list_others",
@@ -81,7 +82,7 @@ class RecordDirectory:
             except OSError as error:
                 raise UsageError(f"cannot create {path}: {error.strerror}") from error
             return cls(path, kind, stamp)
-        raise UsageError(f"no free name for a record under {results / kind}")
+        raise UsageError(f"no free name for a record under {path.parent}")
 
     def file(self, suffix: str) -> Path:
         """The path of a document that is named after the record: `<type>_<stamp>_<suffix>`.

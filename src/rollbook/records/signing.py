@@ -16,7 +16,7 @@ from rollbook.errors import RecordError
 from rollbook.files import write_file
 from rollbook.records.reading import read_regular, require_regular
 
-__all__ = ["NAMESPACE", "Signature", "check_signature", "is_signed", "sign", "signature_file", "try_key"]
+__all__ = ["Signature", "check_signature", "is_signed", "sign", "signature_file", "try_key"]
 
 NAMESPACE = "rollbook"
 SECONDS = 120.0  # a key may ask for a passphrase or a touch

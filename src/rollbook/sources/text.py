@@ -22,6 +22,7 @@ __all__ = [
     "integer",
     "integers",
     "last_part",
+    "levels",
     "lines_of",
     "members",
     "natural",

@@ -204,8 +204,8 @@ def block_of(
     layouts: list[Layout],
     merge: Merge | None,
     *,
-    first: int = 0,
-    admitted: HostColumns | None = None,
+    first: int,
+    admitted: HostColumns,
 ) -> Block | None:
     """The rows of one host, sorted by key and time; None if there are none. `first` is the time of its first sample.
 
@@ -215,7 +215,7 @@ def block_of(
     for layout in layouts:
         for row in layout.rows if len(layout) else ():
             by_key.setdefault(row.key, []).append((layout, row))
-    block, ends_of = Block(source, host, admitted or HostColumns()), dict[tuple[int, ...], list[int]]()
+    block, ends_of = Block(source, host, admitted), dict[tuple[int, ...], list[int]]()
     for key in sorted(by_key, key=lambda key: [(part is not None, part) for part in key]):
         parts, ends = by_key[key], None
         if merge is not None:

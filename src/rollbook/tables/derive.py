@@ -39,7 +39,7 @@ def derive(path: Path) -> tuple[Survey, Sealed, RecordHosts]:
     return found, sealed, hosts
 
 
-def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[SourceLoss]] | None = None) -> RecordHosts:
+def hosts_of(found: Survey, merged: int, losses: Mapping[str, Sequence[SourceLoss]]) -> RecordHosts:
     """Start facts, end facts and series status of all hosts of a run."""
     files = Segments(found)
     try:
@@ -59,7 +59,7 @@ def hosts_of(found: Survey, merged: int = 1, losses: Mapping[str, Sequence[Sourc
         start=start,
         end=end if asked else [],
         series=[
-            series_of(found, host, first, (losses or {}).get(host.name, ()))
+            series_of(found, host, first, losses.get(host.name, ()))
             for host, first in zip(found.hosts, start, strict=True)
         ]
         if found.interval_ns

@@ -8,13 +8,14 @@ end. One that does not implements `Transport` and `Channel` itself.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Protocol
 
 from rollbook.errors import AgentFailed, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.pipe import Ending, Pipe
 
-__all__ = ["Channel", "Ending", "PipeTransport", "Transport", "last_line"]
+__all__ = ["Channel", "Ending", "PipeTransport", "Route", "Transport", "last_line"]
 
 LONGEST = 300  # characters of a program's output that become part of a reason
 
@@ -44,6 +45,10 @@ class Transport(Protocol):
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """Why no agent answered, from how the channel ended and what was received on it."""
+
+
+Route = Callable[[Host], Transport]
+"""The transport for each host."""
 
 
 class PipeTransport(abc.ABC):

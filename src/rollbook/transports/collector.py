@@ -6,7 +6,7 @@ import os
 
 from rollbook.agent.wire import slurp
 
-__all__ = ["is_gone", "this_collector"]
+__all__ = ["BOOT_ID", "is_gone", "this_collector"]
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

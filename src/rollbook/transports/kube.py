@@ -14,7 +14,6 @@ import json
 import re
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -25,7 +24,8 @@ from rollbook.errors import AgentFailed, NoHostReached, Refused, TimedOut, Trans
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
 from rollbook.transports.collector import is_gone, this_collector
-from rollbook.transports.options import Option, Python, is_file
+from rollbook.transports.loop_state import loop_state
+from rollbook.transports.options import Option, Python, is_file, is_positive
 from rollbook.transports.pipe import Ending, Pipe
 from rollbook.transports.program import run_program
 
@@ -61,11 +61,6 @@ def _is_toleration(given: tuple[str, ...]) -> None:
             raise ValueError(f"{one} is not KEY[=VALUE][:EFFECT]")
 
 
-def _is_positive(seconds: int) -> None:
-    if seconds <= 0:
-        raise ValueError("it must be positive")
-
-
 @dataclasses.dataclass(frozen=True)
 class Kube:
     """Create a pod on every node, run the agent in it below the node's root, and delete the pod."""
@@ -90,7 +85,7 @@ class Kube:
         bool, Option("Privileged pods, which enter the node's namespaces with nsenter instead of chroot.")
     ] = False
     kube_deadline: Annotated[
-        int, Option("Seconds after which Kubernetes ends a pod.", metavar="SECONDS", check=_is_positive)
+        int, Option("Seconds after which Kubernetes ends a pod.", metavar="SECONDS", check=is_positive)
     ] = 14400
     python: Python = None
     name = "kube"
@@ -126,19 +121,19 @@ class Kube:
         state = _State.of(self)
         try:
             node = await state.node(host.name)
+            if node is None:
+                raise Unreachable(f"the cluster has no node called {host.name}")
+            if node.problem:
+                raise Unreachable(node.problem)
+            pod = await state.create(node)
+            try:
+                await state.running(pod)
+                return await _PodChannel.open(state, pod, self.exec_argv(pod), self.start_line())
+            except BaseException:
+                await asyncio.shield(state.delete(pod))
+                raise
         except (UsageError, NoHostReached) as error:
             raise Refused(str(error)) from error
-        if node is None:
-            raise Unreachable(f"the cluster has no node called {host.name}")
-        if node.problem:
-            raise Unreachable(node.problem)
-        pod = await state.create(node)
-        try:
-            await state.running(pod)
-            return await _PodChannel.open(state, pod, self.exec_argv(pod), self.start_line())
-        except BaseException:
-            await asyncio.shield(state.delete(pod))
-            raise
 
     def exec_argv(self, pod: str) -> list[str]:
         """`kubectl exec` of a shell below the node's root; it runs the line that it is sent first.
@@ -311,10 +306,7 @@ class _State:
     @classmethod
     def of(cls, transport: Kube) -> _State:
         """The state of a transport in the running event loop."""
-        states = _STATES.setdefault(asyncio.get_running_loop(), {})
-        if transport not in states:
-            states[transport] = cls(transport)
-        return states[transport]
+        return loop_state(transport, cls)
 
     async def node(self, name: str) -> _Node | None:
         """The node of any of its names. The first call also deletes pods that earlier runs left behind."""
@@ -362,9 +354,10 @@ class _State:
         async with self._polling:
             if self._polled < asked:
                 await asyncio.sleep(POLL_SECONDS)
+                began = time.monotonic()  # pods that are created during the call may not be in the list
                 listed = await self.transport.call([*self._where("get"), "-l", f"{RUN}={self.run}", "-o", "json"])
                 self._pods = {str(item["metadata"]["name"]): item for item in json.loads(listed).get("items", ())}
-                self._polled = time.monotonic()
+                self._polled = began
         if pod not in self._pods:
             raise AgentFailed("the pod was deleted before it ran")
         return self._pods[pod]
@@ -381,7 +374,8 @@ class _State:
         for manifest in manifests:
             name = manifest["metadata"]["name"]
             if f"pod/{name} created" not in printed:
-                about = [line for line in printed.splitlines() if name in line] or printed.splitlines() or ["no output"]
+                lines = printed.splitlines()
+                about = [line for line in lines if re.search(rf"{name}(?!\d)", line)] or lines or ["no output"]
                 kind = TimedOut if "timed out" in about[-1] else Refused
                 errors[name] = kind(f"the pod cannot be created: {about[-1].strip()}")
         return errors
@@ -398,9 +392,6 @@ class _State:
             names = [str(one["name"]) for one in stale if is_gone((one.get("annotations") or {}).get(COLLECTOR, ""))]
             if names:
                 await self._delete(names)
-
-
-_STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Kube, _State]] = weakref.WeakKeyDictionary()
 
 
 def _pod_problem(status: Mapping[str, Any]) -> str:

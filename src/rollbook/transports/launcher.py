@@ -17,14 +17,15 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from rollbook import agent
 from rollbook.agent.wire import slurp
 from rollbook.errors import AgentFailed, TimedOut, TransportError, UsageError
 from rollbook.hosts import Host
-from rollbook.transports.base import Channel, Transport
+from rollbook.transports.base import Channel, Route
+from rollbook.transports.collector import BOOT_ID
 from rollbook.transports.launch import AgentChannel, Launch
 from rollbook.transports.launcher_output import first_message, message_about, messages
 from rollbook.transports.listener import own_addresses
@@ -223,7 +224,7 @@ class Launcher(abc.ABC):
             return launch
         pace = max(2, 1000 * len(hosts) // LINES_PER_SECOND)
         addresses = [self.connect_back] if self.connect_back else own_addresses()
-        boot = slurp("/proc/sys/kernel/random/boot_id") or "-"
+        boot = slurp(BOOT_ID) or "-"
         back = "/".join(("{port}", *self.variables(), str(pace), boot, ",".join(a for a in addresses if a != "none")))
         template = await self.argv(hosts, ["{agent}"])
 
@@ -235,13 +236,13 @@ class Launcher(abc.ABC):
         return launch
 
 
-def launched(hosts: Sequence[Host], route: Callable[[Host], Transport]) -> int:
+def launched(hosts: Sequence[Host], route: Route) -> int:
     """How many of the hosts have their agents started by a launcher."""
     return sum(isinstance(route(host), Launcher) for host in hosts)
 
 
 @contextlib.asynccontextmanager
-async def launching(hosts: Sequence[Host], route: Callable[[Host], Transport], script: bytes) -> AsyncIterator[None]:
+async def launching(hosts: Sequence[Host], route: Route, script: bytes) -> AsyncIterator[None]:
     """Announce hosts and script to the transports that expect them; end launchers at the end of the block.
 
     `script` holds the orders for agents that cannot be sent any (the agent's `then` and `wait`).

@@ -21,7 +21,7 @@ from rollbook.transports.options import Option, launcher_arguments
 from rollbook.transports.program import run_program
 from rollbook.transports.ssh import FAILURES
 
-__all__ = ["Family", "Mpi", "family_of"]
+__all__ = ["Mpi", "family_of"]
 
 SECONDS = 10.0
 PARALLEL = 32  # ssh clients started at once to look up addresses

@@ -22,7 +22,16 @@ import msgspec
 
 from rollbook.errors import UsageError
 
-__all__ = ["ConnectBack", "Declared", "Option", "Python", "declared_options", "is_file", "launcher_arguments"]
+__all__ = [
+    "ConnectBack",
+    "Declared",
+    "Option",
+    "Python",
+    "declared_options",
+    "is_file",
+    "is_positive",
+    "launcher_arguments",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +93,12 @@ def is_file(path: str | None) -> None:
         raise ValueError("no such file")
     if path is not None and Path(path).is_dir():
         raise ValueError("it is a directory")
+
+
+def is_positive(value: float) -> None:
+    """Raise `ValueError` unless the number is positive; for `Option.check`."""
+    if not value > 0:
+        raise ValueError("it must be positive")
 
 
 def launcher_arguments(output: str) -> Callable[[str], None]:

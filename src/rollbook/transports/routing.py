@@ -7,21 +7,18 @@ import getpass
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route, Transport
 from rollbook.transports.launcher import Launcher
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, load, options_of
 from rollbook.transports.slurm import Slurm, allocation
 
-__all__ = ["Options", "Route", "explain_auto", "fallback_route", "known_hosts", "route", "usable_options"]
-
-Route = Callable[[Host], Transport]
-"""The transport for each host."""
+__all__ = ["Options", "explain_auto", "fallback_route", "known_hosts", "route", "usable_options"]
 
 
 @dataclasses.dataclass(frozen=True)

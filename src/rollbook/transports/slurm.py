@@ -23,10 +23,11 @@ from rollbook.transports.program import run_program
 __all__ = ["Slurm", "allocation"]
 
 SECONDS = 20.0
-NODE = re.compile(r"^NodeName=(\S+) .*? State=(\S+)(?:.*? Reason=(.*?))?\s*$", re.MULTILINE)
+NODE = re.compile(r"^NodeName=(\S+) .*? State=(\S+)(?:.*? Reason=(.*?)[ \t]*$)?", re.MULTILINE)
 LABEL = re.compile(rb" *(\d{1,9}): ")
 DEAD = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "FUTURE", "UNKNOWN"}
-CLOSED = {"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"}  # to new jobs; a running job continues
+RESERVED = {"MAINTENANCE", "MAINT"}  # for jobs of a reservation
+CLOSED = {"DRAIN", "DRAINED", "DRAINING"} | RESERVED  # to new jobs; a running job continues
 
 
 def allocation(environ: Mapping[str, str]) -> str | None:
@@ -53,6 +54,7 @@ class Slurm(Launcher):
         super().__post_init__()
         self._args = shlex.split(self.slurm_args)
         self._job = allocation(os.environ)
+        self._closed = CLOSED - RESERVED if any(word.startswith("--reservation") for word in self._args) else CLOSED
 
     def variables(self) -> tuple[str, str]:
         """The node name tells apart nodes that share a machine."""
@@ -89,7 +91,7 @@ class Slurm(Launcher):
                 reason = f"Slurm reports {state}" + (f": {why}" if why else "")
                 if flags & DEAD:
                     unusable[name] = Unreachable(reason)
-                elif flags & CLOSED and not self._job:
+                elif flags & self._closed and not self._job:
                     unusable[name] = Refused(reason)
             elif f"Node {name} not found" in text + ending.stderr:
                 unusable[name] = Unreachable("Slurm knows no node with this name")

@@ -19,7 +19,7 @@ from rollbook.transports.options import Option, Python, is_file
 from rollbook.transports.pipe import Ending
 from rollbook.transports.ssh_config import Configuration
 
-__all__ = ["Ssh"]
+__all__ = ["FAILURES", "Ssh"]
 
 
 # What ssh writes to stderr (OpenSSH 7.4 to 10), the kind of failure, and what to do. The first match counts.

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import dataclasses
 import shlex
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -28,7 +27,8 @@ from rollbook.errors import AgentFailed, AwsError, NoHostReached, Refused, Trans
 from rollbook.hosts import Host
 from rollbook.transports.base import Channel, last_line
 from rollbook.transports.collector import is_gone, this_collector
-from rollbook.transports.options import Option, Python
+from rollbook.transports.loop_state import loop_state
+from rollbook.transports.options import Option, Python, is_positive
 from rollbook.transports.pipe import Ending
 
 __all__ = ["Ssm"]
@@ -38,11 +38,6 @@ ONE_WAY_DOCUMENT = "AWS-StartNonInteractiveCommand"
 LINGER = 30  # seconds for the last output of an agent that takes no input
 REASON = "rollbook "
 MOST_PAGES = 20  # of active sessions, to look for those of killed collectors
-
-
-def _positive(rate: float) -> None:
-    if not rate > 0:
-        raise ValueError("it must be positive")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +60,7 @@ class Ssm:
     profile: Annotated[str | None, Option("Profile of ~/.aws/config.", metavar="NAME")] = None
     endpoint_url: Annotated[str | None, Option("Endpoint of the AWS services.", metavar="URL")] = None
     start_rate: Annotated[
-        float, Option("Sessions started per second; AWS allows 3 by default.", metavar="N", check=_positive)
+        float, Option("Sessions started per second; AWS allows 3 by default.", metavar="N", check=is_positive)
     ] = 3.0
     ssm_document: Annotated[str, Option("Session document that runs a command and takes input.", metavar="NAME")] = (
         DOCUMENT
@@ -131,8 +126,8 @@ class Ssm:
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """The reason that the session or the node gave."""
         del host
-        output = last_line(heard.decode("utf-8", "replace"))
-        return AgentFailed(f"the agent did not start: {ending.stderr or output or 'no output'}")
+        output = last_line(ending.stderr) or last_line(heard.decode("utf-8", "replace")) or "no output"
+        return AgentFailed(f"the agent did not start: {output}")
 
     @property
     def account(self) -> Account:
@@ -172,8 +167,7 @@ class _State:
     @classmethod
     def of(cls, transport: Ssm) -> _State:
         """The state of a transport in the running event loop."""
-        states = _STATES.setdefault(asyncio.get_running_loop(), {})
-        return states.setdefault(transport, cls(transport))
+        return loop_state(transport, cls)
 
     async def end_stale(self, transport: Ssm) -> None:
         """End sessions of collectors of this machine that were killed; without permission they end by themselves."""
@@ -196,9 +190,6 @@ class _State:
                 self._cluster = msgspec.structs.replace(self._cluster, nodes=tuple(nodes))
                 found = _find(self._cluster.nodes, name)
             return found
-
-
-_STATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Ssm, _State]] = weakref.WeakKeyDictionary()
 
 
 def _is_about_document(error: Exception) -> bool:
@@ -252,4 +243,5 @@ class _SessionChannel:
         """End the session on the node and at the service; the agent's last frame has arrived or will not."""
         del grace
         await self._session.close()
-        return Ending(self._session.exit_code or 0, self._session.error)
+        session = self._session
+        return Ending(session.exit_code or 0, session.error or session.stderr.decode("utf-8", "replace"))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from rollbook.collect.budget import Budget, Meter
@@ -19,7 +19,7 @@ from rollbook.protocol.beats import Schedule
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.sources import catalogue
-from rollbook.transports.base import Transport
+from rollbook.transports.base import Route
 from rollbook.watch.board import Board
 
 __all__ = ["Live"]
@@ -36,12 +36,12 @@ class Live:
     def __init__(
         self,
         hosts: Sequence[Host],
-        route: Callable[[Host], Transport],
+        route: Route,
         *,
         interval: float,
         timeout: float = 60.0,
         fanout: int = 64,
-        fallback: Callable[[Host], Transport] | None = None,
+        fallback: Route | None = None,
     ) -> None:
         self.board = Board([host.name for host in hosts], interval)
         self.ended = False

@@ -1,0 +1,23 @@
+"""Numbers as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollbook.metrics.formatting import amount, number
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.0004, "0.0004"), (-0.00041, "-0.00041"), (0.0994, "0.099"), (0.41, "0.41"), (9.1, "9.1"), (27, "27"),
+     (99.94, "99.9"), (99.96, "100"), (1234, "1234")],
+)  # fmt: skip
+def test_number(value: float, text: str) -> None:
+    """No value but 0 is shown as 0."""
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(("value", "unit", "text"), [(0.0004, "s", "0.0004 s"), (1536, "B/s", "1.5 KiB/s")])
+def test_amount(value: float, unit: str, text: str) -> None:
+    """With its unit."""
+    assert amount(value, unit) == text
