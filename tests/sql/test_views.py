@@ -7,7 +7,10 @@ import datetime as dt
 import functools
 import itertools
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -487,6 +490,18 @@ def test_a_query_that_fails_prints_nothing(small_once: Record, form: str, sql: s
     ran = CliRunner().invoke(cli, ["query", str(small_once.path), sql, "--format", form])
     assert isinstance(ran.exception, UsageError)
     assert ran.stdout == ""
+
+
+@pytest.mark.parametrize("place", [["RECORD"], ["--all", "DIRECTORY"]])
+def test_times_are_utc_wherever_they_are_read(small_once: Record, place: list[str]) -> None:
+    """A time with a zone that is cast, as the error advises, can be compared with the times of a record."""
+    paths = {"RECORD": str(small_once.path), "DIRECTORY": str(small_once.path.parent)}
+    where = [paths.get(word, word) for word in place]
+    sql = "SELECT abs(epoch(now()::TIMESTAMP) - epoch(now())) < 1 AS same"
+    command = [sys.executable, "-m", "rollbook", "query", *where, sql, "--format", "json"]
+    environment = {**os.environ, "TZ": "America/New_York"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert json.loads(ran.stdout) == {"same": True}, ran.stderr
 
 
 def test_query_command(small_once: Record) -> None:

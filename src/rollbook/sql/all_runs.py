@@ -32,6 +32,7 @@ from rollbook.records.reading import read_regular
 from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
 from rollbook.sql.all_views import add_views, list_views
+from rollbook.sql.connection import CONFIG
 from rollbook.tables.quoting import literal, text
 
 __all__ = ["AllRecords", "Rows", "connect_all", "run_name"]
@@ -77,7 +78,7 @@ def connect_all(
 
     `tables` has further ones: the statement that creates a table, and its rows.
     """
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
+    connection = duckdb.connect(config=dict(CONFIG))
     try:
         connection.execute("SET enable_progress_bar = false")
         listed, used = list(records), _used(connection, sql)

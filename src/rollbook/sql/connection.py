@@ -37,9 +37,11 @@ from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_r
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 
-__all__ = ["connect", "dicts", "fill", "query", "relation", "rows", "wants_facts"]
+__all__ = ["CONFIG", "connect", "dicts", "fill", "query", "relation", "rows", "wants_facts"]
 
 CHUNK = 1000
+CONFIG = {"autoinstall_known_extensions": "false", "temp_directory": "", "TimeZone": "UTC"}
+"""Of every connection that runs a user's SQL; the times of a record are UTC, too."""
 
 
 def connect(
@@ -73,7 +75,7 @@ def connect(
 def _open(
     run: Record, output: Path | None, fill_it: Callable[[duckdb.DuckDBPyConnection, Record], None]
 ) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
+    connection = duckdb.connect(config=dict(CONFIG))
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
         fill_it(connection, run)
