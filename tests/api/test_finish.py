@@ -18,7 +18,6 @@ from rollbook.api.finish import finish, open_record
 from rollbook.checks import engine
 from rollbook.cli import cli
 from rollbook.errors import RecordError, UsageError
-from rollbook.exports import timeseries
 from rollbook.journal.reader import Reader
 from rollbook.journal.state import is_unfinished
 from rollbook.journal.writer import Journal
@@ -105,7 +104,7 @@ def test_the_tables_are_opened_and_read_once(record: Path, monkeypatch: pytest.M
 
         monkeypatch.setattr(module, name, counted)
 
-    for module, name in ((connection, "connect"), (timeseries, "connect"), (grids, "_grids_of")):
+    for module, name in ((connection, "connect"), (grids, "_grids_of")):
         count(module, name)
     assert finish(record).metadata["notes"] == []
     assert (record / "report.html").exists()

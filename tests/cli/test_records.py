@@ -164,7 +164,7 @@ def test_a_results_directory_with_one_record_is_that_record(
      ({"exit_code": None, "executed_command": ""}, "ok")],
 )  # fmt: skip
 def test_verdicts(made: Path, tmp_path: Path, change: dict[str, Any], verdict: str) -> None:
-    """A command whose exit status nobody has seen did not succeed; a recording without a command has none."""
+    """A command whose exit status is not known did not succeed; a recording without a command has none."""
     first = next(one for one in list_records(made / "results").records if one.name == "base-one")
     path = tmp_path / "generic" / Path(first.path).name
     shutil.copytree(first.path, path)
@@ -268,6 +268,16 @@ def test_views_over_all_records(three: list[Path], rollbook: Rollbook, view: str
     assert [row for row in rows if row.pop("run") == "generic/20260102_000000"] == alone
     assert len(rows) == 3 * len(alone)
     assert set(map(tuple, rows)) == set(map(tuple, alone)), "the same columns"
+
+
+@pytest.mark.parametrize("table", ["findings", "results"])
+def test_documents_of_all_records_have_the_same_columns(three: list[Path], rollbook: Rollbook, table: str) -> None:
+    """A query of one record works over all of them."""
+    sql = f"SELECT * FROM (DESCRIBE {table})"
+    everything = values(rollbook("query", "--all", "--format", "json", sql))
+    alone = values(rollbook("query", str(three[1]), "--format", "json", sql))
+    assert everything[0]["column_name"] == "run"
+    assert everything[1:] == alone
 
 
 def test_only_tables_of_the_query_are_opened(three: list[Path], rollbook: Rollbook) -> None:

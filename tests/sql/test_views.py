@@ -618,6 +618,9 @@ def test_a_table_whose_source_is_not_installed(small: Record, tmp_path: Path) ->
     assert rows(small, "SELECT status FROM hosts") == [("failed",)], "our own names stay ours"
     invoke("export", str(small.path), "-o", str(tmp_path / "out"))
     assert {path.stem for path in (tmp_path / "out").iterdir()} >= {"net_dev", "site_links", "other", "rates", "hosts"}
+    invoke("export", str(small.path), "--format", "openmetrics", "-o", str(tmp_path / "metrics.txt"))
+    line = 'rollbook_site_links_rx_bytes_total{host="a",interface_name="eth0"} 15 '
+    assert line in (tmp_path / "metrics.txt").read_text()
 
 
 HOSTILE = '=n<script>alert("1")</script>\x1b[31m\x07\u202e\u2066\u200b'

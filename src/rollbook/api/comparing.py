@@ -16,7 +16,7 @@ from rollbook.records.labels import label_of
 from rollbook.records.locate import locate_record
 from rollbook.records.record import Record
 
-__all__ = ["compare", "open_sides"]
+__all__ = ["compare", "compare_opened", "open_sides"]
 
 HISTORY = 20  # earlier runs of the same command that are read for the usual spread
 
@@ -32,10 +32,16 @@ def compare(*sides: SideLike, results_dir: Path | str = "results", phase: str = 
     command), `floor` the share below which differences do not matter. With fewer than three runs a side, earlier runs
     of the same command in `results_dir` tell noise from a difference, if there are five. Raises `UsageError`.
     """
-    opened = open_sides(sides, results_dir)
-    few = any(len(side.runs) < 3 for side in opened)
-    history = _history(opened, Path(results_dir)) if few else {}
-    return compare_sides(opened, phase=phase, floor=floor, history=history)
+    return compare_opened(open_sides(sides, results_dir), results_dir=results_dir, phase=phase, floor=floor)
+
+
+def compare_opened(
+    sides: Sequence[Side], *, results_dir: Path | str = "results", phase: str = "", floor: float = FLOOR
+) -> Comparison:
+    """The same for sides of `open_sides`."""
+    few = any(len(side.runs) < 3 for side in sides)
+    history = _history(sides, Path(results_dir)) if few else {}
+    return compare_sides(sides, phase=phase, floor=floor, history=history)
 
 
 def open_sides(sides: Sequence[SideLike], results_dir: Path | str = "results") -> list[Side]:

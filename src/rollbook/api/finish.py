@@ -161,7 +161,7 @@ def _derive_from_tables(run: Record, directory: RecordDirectory, document: dict[
         with _step("tables", notes):
             tables = stack.enter_context(open_tables(run, charts=report))
         with _step("statistics per phase", notes):
-            document["phase_statistics"] = _phase_statistics(run, tables)
+            document["phase_statistics"] = tables.phase_statistics() if tables else []
         with _step("timeseries.json", notes):
             document["timeseries_data"] = _small_series(run, directory, notes, tables)
         with _step("checks", notes):
@@ -289,15 +289,6 @@ def _checked(run: Record, tables: Tables | None) -> dict[str, Any]:
         "verification_missing": findings.not_judged,
         "verification_round": findings.round,
     }
-
-
-def _phase_statistics(run: Record, tables: Tables | None) -> list[dict[str, Any]]:
-    """Statistics of every rate in every phase, over time and hosts, or of the whole run; empty without series."""
-    if tables is None or not run.series_files():
-        return []
-    found = tables.connection.execute("SELECT * FROM phase_stats")
-    names = [column[0] for column in found.description or []]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def _small_series(

@@ -9,24 +9,16 @@ from typing import Any
 
 import click
 
-from rollbook.api.comparing import compare, open_sides
+from rollbook.api.comparing import compare_opened, open_sides
 from rollbook.api.listing import summary_of
 from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, Number, option
 from rollbook.cli.output import print_sheet, stderr, wrapped
 from rollbook.comparison.limits import judge
-from rollbook.comparison.model import Comparison, Row
+from rollbook.comparison.model import Comparison
 from rollbook.comparison.statistics import FLOOR
-from rollbook.comparison.text import (
-    change_cell,
-    fact_lines,
-    folded_rows,
-    headline,
-    interval_text,
-    value_cell,
-    verdict_cell,
-)
+from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
 from rollbook.errors import UsageError
 from rollbook.records.document import encode
 
@@ -113,9 +105,7 @@ def command(
         raise UsageError("--json cannot be combined with --query; write --format json")
     results = results_directory()
     opened = open_sides(sides, results)
-    found = compare(*[list(side.runs) for side in opened], results_dir=results, phase=phase, floor=floor / 100)
-    for summary, side in zip(found.sides, opened, strict=True):
-        summary.label = side.label
+    found = compare_opened(opened, results_dir=results, phase=phase, floor=floor / 100)
     if output is not None:
         from rollbook.comparison.page import write_page  # noqa: PLC0415 - most comparisons are read in the terminal
 
@@ -160,7 +150,7 @@ def _show(found: Comparison, *, everything: bool) -> None:
         click.echo()
         click.echo(wrapped(clean(headline(found, number - 1)), sys.stdout, 2))
         letter = chr(65 + number)
-        cells = [_cells(row, number) for row in rows]
+        cells = [row_cells(row, number - 1) for row in rows]
         if cells:
             print_sheet(("", "A", letter, f"{letter} VS A", "INTERVAL", "VERDICT"), cells, wrap=True)
         if rest:
@@ -182,18 +172,3 @@ def _show_sides(found: Comparison) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _cells(row: Row, number: int) -> tuple[str, ...]:
-    change = row.changes[number - 1]
-    title = row.title
-    if len(row.hosts) > number and row.hosts[number]:
-        title = f"{title} ({row.hosts[number]})"
-    return (
-        title,
-        value_cell(row.values[0], row.unit),
-        value_cell(row.values[number], row.unit),
-        change_cell(change),
-        interval_text(change),
-        verdict_cell(change),
-    )

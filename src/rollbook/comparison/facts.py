@@ -7,10 +7,11 @@ together cannot be told apart.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rollbook.checks.changes import changes
+from rollbook.checks.views import status_of, views
 from rollbook.comparison.model import ChangedFact, FactChanges, Row
 from rollbook.comparison.statistics import CALLED
 from rollbook.records.findings import Change
@@ -23,30 +24,35 @@ SUBSYSTEMS: Mapping[str, tuple[float, str]] = {
     **dict.fromkeys(
         ("cpuinfo", "cpu_topology", "cpufreq", "cpuidle", "turbo", "microcode", "mitigations"), (1.0, "cpu")
     ),
-    **dict.fromkeys(("thermal_throttle", "rapl", "clocksource", "tuned"), (0.8, "cpu")),
+    **dict.fromkeys(("thermal_throttle", "clocksource", "tuned"), (0.8, "cpu")),
     **dict.fromkeys(("meminfo", "numa", "dimms", "edac"), (1.0, "mem")),
     **dict.fromkeys(("hugepages", "thp", "ksm", "swaps"), (0.8, "mem")),
-    **dict.fromkeys(("block", "nvme", "mdstat", "mounts", "mountinfo", "lustre", "nfs"), (1.0, "disk")),
-    **dict.fromkeys(("net_class", "bonding", "infiniband", "addresses"), (1.0, "net")),
-    **dict.fromkeys(("gpu", "nvidia_smi", "nvidia_proc", "nvidia_driver", "amdgpu"), (1.0, "gpu")),
+    **dict.fromkeys(("block", "nvme", "mdstat", "local_mounts", "space"), (1.0, "disk")),
+    **dict.fromkeys(("shared_mounts", "nfs"), (1.0, "nfs")),
+    "lustre": (1.0, "lustre"),
+    **dict.fromkeys(("net_class", "bonding", "addresses"), (1.0, "net")),
+    "infiniband": (1.0, "rdma"),
+    **dict.fromkeys(("nvidia_smi", "nvidia_proc", "nvidia_driver", "amdgpu"), (1.0, "gpu")),
     **dict.fromkeys(("limits", "cgroup_limits", "pci"), (1.0, "")),
-    **dict.fromkeys(("version", "identity", "os_release", "sysctl", "cmdline", "iommu", "cloud", "dmi"), (0.8, "")),
+    **dict.fromkeys(("identity", "os_release", "sysctl", "cmdline", "iommu", "cloud", "dmi"), (0.8, "")),
     **dict.fromkeys(("modules", "services", "security", "environment", "time_sync"), (0.5, "")),
 }
-"""By source: how likely its facts matter at all, and the first part of the names of metrics that they would move."""
+"""By view: how likely its facts matter at all, and the first part of the names of metrics that they would move."""
 OTHER_PRIOR = 0.3
 SHORT = 60  # characters of a command line up to which it is shown completely
+IDENTITIES = ("unique", "delta")  # identities and error counters: they explain nothing
 MORE_IS_BETTER = ("cores", "threads", "cpus", "count", "kib", "speed", "width", "mhz", "khz", "bytes", "rate", "mtu")
 """Parts of names of numeric fields of which more is faster."""
-SUSPECTS = {
-    "kernel": "version",
-    "CPU": "cpuinfo",
-    "CPU governor": "cpufreq",
-    "memory": "meminfo",
-    "block devices and schedulers": "block",
-    "mounts": "mounts",
-    "network links": "net_class",
+SUSPECTS: Mapping[str, tuple[str, ...]] = {
+    "kernel": ("identity.kernel_release",),
+    "CPU": ("cpuinfo",),
+    "CPU governor": ("cpufreq",),
+    "memory": ("meminfo",),
+    "block devices and schedulers": ("block",),
+    "mounts": ("shared_mounts", "local_mounts"),
+    "network links": ("net_class",),
 }
+"""Usual causes, each with the views or single fields that would show it."""
 
 
 class _Seen(NamedTuple):
@@ -73,11 +79,17 @@ def changed_facts(
         if host
     }
     seen = _Seen(*_movement(rows, at), _result_direction(rows, at), slow)
-    vary = {key for group in (before, after) if len(group) > 1 for key, *_ in _host_changes(group[0], group[-1])}
+    vary = {
+        key
+        for group in (before, after)
+        if len(group) > 1
+        for key, _, change in _host_changes(group[0], group[-1])
+        if change.mode not in IDENTITIES
+    }
     found: dict[tuple[str, str, str, str], ChangedFact] = {}
     ignored = 0
     for (field, row), host, change in _host_changes(before[0], after[0]):
-        if change.mode in ("unique", "delta"):
+        if change.mode in IDENTITIES:
             ignored += 1
             continue
         key = (field, row, repr(change.before), repr(change.after))
@@ -92,21 +104,29 @@ def changed_facts(
         _score(one, hosts, seen)
     facts = [*_run_changes(before, after), *found.values()]
     facts.sort(key=lambda one: (-one.score, one.field, one.row))
-    changed = {one.field.partition(".")[0] for one in found.values()}
-    read = {source for host in before[0].hosts.start for source in host.facts}
-    return FactChanges(
-        side=side,
-        facts=facts,
-        ignored=ignored,
-        unchanged=[name for name, source in SUSPECTS.items() if source in read and source not in changed],
-    )
+    changed = {field for field, _ in [*vary, *((one.field, one.row) for one in found.values())]}
+    return FactChanges(side=side, facts=facts, ignored=ignored, unchanged=_unchanged(before[0], after[0], changed))
+
+
+def _unchanged(before: Record, after: Record, changed: Collection[str]) -> list[str]:
+    """The usual causes that were read on every host of both runs, and of which no field changed."""
+    hosts = [*before.hosts.start, *after.hosts.start]
+    if 2 * len(_pairs(before, after)) < len(hosts):
+        return []
+    sources = {view.name: view.source for view in views()}
+
+    def is_unchanged(part: str) -> bool:
+        read = all(status_of(host, sources[part.partition(".")[0]]) == "ok" for host in hosts)
+        return read and not any(field == part or field.startswith(f"{part}.") for field in changed)
+
+    return [name for name, parts in SUSPECTS.items() if all(map(is_unchanged, parts))]
 
 
 def _movement(rows: Sequence[Row], at: int) -> tuple[set[str], set[str]]:
     """The subsystems of which a metric moved, and those of which none did."""
     moved, seen = set(), set()
     for row in rows:
-        if row.kind in ("metric", "host"):
+        if row.kind in ("metric", "host") and row.values[at + 1]:
             part = row.name.partition("_")[0]
             seen.add(part)
             if row.changes[at].verdict in CALLED:
@@ -155,15 +175,18 @@ def _grew(one: ChangedFact) -> int:
 
 
 def _host_changes(before: Record, after: Record) -> Iterator[tuple[tuple[str, str], str, Change]]:
-    """The changed fields of every host that both runs have; of two single hosts with different names, of these."""
-    lefts, rights = ({host.name: host for host in run.hosts.start if host.gave_data} for run in (before, after))
-    pairs: list[tuple[HostResult, HostResult]] = [(lefts[name], rights[name]) for name in lefts if name in rights]
-    one_host = True
-    if not pairs and len(lefts) == len(rights) == 1:
-        pairs, one_host = [(*lefts.values(), *rights.values())], False  # type: ignore[list-item] # one of each
-    for left, right in pairs:
-        for change in changes(left, right, one_host=one_host):
+    """The changed fields of every pair of hosts."""
+    for left, right in _pairs(before, after):
+        for change in changes(left, right, one_host=left.name == right.name):
             yield (change.field, change.row), right.name, change
+
+
+def _pairs(before: Record, after: Record) -> list[tuple[HostResult, HostResult]]:
+    """The hosts that gave data in both runs; of two single hosts with different names, these."""
+    lefts, rights = ({host.name: host for host in run.hosts.start if host.gave_data} for run in (before, after))
+    if len(lefts) == len(rights) == 1:
+        return [(*lefts.values(), *rights.values())]  # type: ignore[list-item] # one of each
+    return [(lefts[name], rights[name]) for name in lefts if name in rights]
 
 
 def _names(run: Record) -> set[str]:

@@ -38,7 +38,9 @@ def judge(found: Comparison, limit: float) -> Judgement:
         unsure += [f"{side.label}: there is no {name}" for name in side.lacks]
     rows = [row for row in found.rows if row.main and row.better]
     for row in rows:
-        for side, change in zip(found.sides[1:], row.changes, strict=True):
+        for side, change, values in zip(found.sides[1:], row.changes, row.values[1:], strict=True):
+            if not values:  # then it is among those that the side lacks
+                continue
             breaks, why = _judge(row.better, change, limit)
             if why:
                 (slower if breaks else unsure).append(f"{side.label}: {row.title} {why}")

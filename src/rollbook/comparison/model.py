@@ -35,9 +35,9 @@ class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One value on all sides: one number per run of each side, and the change of each further side against the first.
 
-    Runs without the value are left out, and runs that failed unless all of a side did. `main` results are those that
-    a summary states, and to which the limit of `--fail-on` applies. `hosts` names the worst host of each side, where
-    all its runs agree.
+    Runs without the value are left out, and runs that failed unless all of a side did; a further side may have no value
+    at all. `main` results are those that a summary states, and to which the limit of `--fail-on` applies. `hosts` names
+    the worst host of each side, where all its runs agree.
     """
 
     kind: Kind
@@ -72,7 +72,8 @@ class ChangedFact(msgspec.Struct, kw_only=True, omit_defaults=True):
 class FactChanges(msgspec.Struct, kw_only=True):
     """The facts of one side that differ from the first, most likely explanation first.
 
-    `ignored` counts changed identities and times; `unchanged` names usual causes that did not change.
+    `ignored` counts changed identities and error counters; `unchanged` names usual causes that were read on all hosts
+    of both sides and did not change.
     """
 
     side: str

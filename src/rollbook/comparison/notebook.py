@@ -21,12 +21,12 @@ RUNS = 3  # of a side that are drawn
 
 
 def comparison_html(found: Comparison) -> str:
-    """The tables, then the first charts with a line for each run; without charts if a record is gone."""
+    """The tables, then the first charts with a line for each run; without charts if a record cannot be read."""
     try:
         sides = [Side(one.label, [Record.open(Path(path)) for path in one.records[:RUNS]]) for one in found.sides]
+        page = build(found, sides)
     except RecordError:
         return html_text(found)
-    page = build(found, sides)
     colours = [COLOURS[run.side % len(COLOURS)] for run in page.runs]
     figures = []
     for chart in page.charts[:CHARTS]:

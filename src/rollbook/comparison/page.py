@@ -12,12 +12,12 @@ import msgspec
 from rollbook.comparison.model import Comparison, Row
 from rollbook.comparison.sides import Side
 from rollbook.comparison.statistics import CALLED
-from rollbook.comparison.text import change_cell, fact_lines, headline, interval_text, value_cell, verdict_cell
+from rollbook.comparison.text import change_cell, fact_lines, headline, row_cells, verdict_cell
 from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
 from rollbook.records.record import Record
 from rollbook.report.page import embed
-from rollbook.sql.connection import connect
+from rollbook.sql.connection import opened
 
 __all__ = ["ComparisonPage", "build", "write_page"]
 
@@ -139,16 +139,8 @@ def _offsets(run: Record) -> dict[str, float]:
 def _table(found: Comparison, number: int) -> TableShown:
     rows = []
     for row in found.rows:
-        change = row.changes[number - 1]
-        host = row.hosts[number] if len(row.hosts) > number else ""
-        cells = [
-            value_cell(row.values[0], row.unit),
-            value_cell(row.values[number], row.unit),
-            change_cell(change),
-            interval_text(change),
-            verdict_cell(change),
-        ]
-        rows.append(RowShown(row.kind, f"{row.title} ({host})" if host else row.title, cells, change.verdict))
+        title, *cells = row_cells(row, number - 1)
+        rows.append(RowShown(row.kind, title, cells, row.changes[number - 1].verdict))
     verdicts = {row.changes[number - 1].verdict for row in found.rows if row.main}
     worst = next((verdict for verdict in ("worse", "better", "cannot tell") if verdict in verdicts), "within noise")
     facts = list(fact_lines(found.facts[number - 1]))
@@ -163,7 +155,7 @@ def _lines(run: Record, names: Sequence[str], width: float) -> list[list[float |
     lines: list[list[float | None]] = [[None] * buckets for _ in names]
     means = ", ".join(f"avg({name})" for name in names)
     start, step = run.hosts.started_ns, round(width * 1e9)
-    with connect(run, whole=True, rates=False) as connection:
+    with opened(run) as connection:
         query = f"SELECT (epoch_ns(ts) - {start}) // {step} AS bucket, {means} FROM rates GROUP BY bucket"  # noqa: S608 - names of metrics
         for bucket, *values in connection.execute(query).fetchall():
             if 0 <= bucket < buckets:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -90,31 +92,28 @@ def _require_phase(wanted: str, sides: Sequence[Sequence[Record]]) -> None:
 
 
 def _keys(values: Sequence[Sequence[RunValues]]) -> list[Key]:
-    """The keys that every side has in at least one run, results first."""
-    sides = [dict.fromkeys(key for run in side for key in run.numbers) for side in values]
-    return [key for key in sides[0] if all(key in side for side in sides)]
+    """The keys that the first side and at least one other have in at least one run, results first."""
+    first, *others = (dict.fromkeys(key for run in side for key in run.numbers) for side in values)
+    return [key for key in first if any(key in side for side in others)]
 
 
 def _row(key: Key, values: Sequence[Sequence[RunValues]], floor: float, history: float | None) -> Row | None:
     """The values of all runs; None for a metric that is negligible on all sides."""
     numbers = [[run.numbers[key] for run in side if key in run.numbers] for side in values]
+    changed = functools.partial(change_of, better=key.better, floor=floor, history=history)
     worst: list[str] = []
     if key.kind in ("metric", "host"):
-        metric = catalogue.load()[key.name]
-        if max(max(side) for side in numbers) < metric.negligible:
+        negligible = catalogue.load()[key.name].negligible
+        low, high = min(itertools.chain(*numbers)), max(itertools.chain(*numbers))
+        if high < negligible:
             return None
         named = [{run.worst.get(key, "") for run in side} for side in values]
         worst = [names.pop() if len(names) == 1 else "" for names in named] if key.kind == "host" else []
-        low, high = min(map(min, numbers)), max(map(max, numbers))
-        if high - low < metric.negligible:
-            changes = [_negligible(numbers[0], side, metric.negligible, key.unit) for side in numbers[1:]]
-            return _make_row(key, numbers, changes, worst)
-        floor = FLOOR
-    changes = [change_of(numbers[0], side, key.better, floor=floor, history=history) for side in numbers[1:]]
-    return _make_row(key, numbers, changes, worst)
-
-
-def _make_row(key: Key, values: list[list[float]], changes: list[Change], hosts: list[str]) -> Row:
+        if high - low < negligible:
+            changed = functools.partial(_negligible, limit=negligible, unit=key.unit)
+        else:
+            changed = functools.partial(change_of, better=key.better, history=history)
+    first, *others = numbers
     return Row(
         kind=key.kind,
         name=key.name,
@@ -122,10 +121,14 @@ def _make_row(key: Key, values: list[list[float]], changes: list[Change], hosts:
         unit=key.unit,
         better=key.better,
         main=key.main,
-        values=values,
-        changes=changes,
-        hosts=hosts,
+        values=numbers,
+        changes=[changed(first, side) if side else _no_value() for side in others],
+        hosts=worst,
     )
+
+
+def _no_value() -> Change:
+    return Change(change=None, verdict="cannot tell", reason="no value")
 
 
 def _negligible(before: Sequence[float], after: Sequence[float], limit: float, unit: str) -> Change:

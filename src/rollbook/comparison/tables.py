@@ -31,7 +31,7 @@ def comparison_tables(found: Comparison, results: Path) -> dict[str, Rows]:
     changes = [
         (
             letters[at], row.kind, row.name, row.title, row.unit or None, row.better or None, row.main,
-            (row.hosts[at] if row.hosts else None) or None, middle_of(row.values[0]), middle_of(row.values[at]),
+            (row.hosts[at] if row.hosts else None) or None, middle_of(row.values[0]), _middle(row.values[at]),
             one.change, one.low, one.high, one.confidence, one.p, one.verdict, one.reason or None, one.needed,
         )
         for row in found.rows
@@ -52,6 +52,10 @@ def comparison_tables(found: Comparison, results: Path) -> dict[str, Rows]:
         COMPARISON: changes,
         FACTS: facts,
     }
+
+
+def _middle(values: list[float]) -> float | None:
+    return middle_of(values) if values else None
 
 
 def _text(value: Any) -> str | None:

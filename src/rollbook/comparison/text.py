@@ -22,8 +22,7 @@ __all__ = [
     "folded_rows",
     "headline",
     "html_text",
-    "interval_text",
-    "value_cell",
+    "row_cells",
     "verdict_cell",
 ]
 
@@ -32,10 +31,9 @@ CONTEXT = 20  # characters of it before the first difference
 FACTS = 10  # changed facts listed; the document has all
 
 
-def value_cell(values: Sequence[float], unit: str) -> str:
-    """The mean of the runs with its unit: `1.5 GiB/s`."""
-    middle = middle_of(values)
-    return amount(middle, unit)
+def _value_cell(values: Sequence[float], unit: str) -> str:
+    """The mean of the runs with its unit: `1.5 GiB/s`; empty without values."""
+    return amount(middle_of(values), unit) if values else ""
 
 
 def change_cell(change: Change) -> str:
@@ -43,7 +41,7 @@ def change_cell(change: Change) -> str:
     return "" if change.change is None else _percent(change.change)
 
 
-def interval_text(change: Change) -> str:
+def _interval_text(change: Change) -> str:
     """`+5.0 .. +11 %`; empty if there is no interval."""
     if change.low is None or change.high is None:
         return ""
@@ -58,6 +56,17 @@ def verdict_cell(change: Change) -> str:
     if change.reason == "likely":
         return f"likely {change.verdict}"
     return f"{change.verdict} ({change.reason})" if change.reason else change.verdict
+
+
+def row_cells(row: Row, at: int) -> tuple[str, ...]:
+    """Title with the worst host, value of the first side, value, change, interval and verdict of a further side.
+
+    `at` is the place of the further side's change in the row.
+    """
+    change, host = row.changes[at], row.hosts[at + 1] if row.hosts else ""
+    values = (_value_cell(row.values[0], row.unit), _value_cell(row.values[at + 1], row.unit))
+    title = f"{row.title} ({host})" if host else row.title
+    return (title, *values, change_cell(change), _interval_text(change), verdict_cell(change))
 
 
 def folded_rows(found: Comparison, *, everything: bool) -> tuple[list[Row], str]:
@@ -126,7 +135,7 @@ def html_text(found: Comparison) -> str:
     for at, (side, facts) in enumerate(zip(found.sides[1:], found.facts, strict=True)):
         parts.append(f"<h4>{escape(side.label)} against {escape(found.sides[0].label)}</h4>")
         cells = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row_cells(row, at)) + "</tr>" for row in found.rows
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row_cells(row, at)) + "</tr>" for row in found.rows
         )
         parts.append(f"<table>{cells}</table>")
         parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in fact_lines(facts)) + "</ul>")
@@ -145,12 +154,6 @@ def _called(rows: Sequence[Row], at: int, verdict: str) -> str:
 
 def _count(results: int) -> str:
     return f"{results} result{'s' * (results != 1)}"
-
-
-def _row_cells(row: Row, at: int) -> tuple[str, ...]:
-    change = row.changes[at]
-    values = (value_cell(row.values[0], row.unit), value_cell(row.values[at + 1], row.unit))
-    return (row.title, *values, change_cell(change), interval_text(change), verdict_cell(change))
 
 
 def _short(value: Any) -> Any:

@@ -15,6 +15,7 @@ from rollbook.errors import RecordError
 from rollbook.metrics import catalogue
 from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.record import Record
+from rollbook.sql.grids import open_tables
 
 __all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
 
@@ -113,15 +114,13 @@ def _mean(rows: Sequence[PhaseStatistics], lengths: Sequence[int], name: str) ->
 def _statistics(run: Record) -> list[PhaseStatistics]:
     """The statistics per phase that the record stores; a record without phases has none and they are computed.
 
-    Raises `RecordError` if they are not what Rollbook stores.
+    Raises `RecordError` if they are not what Rollbook stores, or if a table is damaged.
     """
     rows = run.metadata.get("phase_statistics")
-    if not rows and run.series_files():
-        from rollbook.sql.connection import connect, dicts  # noqa: PLC0415 - needs DuckDB
-
-        with connect(run, whole=True, rates=False) as connection:
-            rows = list(dicts(connection.execute("SELECT * FROM phase_stats")))
+    if not rows:
+        with open_tables(run) as tables:
+            rows = tables.phase_statistics() if tables else []
     try:
-        return msgspec.convert(rows or [], list[PhaseStatistics])
+        return msgspec.convert(rows, list[PhaseStatistics])
     except msgspec.ValidationError as error:
         raise RecordError(f"{run.path}: phase_statistics: {error}") from error

@@ -17,8 +17,8 @@ from rollbook.exports.families import LABELS, Column, families
 from rollbook.files import BY_UMASK, atomic_file
 from rollbook.metrics import catalogue as metrics
 from rollbook.records.record import Record
-from rollbook.sources import catalogue
-from rollbook.sql.connection import connect
+from rollbook.sql.connection import connect, readable
+from rollbook.sql.damage import replaced_tables
 from rollbook.tables.parquet import about
 from rollbook.tables.quoting import quoted, text
 
@@ -34,24 +34,25 @@ CLOSE_NS = 2_000_000
 
 def write_openmetrics(run: Record, path: Path) -> None:
     """Write the file atomically; raises `RecordError`."""
-    try:
-        with connect(run, wanted=()) as connection, atomic_file(path, mode=BY_UMASK) as file:
-            for part in _parts(connection, run):
-                file.write(part.encode())
-            file.write(b"# EOF\n")
-    except duckdb.Error as error:
-        raise RecordError(f"cannot write {path}: {error}") from error
+    with readable(run), connect(run, wanted=()) as connection, atomic_file(path, mode=BY_UMASK) as file:
+        for part in _parts(connection, run):
+            file.write(part.encode())
+        file.write(b"# EOF\n")
 
 
 def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
     """The text of all families, in chunks."""
-    files = {name: path for name, path in run.series_files().items() if catalogue.find(name)}
+    if damaged := replaced_tables(connection):
+        raise RecordError(f"{run.path}: damaged tables: {', '.join(damaged)}; see rollbook verify")
+    read = connection.execute("SELECT view_name FROM duckdb_views() WHERE contains(sql, 'read_parquet')").fetchall()
+    # A file that has the name of another table, such as hosts, has no view.
+    files = {name: path for name, path in run.series_files().items() if (name,) in read}
     notes = {name: about(connection, path.resolve()) for name, path in files.items()}
     found = families(notes)
     tables = {}
     for table in files:
-        own = [column for columns in found.values() for column in columns if column.table == table]
-        tables[table] = _Table(connection, table, notes[table], own)
+        if own := [column for columns in found.values() for column in columns if column.table == table]:
+            tables[table] = _Table(connection, table, notes[table], own)
     for name, columns in found.items():
         lines = filter(None, (lines for column in columns for lines in tables[column.table].lines(column)))
         first = next(lines, "")

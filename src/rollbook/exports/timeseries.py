@@ -17,7 +17,7 @@ from rollbook.sources.base import Facts
 from rollbook.sources.diskstats import Disk
 from rollbook.sources.loadavg import LoadAvg
 from rollbook.sources.net_dev import Interface
-from rollbook.sql.connection import connect
+from rollbook.sql.connection import opened
 from rollbook.tables.quoting import quoted
 from rollbook.times import iso_time
 
@@ -37,10 +37,10 @@ def write_timeseries(
     """Write the file atomically, with the keys that MLPerf Storage's tools read; returns the number of samples.
 
     A source that a host never had is left out of its samples. A `connection` to the record stays open. Raises
-    `RecordError` if the file cannot be written.
+    `RecordError` if the file cannot be written or a table is damaged.
     """
-    opened = contextlib.nullcontext(connection) if connection else connect(run)
-    with opened as found, atomic_file(path, mode=mode) as file:
+    tables = contextlib.nullcontext(connection) if connection else opened(run, whole=False)
+    with tables as found, atomic_file(path, mode=mode) as file:
         return _write(run, found, file)
 
 

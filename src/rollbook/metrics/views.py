@@ -103,11 +103,14 @@ def tables_of(view: str) -> set[str]:
     parts = catalogue.parts()
     if view in ("rates", "phase_stats"):
         return {*BEAT_TABLES, *(table.source.name for part in parts.values() for table in part.tables)}
-    if view in ("beats", "samples"):
+    if view == "beats":
+        return {*BEAT_TABLES}
+    if view == "samples":
         return {*SAMPLE_TABLES}
     for part in parts.values():
         if view == host_view(part.name) or (part.shows_devices and view == part.name):
-            return {*BEAT_TABLES, *(table.source.name for table in part.tables)}
+            held = view != part.name and part.is_held
+            return {*(BEAT_TABLES if held else ()), *(table.source.name for table in part.tables)}
     return {view.removesuffix("_rates")} if view.endswith("_rates") else set()
 
 

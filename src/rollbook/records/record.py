@@ -281,7 +281,8 @@ class Record:
     def sql(self, query: str) -> DuckDBPyRelation:
         """The result of one SELECT over the record as a DuckDB relation: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
 
-        The tables are those of `rollbook query`. Raises `UsageError` for SQL that cannot be run.
+        The tables are those of `rollbook query`. Raises `UsageError` for SQL that cannot be run. The relation reads
+        rows when they are fetched: it raises `duckdb.Error` for a damaged table.
         """
         # One of two imports from higher layers, named in the import contract: a record does not otherwise need SQL.
         from rollbook.sql.connection import relation  # noqa: PLC0415 - DuckDB is slow to import

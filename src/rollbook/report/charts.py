@@ -43,11 +43,11 @@ def draw(
     """
     found = charted(tables, run)
     if found is None:
-        return Drawn([], ["The series has no samples."])
+        return Drawn([], [*_damage(tables), "The series has no samples."])
     first = highlights(list(found.by_host.items()), metrics)
     devices = _devices(found.by_device, hosts)
     charts = [_chart(metric, grid, devices.get(metric), place, first) for metric, grid in found.by_host.items()]
-    return Drawn(charts, _notes(found, run, devices))
+    return Drawn(charts, [*_damage(tables), *_notes(found, run, devices)])
 
 
 def charted(tables: Tables, run: RecordHosts) -> Grids | None:
@@ -94,6 +94,12 @@ def _device_part(grid: Grid, place: Mapping[str, int]) -> Devices:
         bucket=grid.axis.width_ns / MS,
         packed=pack(grid),
     )
+
+
+def _damage(tables: Tables) -> list[str]:
+    if not tables.damaged:
+        return []
+    return [f"Charts are missing because these tables are damaged: {', '.join(tables.damaged)}; see rollbook verify."]
 
 
 def _notes(grids: Grids, run: RecordHosts, devices: Mapping[Metric, Grid]) -> list[str]:

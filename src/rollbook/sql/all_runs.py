@@ -25,14 +25,14 @@ import duckdb
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.findings import Findings
 from rollbook.records.locate import metadata_files
 from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.reading import read_regular
-from rollbook.records.results import results_of
 from rollbook.records.summary import RecordSummary
+from rollbook.sql import record_tables
 from rollbook.sql.all_views import add_views, list_views
 from rollbook.sql.connection import CONFIG
+from rollbook.sql.record_tables import columns_sql, finding_rows, result_rows
 from rollbook.tables.quoting import literal, text
 
 __all__ = ["AllRecords", "Rows", "connect_all", "run_name"]
@@ -43,10 +43,8 @@ RUNS = """CREATE TABLE runs (run VARCHAR, state VARCHAR, reason VARCHAR, type VA
     seconds DOUBLE, name VARCHAR, tags VARCHAR[], note VARCHAR, "group" VARCHAR, repeat BIGINT, command VARCHAR,
     exit_code BIGINT, hosts BIGINT, hosts_complete BIGINT, host_names VARCHAR[], fail BIGINT, warn BIGINT,
     verdict VARCHAR, verification VARCHAR)"""
-RESULTS = """CREATE TABLE results (run VARCHAR, job VARCHAR, host VARCHAR, phase VARCHAR, metric VARCHAR, value DOUBLE,
-    unit VARCHAR, text VARCHAR)"""
-FINDINGS = """CREATE TABLE findings (run VARCHAR, rule VARCHAR, severity VARCHAR, hosts VARCHAR[], message VARCHAR,
-    advice VARCHAR, silenced VARCHAR)"""
+RESULTS = f"CREATE TABLE results (run VARCHAR, {columns_sql(record_tables.RESULTS)})"
+FINDINGS = f"CREATE TABLE findings (run VARCHAR, {columns_sql(record_tables.FINDINGS)})"
 STATISTICS = ("mean", "p50", "p95", "max", "hosts_p50", "hosts_p95", "hosts_min", "hosts_max")
 PHASES = f"""CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR, metric VARCHAR, samples BIGINT,
     hosts BIGINT, {", ".join(f"{name} DOUBLE" for name in STATISTICS)}, slowest_host VARCHAR)"""
@@ -122,7 +120,8 @@ def _add_documents(connection: duckdb.DuckDBPyConnection, records: Mapping[str, 
     problems: list[str] = []
     wanted = not used.isdisjoint(("results", "phase_stats"))
     stored = list(_metadata(records, problems)) if wanted else []
-    _insert(connection, RESULTS, [row for run, one in stored for row in _results(run, one)])
+    documents = [(run, {"metrics": one.metrics, "phases": one.phases}) for run, one in stored]
+    _insert(connection, RESULTS, [(run, *row) for run, one in documents for row in result_rows(one)])
     _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
     _insert(connection, FINDINGS, _findings(records, problems) if "findings" in used else [])
     return problems
@@ -159,32 +158,18 @@ def _metadata(records: Mapping[str, Path], problems: list[str]) -> Iterator[tupl
             problems.append(f"{run}: {error}")
 
 
-def _results(run: str, metadata: _Metadata) -> list[tuple[Any, ...]]:
-    names = ("job", "host", "phase", "metric", "value", "unit", "text")
-    rows = results_of({"metrics": metadata.metrics, "phases": metadata.phases})
-    return [(run, *(getattr(row, name) if getattr(row, name) != "" else None for name in names)) for row in rows]
-
-
 def _phase(run: str, row: PhaseStatistics) -> tuple[Any, ...]:
     names = ("number", "phase", "metric", "samples", "hosts", *STATISTICS, "slowest_host")
     return (run, *(getattr(row, name) for name in names))
 
 
 def _findings(records: Mapping[str, Path], problems: list[str]) -> list[tuple[Any, ...]]:
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for run, path in records.items():
-        if not (path / "findings.json").exists():
-            continue  # it was not checked
         try:
-            checked = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
-        except (RecordError, msgspec.MsgspecError, RecursionError) as error:
-            problems.append(f"{run}: findings.json: {error}")
-            continue
-        rows += [
-            (run, rule.id, one.severity, one.hosts, one.message, one.advice, one.silenced and one.silenced.reason)
-            for rule in checked.rules
-            for one in rule.findings
-        ]
+            rows += [(run, *row) for row in finding_rows(path)]
+        except RecordError as error:
+            problems.append(f"{run}: {error}")
     return rows
 
 

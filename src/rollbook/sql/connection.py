@@ -8,12 +8,13 @@
     samples, rates      one row per host and beat: values as they were read, and all metrics
     disks, interfaces, ports, gpus, nfs_mounts, …   metrics per device
     host_<part>         metrics per host and beat, of one view of devices or one table; `rates` joins them all
-    hosts, facts, phases, gaps, losses, findings    what is known besides the series
+    hosts, facts, phases, gaps, losses, findings, results   all that is not part of the series
     phase_stats         statistics of every metric in every phase, over time and over hosts
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -36,8 +37,9 @@ from rollbook.sql.damage import damaged_tables, replace_damaged
 from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_results, add_texts
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
+from rollbook.tables.reasons import reason_of
 
-__all__ = ["CONFIG", "connect", "dicts", "fill", "query", "relation", "rows", "wants_facts"]
+__all__ = ["CONFIG", "connect", "dicts", "fill", "opened", "query", "readable", "relation", "rows", "wants_facts"]
 
 CHUNK = 1000
 CONFIG = {"autoinstall_known_extensions": "false", "temp_directory": "", "TimeZone": "UTC"}
@@ -59,17 +61,39 @@ def connect(
     `facts`, which takes long for many hosts; without it a query of that table fails. Without `rates`, there are no
     views `<source>_rates`, which take as long to create as all others. With `wanted`, only views of these names and
     what they need are created; tables are always there.
+
+    A damaged table, and every view that needs one, fails with the reason when it is read. Raises `RecordError` if the
+    record cannot be opened at all.
     """
     fill_it = functools.partial(fill, whole=whole, facts=facts, rates=rates, wanted=wanted)
+    with readable(run):
+        try:
+            return _open(run, output, fill_it)
+        except duckdb.Error:
+            damaged = damaged_tables(run)
+            if not damaged:
+                raise
+        connection = _open(run.without_tables(damaged), output, fill_it)
+        replace_damaged(connection, damaged)
+        return connection
+
+
+@contextlib.contextmanager
+def opened(run: Record, *, whole: bool = True, rates: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection as of `connect` for the queries of Rollbook itself: `RecordError` if they cannot read a table."""
+    with readable(run), connect(run, whole=whole, rates=rates) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def readable(run: Record) -> Iterator[None]:
+    """Raise `RecordError` in place of an error of DuckDB, for queries that can fail only if a table is damaged."""
     try:
-        return _open(run, output, fill_it)
+        yield
     except duckdb.Error as error:
-        damaged = damaged_tables(run)
-        if not damaged:
-            raise RecordError(f"{run.path}: the tables cannot be read: {error}") from error
-    connection = _open(run.without_tables(damaged), output, fill_it)
-    replace_damaged(connection, damaged)
-    return connection
+        damaged = [f"the table {name} is damaged: {why}" for name, why in damaged_tables(run).items()]
+        reason = "; ".join(damaged) or f"the tables cannot be read: {reason_of(error)}"
+        raise RecordError(f"{run.path}: {reason}") from error
 
 
 def _open(

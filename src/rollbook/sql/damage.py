@@ -9,21 +9,24 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError
+from rollbook.metrics.views import tables_of
 from rollbook.records.document import read
 from rollbook.records.layout import Manifest, size_and_hash
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
+from rollbook.sql.failing import create_failing_view
 from rollbook.tables.parquet import empty
 from rollbook.tables.quoting import parquet, quoted, text
 
-__all__ = ["changed_tables", "damaged_tables", "mismatches", "replace_damaged"]
+__all__ = ["changed_tables", "damaged_tables", "mismatches", "replace_damaged", "replaced_tables"]
 
 WORD = re.compile(r"\w+")
+DAMAGED = "damaged"  # the comment of a view that fails because its table is damaged
 
 
 def damaged_tables(run: Record) -> dict[str, str]:
-    """The tables that cannot be read completely, and why. Reads all of them: for records that cannot be opened."""
+    """The tables that cannot be read completely, and why. Reads all of them: call it only after an error."""
     found = {}
     with duckdb.connect(config={"temp_directory": ""}) as connection:
         connection.execute("SET enable_progress_bar = false")
@@ -32,7 +35,8 @@ def damaged_tables(run: Record) -> dict[str, str]:
             try:
                 if source is not None:
                     _require_columns(connection, source, path.resolve())
-                connection.execute(f"SELECT count(COLUMNS(*)) FROM {parquet(path.resolve())}").fetchall()  # noqa: S608
+                # A hash needs the values; a count may be taken from the statistics of the file.
+                connection.execute(f"SELECT max(hash(COLUMNS(*))) FROM {parquet(path.resolve())}").fetchall()  # noqa: S608
             except duckdb.Error as error:
                 found[name] = str(error).split("\n")[0]
     return found
@@ -46,16 +50,26 @@ def _require_columns(connection: duckdb.DuckDBPyConnection, source: Source, path
 
 
 def replace_damaged(connection: duckdb.DuckDBPyConnection, damaged: Mapping[str, str]) -> None:
-    """Replace the views of damaged tables, which are empty or absent, by views that fail with the reason."""
-    names = "SELECT lower(table_name) FROM information_schema.tables"
-    views = {row[0] for row in connection.execute(names).fetchall()}
-    for name, why in damaged.items():
-        columns = "NULL AS damaged"
-        if name.lower() in views:
-            described = connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
-            columns = ", ".join(f"NULL::{row[1]} AS {quoted(row[0])}" for row in described)
-        fails = f"error({text(f'the table {name} is damaged: {why}')}) IS NULL"
-        connection.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {columns} WHERE {fails}")
+    """Replace the views of damaged tables, which are empty or absent, and views that need them, by failing ones."""
+    names = "SELECT table_name FROM information_schema.tables"
+    known = {name.lower(): name for (name,) in connection.execute(names).fetchall()}
+    ours = {name: why for name, why in damaged.items() if catalogue.find(name) or name.lower() not in known}
+    for name in dict.fromkeys([*ours, *known.values()]):
+        table = name if name in ours else min(tables_of(name) & ours.keys(), default=None)
+        if table is None:
+            continue
+        columns = {"damaged": "VARCHAR"}
+        if name.lower() in known:
+            columns = {row[0]: row[1] for row in connection.execute(f"DESCRIBE {quoted(name)}").fetchall()}
+        create_failing_view(connection, name, columns, f"the table {table} is damaged: {ours[table]}")
+        if name == table:
+            connection.execute(f"COMMENT ON VIEW {quoted(name)} IS {text(DAMAGED)}")
+
+
+def replaced_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The damaged tables that `replace_damaged` replaced."""
+    query = "SELECT view_name FROM duckdb_views() WHERE comment = ? ORDER BY view_name"
+    return [name for (name,) in connection.execute(query, [DAMAGED]).fetchall()]
 
 
 def changed_tables(connection: duckdb.DuckDBPyConnection, run: Record, sql: str) -> list[str]:

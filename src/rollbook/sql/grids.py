@@ -7,13 +7,13 @@ import dataclasses
 import functools
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rollbook.hosts import natural
 from rollbook.metrics import catalogue
 from rollbook.metrics.grid import Axis, Grid, Row, Scale
 from rollbook.metrics.metric import Metric
-from rollbook.metrics.views import host_view
+from rollbook.metrics.views import host_view, tables_of
 from rollbook.protocol.beats import nearest_beat
 from rollbook.records.record import Record, RecordHosts
 from rollbook.tables.quoting import quoted
@@ -56,11 +56,14 @@ class Grids:
 class Tables:
     """The views of one record, with the metrics of hosts and devices.
 
-    With `charts`, grids have all metrics that are drawn; without it only the means of those that are compared.
+    With `charts`, grids have all metrics that are drawn; without it only the means of those that are compared. Metrics
+    of `damaged` tables are in no grid.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, charts: bool = True) -> None:
-        self.connection, self._charts = connection, charts
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, *, charts: bool = True, damaged: Sequence[str] = ()
+    ) -> None:
+        self.connection, self._charts, self.damaged = connection, charts, damaged
         self._computed: tuple[RecordHosts, Grids | None] | None = None
 
     def all_grids(self, run: RecordHosts) -> Grids | None:
@@ -69,6 +72,12 @@ class Tables:
             metrics = [one for one in catalogue.load().values() if one.compared or (self._charts and one.chart)]
             self._computed = run, _grids_of(self, run, metrics, means_only=not self._charts)
         return self._computed[1]
+
+    def phase_statistics(self) -> list[dict[str, Any]]:
+        """The rows of `phase_stats`: every metric in every phase, over time and hosts, or in the whole run."""
+        found = self.connection.execute("SELECT * FROM phase_stats")
+        names = [column[0] for column in found.description or []]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def columns(self, view: str) -> set[str]:
         """The columns of a view; empty if there is no such view."""
@@ -162,7 +171,7 @@ def _grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric], *, 
     axis = Axis.of(*span, len(rows))
     found: dict[str, Grid] = {}
     for part, wanted in _by_part(metrics).items():  # each view is read once
-        there = tables.columns(host_view(part))
+        there = tables.columns(host_view(part)) if tables_of(host_view(part)).isdisjoint(tables.damaged) else ()
         if names := [metric.name for metric in wanted if metric.name in there]:
             found |= tables.grids(host_view(part), names, axis, rows, means_only=means_only)
     grids = {metric: found[metric.name] for metric in metrics if metric.name in found}
@@ -196,11 +205,15 @@ def _by_device(
 
 @contextlib.contextmanager
 def open_tables(run: Record, *, charts: bool = True) -> Iterator[Tables | None]:
-    """The views of a record; None if it has no series. Without `charts`, grids have only what rules compare."""
+    """The views of a record; None if it has no series. Without `charts`, grids have only what rules compare.
+
+    Raises `RecordError` if a table turns out to be damaged when it is read.
+    """
     if not run.series_files():
         yield None
         return
-    from rollbook.sql import connection as store  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
+    from rollbook.sql.connection import opened  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
+    from rollbook.sql.damage import replaced_tables  # noqa: PLC0415
 
-    with store.connect(run, whole=True, rates=False) as connection:
-        yield Tables(connection, charts=charts)
+    with opened(run) as connection:
+        yield Tables(connection, charts=charts, damaged=replaced_tables(connection))

@@ -19,12 +19,35 @@ from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.records.results import results_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
+from rollbook.sql.failing import create_failing_view
 from rollbook.tables.arrow import Batches, Numbers, Texts
+from rollbook.tables.quoting import quoted
 
-__all__ = ["add_facts", "add_findings", "add_hosts", "add_results", "add_texts"]
+__all__ = [
+    "FINDINGS",
+    "RESULTS",
+    "add_facts",
+    "add_findings",
+    "add_hosts",
+    "add_results",
+    "add_texts",
+    "columns_sql",
+    "finding_rows",
+    "result_rows",
+]
 
 CHUNK = 50_000
-
+RESULTS: Mapping[str, str] = {
+    **dict.fromkeys(("job", "host", "phase", "metric"), "VARCHAR"),
+    "value": "DOUBLE",
+    **dict.fromkeys(("unit", "text"), "VARCHAR"),
+}
+FINDINGS: Mapping[str, str] = {
+    **dict.fromkeys(("rule", "severity"), "VARCHAR"),
+    "hosts": "VARCHAR[]",
+    **dict.fromkeys(("group", "message", "advice", "silenced"), "VARCHAR"),
+}
+"""Columns and their SQL types; with several records there is also `run`."""
 
 HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, reason VARCHAR, method VARCHAR,
     machine_id VARCHAR, boot_id VARCHAR, end_status VARCHAR, end_reason VARCHAR, series_status VARCHAR,
@@ -110,36 +133,56 @@ def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts, *, made
     if made:
         add_texts(connection, "facts", columns, _facts(hosts))
         return
-    nothing = ", ".join(f"NULL::VARCHAR AS {name}" for name in columns)
-    why = "error('the record was opened without its facts')"
-    connection.execute(f"CREATE VIEW facts AS SELECT {nothing} WHERE {why} IS NULL")
+    reason = "the record was opened without its facts"
+    create_failing_view(connection, "facts", dict.fromkeys(columns, "VARCHAR"), reason)
 
 
 def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Create the table `findings` from the record's `findings.json`; empty for a record that was not checked."""
-    connection.execute(
-        """CREATE TABLE findings (rule VARCHAR, severity VARCHAR, hosts VARCHAR[], "group" VARCHAR, message VARCHAR,
-            advice VARCHAR, silenced VARCHAR)"""
-    )
+    """Create the table `findings` from the record's `findings.json`; empty for a record that was not checked.
+
+    If the file cannot be read, `findings` is a view that fails with the reason.
+    """
     try:
-        checked = msgspec.json.decode(read_regular(path / "findings.json"), type=Findings)
-    except (RecordError, msgspec.MsgspecError, RecursionError):
+        rows = list(finding_rows(path))
+    except RecordError as error:
+        create_failing_view(connection, "findings", FINDINGS, str(error))
         return
+    connection.execute(f"CREATE TABLE findings ({columns_sql(FINDINGS)})")
+    for row in rows:
+        connection.execute("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def finding_rows(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The rows of `findings`; none for a record that was not checked. Raises `RecordError` if they cannot be read."""
+    file = path / "findings.json"
+    if not file.exists():
+        return
+    try:
+        checked = msgspec.json.decode(read_regular(file), type=Findings)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RecordError(f"{file}: {error}") from error
     for rule in checked.rules:
         for one in rule.findings:
             silenced = one.silenced.reason if one.silenced else None
-            row = [rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced]
-            connection.execute("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            yield rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced
 
 
 def add_results(connection: duckdb.DuckDBPyConnection, metadata: Mapping[str, Any]) -> None:
     """Create the table `results`: what the benchmark itself measured, a row for each job, phase and metric."""
-    columns = ("job", "host", "phase", "metric", "value", "unit", "text")
-    types = ", ".join(f"{name} {'DOUBLE' if name == 'value' else 'VARCHAR'}" for name in columns)
-    connection.execute(f"CREATE TABLE results ({types})")
-    for one in results_of(metadata):
-        row = [getattr(one, name) if getattr(one, name) != "" else None for name in columns]
+    connection.execute(f"CREATE TABLE results ({columns_sql(RESULTS)})")
+    for row in result_rows(metadata):
         connection.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def result_rows(metadata: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of `results`."""
+    for one in results_of(metadata):
+        yield tuple(value if (value := getattr(one, name)) != "" else None for name in RESULTS)
+
+
+def columns_sql(columns: Mapping[str, str]) -> str:
+    """Columns and their types as in a statement that creates a table."""
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
 def add_texts(

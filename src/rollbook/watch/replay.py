@@ -39,7 +39,7 @@ class Replay:
         self._series, self._step_ns, self._speed = series, round(step * 1e9), speed
         self._merged = run.hosts.merged
         self._start = {host.name: host for host in run.hosts.start}
-        self._connection = store.connect(run)
+        self._run, self._connection = run, store.connect(run)
         self._first, self._last, self._at = 0, 0, -1
         # Merged samples have the time of their last beat: the edges of groups lie half a beat before the first.
         self._half = self._step_ns // self._merged // 2
@@ -104,19 +104,21 @@ class Replay:
                 continue
             beats = max(table.source.beats(interval) for table in part.tables)
             since = at_ns - round(HOLD * max(1, beats / self._merged) * self._step_ns) if part.is_held else at_ns
-            rows = self._connection.cursor().execute(
+            query = (
                 f"SELECT device, {', '.join(columns)} FROM {part.name} "  # noqa: S608 - our own names
-                "WHERE host = ? AND ts BETWEEN make_timestamp_ns(?) AND make_timestamp_ns(?) ORDER BY device, ts",
-                [name, since, at_ns],
+                "WHERE host = ? AND ts BETWEEN make_timestamp_ns(?) AND make_timestamp_ns(?) ORDER BY device, ts"
             )
-            for device, *values in rows.fetchall():
+            with store.readable(self._run):
+                rows = self._connection.cursor().execute(query, [name, since, at_ns]).fetchall()
+            for device, *values in rows:
                 found[device] = {c: float(v) for c, v in zip(columns, values, strict=True) if v is not None}
         return {device: values for device, values in found.items() if values}
 
     def _load(self, since_ns: int = 0) -> None:
-        """Sort the metrics by time, from `since_ns` on."""
+        """Sort the metrics by time, from `since_ns` on; raises `RecordError` for damaged tables."""
         query = BEATS.format(columns=", ".join(self.board.metrics))
-        self._connection.execute(query, [self._origin, self._step_ns, since_ns])
+        with store.readable(self._run):
+            self._connection.execute(query, [self._origin, self._step_ns, since_ns])
         ends = self._connection.execute("SELECT min(number), max(number) FROM played").fetchall()[0]
         if ends[0] is None:
             raise RecordError("the record's tables have no samples to play")

@@ -30,7 +30,10 @@ def check(run: RunData) -> Iterator[Finding]:
     sampled = [host.samples for host in run.series if host.samples]
     if max(sampled) < FEWEST_FAR:
         raise NotApplicable(f"no host has {FEWEST_FAR} samples, too few to compare")
-    yield from findings_of(_outliers(run))
+    outliers, damaged = _outliers(run)
+    yield from findings_of(outliers)
+    if damaged:
+        raise CannotTell(f"damaged tables: {', '.join(damaged)}")
     if len(sampled) < FEWEST_ROWS:
         raise NotApplicable(f"comparing hosts takes at least {FEWEST_ROWS} of them")
 
@@ -44,16 +47,17 @@ def findings_of(outliers: Sequence[Outlier]) -> Iterator[Finding]:
         yield Finding(message=f"{len(causes) - MOST} more outliers, weaker than the {MOST} listed", hosts=list(rest))
 
 
-def _outliers(run: RunData) -> list[Outlier]:
+def _outliers(run: RunData) -> tuple[list[Outlier], Sequence[str]]:
+    """The outliers in all metrics that can be read, and the names of damaged tables."""
     with run.open_tables() as tables:
         if tables is None:
             raise CannotTell("the tables of the series are missing")
-        everything = tables.all_grids(run.hosts)
+        everything, damaged = tables.all_grids(run.hosts), tables.damaged
     if everything is None:
-        return []
+        return [], damaged
     grids = everything.select(lambda metric: metric.compared)
     groups = {host.name: group.name for group in run.groups for host in group.hosts}
-    return find_outliers(grids.by_host, grids.by_device, groups)
+    return find_outliers(grids.by_host, grids.by_device, groups), damaged
 
 
 def _finding(cause: Sequence[Outlier]) -> Finding:

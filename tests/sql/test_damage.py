@@ -1,0 +1,188 @@
+"""Damaged tables: whatever needs one fails with the reason, and nothing passes that was not read."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import rollbook
+from rollbook.checks import engine
+from rollbook.checks.run_data import RunData
+from rollbook.errors import RecordError, RollbookError, UsageError
+from rollbook.records.document import encode
+from rollbook.records.layout import RecordDirectory
+from rollbook.records.record import Record
+from rollbook.report.build import build
+from rollbook.sql import connection as store
+from rollbook.sql.grids import open_tables
+from rollbook.tables.derive import derive
+from rollbook.testing.journals import Script
+from rollbook.watch.replay import Replay
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+
+
+@pytest.fixture(scope="module")
+def whole_once(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """Six hosts with a disk each; that of the last is slow for a while."""
+    path = tmp_path_factory.mktemp("damage") / "20261115_000000"
+    script = Script(path / "raw", [f"n{host}" for host in range(6)], ["loadavg", "diskstats"])
+    for host in range(6):
+        script.connect(host)
+        busy = 0
+        for second in range(60):
+            busy += 2000 if host == 5 and 20 < second < 50 else 100
+            disk = f"   8 0 sda {100 * second} 0 {8000 * second} {busy} 0 0 0 0 0 {busy} {busy}\n"
+            pages = {"loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}, "diskstats": {"/proc/diskstats": disk}}
+            script.sample(START + second * SECOND, pages, host=host)
+    script.close()
+    _, _, hosts = derive(path)
+    hosts.started_ns, hosts.ended_ns = START, START + 60 * SECOND
+    (path / "hosts.json").write_bytes(encode(hosts))
+    (path / "test_20261115_000000_metadata.json").write_text(
+        '{"benchmark_type": "test", "run_datetime": "20261115_000000"}'
+    )
+    RecordDirectory(path, "test", "20261115_000000").write_manifest()
+    return Record.open(path)
+
+
+@pytest.fixture
+def whole(whole_once: Record, tmp_path: Path) -> Record:
+    """A copy of that record, which a test may change."""
+    return Record.open(Path(shutil.copytree(whole_once.path, tmp_path / "record")))
+
+
+def truncate(run: Record, table: str) -> None:
+    """Cut off the end of a table, without which it cannot be opened."""
+    path = run.path / "series" / f"{table}.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def corrupt(run: Record, table: str, column: str) -> None:
+    """Overwrite the values of a column; the table can still be opened."""
+    path = run.path / "series" / f"{table}.parquet"
+    content = bytearray(path.read_bytes())
+    places = duckdb.execute(
+        "SELECT coalesce(dictionary_page_offset, data_page_offset), total_compressed_size "
+        "FROM parquet_metadata(?) WHERE path_in_schema = ?",
+        [str(path), column],
+    ).fetchall()
+    for start, size in places:
+        content[start : start + size] = b"\xff" * size
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(disk_read) FROM rates",
+        "SELECT * FROM disks",
+        "SELECT count(*) FROM host_disks",
+        "SELECT count(*) FROM diskstats_rates",
+        "SELECT * FROM diskstats WHERE host = 'n1'",
+        "SELECT * FROM phase_stats WHERE metric = 'load_1min'",
+    ],
+)
+def test_views_of_a_damaged_table_fail(whole: Record, sql: str) -> None:
+    """A view without the values of a damaged table would look like a record that never had them."""
+    truncate(whole, "diskstats")
+    with store.connect(whole) as connection, pytest.raises(UsageError, match="the table diskstats is damaged"):
+        list(store.rows(store.query(connection, sql)))
+
+
+def test_other_views_work(whole: Record) -> None:
+    """What does not need the damaged table is as before, also if the file has the name of a table of ours."""
+    truncate(whole, "diskstats")
+    (whole.path / "series" / "hosts.parquet").write_bytes(b"damaged")
+    for sql in ("SELECT count(*) FROM samples", "SELECT count(*) FROM host_loadavg", "SELECT count(*) FROM loadavg"):
+        with store.connect(whole) as connection:
+            assert store.query(connection, sql).fetchall() == [(360,)], sql
+    with store.connect(whole) as connection:
+        assert store.query(connection, "SELECT count(*) FROM hosts").fetchall() == [(6,)]
+
+
+def test_outliers_of_a_damaged_table(whole: Record) -> None:
+    """Hosts whose disks cannot be read are not called alike; the page names the table."""
+    rule = engine.rule("host-outlier")
+    assert engine.evaluate(rule, RunData(whole.hosts, path=whole.path)).outcome == "warn"
+    truncate(whole, "diskstats")
+    result = engine.evaluate(rule, RunData(whole.hosts, path=whole.path))
+    assert (result.outcome, result.note) == ("could-not-tell", "damaged tables: diskstats")
+    with open_tables(whole) as tables:
+        page = build(whole, tables)
+    assert page.charts
+    assert "Charts are missing because these tables are damaged: diskstats; see rollbook verify." in page.notes
+
+
+def play(run: Record, tmp_path: Path) -> None:
+    """Show the last beat."""
+    del tmp_path
+    asyncio.run(Replay(run).settle())
+
+
+def other(run: Record, tmp_path: Path) -> Record:
+    """A copy of a record, to compare with."""
+    return Record.open(Path(shutil.copytree(run.path, tmp_path / "other")))
+
+
+READERS: dict[str, Callable[[Record, Path], object]] = {
+    "timeseries": lambda run, out: rollbook.export(run, out / "x.json", "timeseries"),
+    "mlpstorage": lambda run, out: rollbook.export(run, out / "x", "mlpstorage"),
+    "openmetrics": lambda run, out: rollbook.export(run, out / "x.txt", "openmetrics"),
+    "csv": lambda run, out: rollbook.export(run, out / "x", "csv", "rates"),
+    "replay": play,
+    "compare": lambda run, out: rollbook.compare(run, other(run, out)),
+}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "corrupt"])
+@pytest.mark.parametrize("reader", READERS)
+def test_readers_name_what_is_damaged(whole: Record, tmp_path: Path, damage: str, reader: str) -> None:
+    """Errors of DuckDB never get to the user as tracebacks, and nothing is written."""
+    if damage == "truncated":
+        truncate(whole, "loadavg")
+    else:
+        corrupt(whole, "loadavg", "load_1min")
+    with pytest.raises(RecordError, match=r"loadavg|cannot write .*rates\.csv"):
+        READERS[reader](whole, tmp_path)
+    assert not [path for path in tmp_path.rglob("x*") if path.is_file()]
+
+
+def test_a_page_of_corrupt_data(whole: Record, tmp_path: Path) -> None:
+    """The page is not written; a notebook shows the record without charts."""
+    corrupt(whole, "loadavg", "load_1min")
+    with pytest.raises(RecordError, match="loadavg"):
+        rollbook.write_report(whole, tmp_path / "page.html")
+    assert "<svg" not in whole._repr_html_()
+
+
+def test_a_comparison_of_corrupt_data(whole: Record, tmp_path: Path) -> None:
+    """With stored statistics the tables are only needed for charts: without them, the tables of a notebook remain."""
+    found = rollbook.compare(whole, other(whole, tmp_path))
+    assert "<svg" in found._repr_html_()
+    corrupt(whole, "diskstats", "sectors_read")
+    assert "<svg" not in found._repr_html_()
+    assert "<table>" in found._repr_html_()
+
+
+def test_a_rule_does_not_pass_on_corrupt_data(whole: Record) -> None:
+    """Values that cannot be read are not like those of other hosts."""
+    corrupt(whole, "diskstats", "time_reading_ms")
+    result = engine.evaluate(engine.rule("host-outlier"), RunData(whole.hosts, path=whole.path))
+    assert result.outcome == "could-not-tell"
+
+
+def test_findings_that_cannot_be_read(whole: Record) -> None:
+    """A record that was not checked has no findings; one whose findings are broken does not look like that."""
+    sql = "SELECT count(*) FROM findings"
+    with store.connect(whole) as connection:
+        assert store.query(connection, sql).fetchall() == [(0,)]
+    (whole.path / "findings.json").write_text('{"rules": [')
+    with store.connect(whole) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
+        list(store.rows(store.query(connection, sql)))
