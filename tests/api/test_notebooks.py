@@ -69,7 +69,8 @@ def test_records_and_comparisons_show_themselves(record: rollbook.Record, tmp_pa
     shown = compared._repr_html_()
     assert "cannot tell" in shown
     assert "<b>" not in shown
-    assert shown.count("<svg") == 6
+    metrics = [row for row in compared.rows if row.kind == "metric"]  # fewer on an idle machine
+    assert shown.count("<svg") == min(6, len(metrics)) > 0
     shutil.rmtree(other.path)
     assert "<svg" not in compared._repr_html_(), "records may be gone"
 
