@@ -101,8 +101,8 @@ def print_rows(connection: duckdb.DuckDBPyConnection, sql: str, output_format: s
         rows = store.rows(found)
         first = list(itertools.islice(rows, 1))  # if it cannot be read, not even the names are printed
         writer.writerow([safe(shown(name)) for name in names])
-        for row in itertools.chain(first, rows):
-            writer.writerow([safe(shown(cell)) if isinstance(cell, str) else cell for cell in row])
+        cells = itertools.chain(first, rows)
+        writer.writerows([safe(shown(cell)) if isinstance(cell, str) else cell for cell in row] for row in cells)
     else:
         _table(names, store.rows(found))
 
