@@ -28,6 +28,7 @@ from rollbook.records.record import Phase, Record, RecordHosts
 from rollbook.records.results import Result, results_of
 
 __all__ = [
+    "OUTLIER",
     "CommandEnd",
     "FindingLine",
     "Lost",
@@ -128,7 +129,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Overhead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What Rollbook used on the hosts: CPU seconds per host and bytes sent by all. `share` only for longer runs."""
+    """What Rollbook used on the hosts: CPU seconds per host, bytes sent by all; `most_share` only for long runs."""
 
     hosts: int
     cpu_seconds: float
