@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 import rollbook
+from rollbook.comparison.model import ChangedFact, FactChanges
 from rollbook.comparison.page import CHARTS
-from rollbook.comparison.text import fact_text
+from rollbook.comparison.text import fact_lines, fact_text, verdict_cell
 from rollbook.errors import UsageError
+from rollbook.report.summary import summarise
 from tests.support.browser import browser
 from tests.support.commands import Rollbook
 from tests.support.records import few_sources
@@ -120,6 +122,7 @@ def test_single_runs_are_not_tested_without_history(make: Make, compare: Rollboo
     alone = rollbook.compare("a", "b")
     assert alone.rows[0].changes[0].verdict == "cannot tell"
     assert "noise unknown" in alone.rows[0].changes[0].reason
+    assert any("run --repeat 5" in note for note in alone.notes)
     limited = compare("a", "b", "--fail-on", "slower:5%")
     assert limited.code == 1
     assert "too few runs to test it" in limited.err
@@ -219,7 +222,7 @@ def test_labels_are_the_same_everywhere(make: Make, compare: Rollbook, tmp_path:
 
 
 def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) -> None:
-    """Without a phase in common, results, facts and the metrics of the whole runs are compared; names stay texts."""
+    """Runs with and without phases: results, facts and the metrics of the whole runs; names stay texts."""
     make("old", [1.00, 1.01])
     make("\x1b[31m</script>[red]new", [1.00, 1.01])
     others = sorted((tmp_path / "results" / "generic").iterdir())[2:]
@@ -234,11 +237,41 @@ def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) 
     page = tmp_path / "page.html"
     ran = compare("old", ",".join(map(str, others)), "--all", "-o", str(page))
     assert ran.code == 0
-    assert "no phase in common" in ran.err
     assert "Memory available" in ran.out, "metrics of the whole runs"
     assert "\x1b" not in ran.out + ran.err
     assert "</script>[red]" not in page.read_text()
     assert compare("old", ",".join(map(str, others)), "--query", "SELECT label FROM sides").code == 0
+
+
+def test_marked_runs_are_compared_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics are those of the summary: over the whole command, not only until its first mark; or of one phase."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    mark = f"{sys.executable} -m rollbook mark"
+    script = f"sleep 0.5; {mark} work; sleep 0.8; {mark} rest; sleep 0.5"
+    with few_sources():
+        runs = [
+            rollbook.run(["sh", "-c", script], results_dir=tmp_path, interval=0.1, report=False).record
+            for _ in range(2)
+        ]
+    assert [phase.name for phase in runs[0].hosts.phases] == ["command", "work", "rest", "after"]
+    for number, run in enumerate(runs):
+        for row in run.metadata["phase_statistics"]:
+            if row["metric"] == "cpu_busy":  # that of a sleeping command on many CPUs may be negligible
+                row["mean"] = row["max"] = (
+                    number + {"command": 10.0, "work": 90.0, "rest": 20.0, "after": 50.0}[row["phase"]]
+                )
+
+    def values(phase: str = "") -> dict[str, list[float]]:
+        rows = rollbook.compare(*runs, results_dir=tmp_path, phase=phase).rows
+        return {row.name: [value for (value,) in row.values] for row in rows if row.kind == "metric"}
+
+    wanted = [{one.name: one.mean for one in summarise(run).metrics} for run in runs]
+    found = values()
+    shared = [name for name in found if all(name in means for means in wanted)]
+    assert "cpu_busy" in shared
+    for name in shared:
+        assert found[name] == pytest.approx([means[name] for means in wanted])
+    assert values("work")["cpu_busy"] == [90.0, 91.0]
 
 
 def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_path: Path) -> None:
@@ -253,11 +286,44 @@ def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_pat
         found = [[Path(path).name for path in side.records] for side in rollbook.compare(*sides).sides]
         assert found == [[Path(path).name for path in records] for records in wanted]
     assert len(rollbook.compare("elsewhere", "two").sides[0].records) == 6
+    assert compare("elsewhere", "two").out.splitlines()[0].split()[:5] == ["A", "elsewhere", "6", "runs", "generic"]
     make("alternated", [1.0, 1.1], repeat=False)
     assert len(rollbook.compare("alternated", "two").sides[0].records) == 2
     with pytest.raises(UsageError, match="on two sides"):
         rollbook.compare("one", paths[0])
     assert compare("one").code == 2
+
+
+def test_metrics_that_hardly_differ(make: Make, compare: Rollbook, tmp_path: Path) -> None:
+    """They are negligible, not within a noise that is unknown; differences of percentages are percentage points."""
+    make("old", [1.0])
+    make("new", [1.0])
+    for path, mean in zip(sorted((tmp_path / "results" / "generic").iterdir()), (9.0, 6.0), strict=True):
+        (file,) = path.glob("*_metadata.json")
+        metadata = json.loads(file.read_text())
+        for row in metadata["phase_statistics"]:
+            if row["metric"] == "cpu_busy":
+                row["mean"] = mean
+        file.write_text(json.dumps(metadata))
+    ran = compare("old", "new", "--json")
+    validate(json.loads(ran.out))
+    (row,) = [row for row in rollbook.compare("old", "new").rows if (row.kind, row.name) == ("metric", "cpu_busy")]
+    assert verdict_cell(row.changes[0]) == "negligible (differs by less than 5 percentage points)"
+
+
+def test_long_commands_are_cut_where_they_differ() -> None:
+    """Both are printed from shortly before their first difference, each on less than a line."""
+    start = "sh -c 'for i in 1 2 3; do " + "fio --name=job --size=1g; " * 10
+    one = ChangedFact(field="command", before=f"{start}sync; done'", after=f"{start}true; done'", score=3.0)
+    assert fact_text(one) == "command: …name=job --size=1g; sync; done' -> …name=job --size=1g; true; done'"
+    longer = ChangedFact(field="command", before="true", after=f"{start}true; done'", score=3.0)
+    assert len(fact_text(longer)) < 80
+
+
+def test_one_fact_that_is_ignored() -> None:
+    """It is not written as several."""
+    assert list(fact_lines(FactChanges(side="b", facts=[], ignored=1)))[1] == "1 identity or counter also differs"
+    assert list(fact_lines(FactChanges(side="b", facts=[], ignored=2)))[1] == "2 identities and counters also differ"
 
 
 def test_another_command_is_the_first_explanation(make: Make, compare: Rollbook) -> None:

@@ -16,7 +16,7 @@ def comparison(before: list[float], after: list[float], *, main: bool = True, fa
     change = change_of(before, after, "high")
     row = Row(kind="result", name="x", title="x", better="high", main=main, values=[before, after], changes=[change])
     sides = [
-        SideSummary(label=label, records=["r"] * 5, hosts=[], command="", failed=count)
+        SideSummary(label=label, records=["r"] * 5, hosts=[], type="fio", command="", failed=count)
         for label, count in (("A", 0), ("B", failed))
     ]
     return Comparison(sides=sides, phase="run", rows=[row], facts=[], notes=[])

@@ -7,7 +7,10 @@ import datetime as dt
 import functools
 import itertools
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -474,6 +477,33 @@ def invoke(*args: str) -> str:
     return result.stdout
 
 
+def test_decimals_are_numbers_in_json(small_once: Record) -> None:
+    """SQL computes with decimals where a query has a number with a point."""
+    printed = invoke("query", str(small_once.path), "SELECT round(3.14159, 2) AS r, 5 * 0.5 AS x", "--format", "json")
+    assert json.loads(printed) == {"r": 3.14, "x": 2.5}
+
+
+@pytest.mark.parametrize("sql", ["SELECT now() AS at", "SELECT host::INT AS number FROM hosts"])
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_a_query_that_fails_prints_nothing(small_once: Record, form: str, sql: str) -> None:
+    """Not even the names of the columns, which a reader of CSV would take for an empty result."""
+    ran = CliRunner().invoke(cli, ["query", str(small_once.path), sql, "--format", form])
+    assert isinstance(ran.exception, UsageError)
+    assert ran.stdout == ""
+
+
+@pytest.mark.parametrize("place", [["RECORD"], ["--all", "DIRECTORY"]])
+def test_times_are_utc_wherever_they_are_read(small_once: Record, place: list[str]) -> None:
+    """A time with a zone that is cast, as the error advises, can be compared with the times of a record."""
+    paths = {"RECORD": str(small_once.path), "DIRECTORY": str(small_once.path.parent)}
+    where = [paths.get(word, word) for word in place]
+    sql = "SELECT abs(epoch(now()::TIMESTAMP) - epoch(now())) < 1 AS same"
+    command = [sys.executable, "-m", "rollbook", "query", *where, sql, "--format", "json"]
+    environment = {**os.environ, "TZ": "America/New_York"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert json.loads(ran.stdout) == {"same": True}, ran.stderr
+
+
 def test_query_command(small_once: Record) -> None:
     """The same rows as a table, as CSV without formulas, and as JSON lines."""
     sql = "SELECT interface_name, max(rx_bytes) AS most FROM net_dev GROUP BY ALL ORDER BY 1"
@@ -558,9 +588,14 @@ def test_findings(small: Record) -> None:
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
 def test_export_round_trip(small: Record, tmp_path: Path, form: str) -> None:
     """What is exported reads back to the same values; names that look like formulas are made harmless in CSV."""
-    output = tmp_path / "out"
+    output, hosts = tmp_path / "out", small.path / "hosts.json"
+    times = {"started_ns": START, "ended_ns": START + 4 * SECOND}  # of the samples, so that they belong to a phase
+    hosts.write_text(json.dumps(json.loads(hosts.read_text()) | times))
     invoke("export", str(small.path), "--format", form, "-o", str(output))
-    assert {path.stem for path in output.iterdir()} >= {"net_dev", "loadavg", "rates", "hosts", "facts", "phases"}
+    others = {"rates", "hosts", "facts", "phases", "phase_stats", "gaps", "losses", "findings", "results"}
+    assert {path.stem for path in output.iterdir()} == {"net_dev", "loadavg", *others}
+    sql = f"SELECT phase, mean FROM '{output}/phase_stats.{form}' WHERE metric = 'net_rx'"
+    assert duckdb.execute(sql).fetchall() == [("run", 5.0)]
     wanted = "interface_name, epoch_us(ts::TIMESTAMP) AS at, rx_bytes, tx_bytes"
     expected = rows(small, f"SELECT {wanted} FROM net_dev ORDER BY ALL")
     found = duckdb.execute(f"SELECT {wanted} FROM '{output}/net_dev.{form}' ORDER BY ALL").fetchall()

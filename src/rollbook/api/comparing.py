@@ -28,9 +28,9 @@ def compare(*sides: SideLike, results_dir: Path | str = "results", phase: str = 
     """Compare runs or groups of repeated runs; all further sides are compared with the first.
 
     A side is a record, a path, a name, a group of `rollbook run --repeat`, a directory of records, several of them in
-    one text separated by commas, or a list. `phase` is the one whose metrics are compared (default: the command),
-    `floor` the share below which differences do not matter. With fewer than three runs a side, earlier runs of the
-    same command in `results_dir` tell noise from a difference, if there are five. Raises `UsageError`.
+    one text separated by commas, or a list. `phase` is the one whose metrics are compared (default: the whole
+    command), `floor` the share below which differences do not matter. With fewer than three runs a side, earlier runs
+    of the same command in `results_dir` tell noise from a difference, if there are five. Raises `UsageError`.
     """
     return compare_opened(open_sides(sides, results_dir), results_dir=results_dir, phase=phase, floor=floor)
 

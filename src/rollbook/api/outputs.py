@@ -50,7 +50,8 @@ def export(
     """Write a record in one of `EXPORT_FORMATS`; returns the files.
 
     `output` is a directory with one file per table; for timeseries and openmetrics it is the file. `tables` selects
-    tables or views (default: all tables of the series). Nothing is written into the record itself.
+    tables or views (default: all tables of the series, rates, hosts, facts, phases, phase_stats, gaps, losses, findings
+    and results). Nothing is written into the record itself.
     """
     run, path = _run(record), Path(output)
     require_outside(run.path, path)

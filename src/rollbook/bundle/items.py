@@ -252,24 +252,18 @@ def select(
     ids: Collection[str] = (),
     tags: Collection[str] = (),
     skip: Collection[str] = (),
-    clusters: Collection[ClusterType] = (),
 ) -> tuple[Item, ...]:
     """The items to read, in order; of two with the same id the later one, so that users can replace an item.
 
-    `ids` and `tags` add up; without both, everything for the cluster types given is selected, or everything if the
-    type is unknown. Items with effects are selected only by id. `skip` has ids and tags. Raises `UsageError` for a
-    name that does not exist, and if nothing is left.
+    `ids` and `tags` add up; without both, everything is selected. Items with effects are selected only by id. `skip`
+    has ids and tags. Raises `UsageError` for a name that does not exist, and if nothing is left.
     """
     by_id = {item.id: item for item in items}
     all_tags = {tag for item in by_id.values() for tag in item.tags}
     _require("item", ids, by_id)
     _require("tag", tags, all_tags)
     _require("item or tag", skip, {*by_id, *all_tags})
-    chosen = [
-        item
-        for item in by_id.values()
-        if item.id in ids or (not item.has_effects and _fits(item, clusters) and _tagged(item, ids, tags))
-    ]
+    chosen = [item for item in by_id.values() if item.id in ids or (not item.has_effects and _tagged(item, ids, tags))]
     left = [item for item in chosen if item.id not in skip and not set(item.tags) & set(skip)]
     if not left:
         raise UsageError("no item is left: all of them were excluded")
@@ -278,10 +272,6 @@ def select(
 
 def _tagged(item: Item, ids: Collection[str], tags: Collection[str]) -> bool:
     return bool(set(item.tags) & set(tags)) if ids or tags else True
-
-
-def _fits(item: Item, clusters: Collection[ClusterType]) -> bool:
-    return not clusters or "all" in item.clusters or bool(set(item.clusters) & set(clusters))
 
 
 def _require(kind: str, names: Collection[str], existing: Collection[str]) -> None:

@@ -77,8 +77,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Its patterns are the Xid codes that `xid.toml` assigns to it."""
     items: tuple[str, ...] = ()
     """Items that its function reads."""
-    facts: tuple[str, ...] = ()
-    """Sources of the snapshot that its function reads."""
     function: str = ""
     """Compares values: a name in `rollbook.bundle.values`."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rollbook.checks.mlperf_runs import ModelRuns
 
 __all__ = [
+    "BENCHMARKS",
     "MINIMUM_HOST_MEMORY_GB",
     "Baseline",
     "Benchmark",

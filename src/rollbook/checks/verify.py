@@ -23,7 +23,7 @@ from rollbook.records.signing import Signature, check_signature, signature_file
 from rollbook.records.timeseries import TimeSeriesData
 from rollbook.tables.quoting import parquet
 
-__all__ = ["Problem", "Verified", "verify"]
+__all__ = ["NEEDED", "Problem", "Verified", "verify"]
 
 Kind = Literal["changed", "missing", "added", "unreadable", "signature"]
 MANIFEST = "manifest.json"

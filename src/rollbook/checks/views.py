@@ -21,7 +21,7 @@ from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.net_class import Interface
 from rollbook.sources.space import Space
 
-__all__ = ["View", "status_of", "views", "views_of"]
+__all__ = ["COMPARED", "View", "status_of", "views", "views_of"]
 
 # Files with zero bytes, which the shell stand-in cannot send: an empty table from it means unknown.
 BINARY = ("dimms",)

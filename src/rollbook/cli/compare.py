@@ -42,7 +42,9 @@ class Limit(click.ParamType[float]):
 
 @click.command("compare", cls=Command)
 @click.argument("sides", nargs=-1, required=True, metavar="A B ...")
-@click.option("--phase", default="", metavar="NAME", help="Phase whose metrics are compared [default: the command].")
+@click.option(
+    "--phase", default="", metavar="NAME", help="Phase whose metrics are compared [default: the whole command]."
+)
 @click.option(
     "--floor",
     type=Number(0, 100),
@@ -161,12 +163,12 @@ def _show(found: Comparison, *, everything: bool) -> None:
 
 
 def _show_sides(found: Comparison) -> None:
-    """Print a line per side in aligned columns: letter, label, runs, type, command of the last run."""
+    """Print a line per side in aligned columns: letter, label, runs, type, command of the first run."""
     rows = []
     for at, side in enumerate(found.sides):
         runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        kind, command = Path(side.records[-1]).parent.name, shorten(" ".join(side.command.split()), LONGEST)
-        rows.append([clean(cell) for cell in (chr(65 + at), side.label, runs, kind, command)])
+        command = shorten(" ".join(side.command.split()), LONGEST)
+        rows.append([clean(cell) for cell in (chr(65 + at), side.label, runs, side.type, command)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

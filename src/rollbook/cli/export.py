@@ -40,7 +40,11 @@ __all__ = ["command"]
     "--table", "tables", multiple=True, metavar="NAME", help="Export this table or view only; may be repeated."
 )
 def command(record: Path, output_format: str, output: Path, tables: tuple[str, ...]) -> None:
-    """Write RECORD in another format. Cells of CSV files are escaped so that spreadsheets do not run formulas."""
+    """Write RECORD in another format. Cells of CSV files are escaped so that spreadsheets do not run formulas.
+
+    parquet, csv and json have all sampled tables (diskstats, net_dev, …), and rates, hosts, facts, phases, phase_stats,
+    gaps, losses, findings and results. --table also accepts every other view of `rollbook query`.
+    """
     if str(output) == "-":
         raise UsageError("export cannot write to stdout; use `rollbook query` for that")
     for path in export(record, output, output_format, tables):

@@ -93,13 +93,16 @@ def print_rows(connection: duckdb.DuckDBPyConnection, sql: str, output_format: s
     found = store.query(connection, sql)
     names = [column[0] for column in found.description or []]
     if output_format == "json":
+        encoder = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
         for row in store.dicts(found):
-            click.echo(escaped(msgspec.json.encode(row, enc_hook=str)))
+            click.echo(escaped(encoder.encode(row)))
     elif output_format == "csv":
         writer, shown = csv.writer(sys.stdout), clean if sys.stdout.isatty() else str
-        writer.writerow([safe(shown(name)) for name in names])
         rows = store.rows(found)
-        writer.writerows([safe(shown(cell)) if isinstance(cell, str) else cell for cell in row] for row in rows)
+        first = list(itertools.islice(rows, 1))  # if it cannot be read, not even the names are printed
+        writer.writerow([safe(shown(name)) for name in names])
+        cells = itertools.chain(first, rows)
+        writer.writerows([safe(shown(cell)) if isinstance(cell, str) else cell for cell in row] for row in cells)
     else:
         _table(names, store.rows(found))
 

@@ -17,7 +17,7 @@ Kind = Literal["result", "phase", "metric", "host"]
 
 
 class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One side: its label as given, and the paths of its runs.
+    """One side: its label as given, the paths of its runs, and the benchmark type and the command of the first.
 
     `failed` counts the runs whose command failed. `lacks` are the results of the first side that this side does not
     have.
@@ -26,6 +26,7 @@ class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     label: str
     records: list[str]
     hosts: list[str]
+    type: str
     command: str
     failed: int = 0
     lacks: list[str] = []
@@ -84,8 +85,8 @@ class FactChanges(msgspec.Struct, kw_only=True):
 class Comparison(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.comparison/1"):
     """Several sides, each one run or a group of repeats; all are compared with the first.
 
-    `phase` is the phase that metrics were compared in; empty if the runs have none in common: then it is the command
-    or, of a recording without one, all of it.
+    `phase` is the phase that metrics were compared in; empty for the whole command or, of a recording without one, all
+    of it.
     """
 
     rollbook: str = msgspec.field(default_factory=current_version)

@@ -23,7 +23,6 @@ __all__ = ["Side", "compare_sides"]
 
 QUALITY = 0.05  # false discoveries among the metrics that are called different
 MOST_SIDES = 26  # each is named by a letter
-WHOLE = ("command", "run")  # phases that hold the whole work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,17 +38,17 @@ def compare_sides(
 ) -> Comparison:
     """Compare every further side with the first; runs that failed count only if all of a side did.
 
-    Metrics are those of `phase`, by default of the command. `floor` is the share below which differences of results do
-    not matter; `history` has the usual spread of results by name. Raises `UsageError` if there are fewer than two
-    or too many sides, a side has no runs, or a run does not have the phase.
+    Metrics are those of `phase`, by default of the whole command. `floor` is the share below which differences of
+    results do not matter; `history` has the usual spread of results by name. Raises `UsageError` if there are fewer
+    than two or too many sides, a side has no runs, or a run does not have the phase.
     """
     if len(sides) < 2 or not all(side.runs for side in sides):
         raise UsageError("compare at least two runs, or two groups of runs")
     if len(sides) > MOST_SIDES:
         raise UsageError(f"compare at most {MOST_SIDES} sides, not {len(sides)}")
     counted = [[run for run in side.runs if not _failed(run)] or side.runs for side in sides]
-    chosen = _phase(phase, counted)
-    values = [[run_values(run, chosen or _whole(run)) for run in runs] for runs in counted]
+    _require_phase(phase, counted)
+    values = [[run_values(run, phase) for run in runs] for runs in counted]
     rows = [
         row for key in _keys(values) if (row := _row(key, values, floor, (history or {}).get(key.name))) is not None
     ]
@@ -64,9 +63,7 @@ def compare_sides(
     lacks = [_lacking(values[0], one) for one in values]
     summaries = [_summary(side, missing) for side, missing in zip(sides, lacks, strict=True)]
     notes = _notes(sides, summaries, rows)
-    if not chosen:
-        notes.append("the runs have no phase in common: metrics are those of the command or of the whole recording")
-    return Comparison(sides=summaries, phase=chosen, rows=rows, facts=facts, notes=notes)
+    return Comparison(sides=summaries, phase=phase, rows=rows, facts=facts, notes=notes)
 
 
 def _failed(run: Record) -> bool:
@@ -87,20 +84,11 @@ def _lacking(base: Sequence[RunValues], side: Sequence[RunValues]) -> list[str]:
     return [key.title for key in wanted if key not in there]
 
 
-def _phase(wanted: str, sides: Sequence[Sequence[Record]]) -> str:
-    """The phase that is compared; empty if there is none in common. Raises `UsageError` if a run lacks a wanted one."""
-    names = [(run, phase_names(run)) for runs in sides for run in runs]
-    if not wanted:
-        return next((name for name in (*WHOLE, *names[0][1]) if all(name in there for _, there in names)), "")
-    for run, there in names:
-        if wanted not in there:
+def _require_phase(wanted: str, sides: Sequence[Sequence[Record]]) -> None:
+    """Raise `UsageError` if a run lacks the phase."""
+    for run in (run for runs in sides for run in runs):
+        if wanted and wanted not in (there := phase_names(run)):
             raise UsageError(f"{run.path} has no phase {wanted}; it has {', '.join(there)}")
-    return wanted
-
-
-def _whole(run: Record) -> str:
-    """The phase that holds the whole work of a run; empty if it has only others."""
-    return next((name for name in WHOLE if name in phase_names(run)), "")
 
 
 def _keys(values: Sequence[Sequence[RunValues]]) -> list[Key]:
@@ -145,9 +133,10 @@ def _no_value() -> Change:
 
 def _negligible(before: Sequence[float], after: Sequence[float], limit: float, unit: str) -> Change:
     found = change_of(before, after)
-    return msgspec.structs.replace(
-        found, verdict="within noise", reason=f"differs by less than {amount(limit, unit)}", needed=None
-    )
+    if found.verdict == "identical":
+        return found
+    most = f"{limit:g} percentage points" if unit == "%" else amount(limit, unit)
+    return msgspec.structs.replace(found, verdict="negligible", reason=f"differs by less than {most}", needed=None)
 
 
 def _control_discoveries(rows: Sequence[Row], at: int) -> None:
@@ -166,6 +155,7 @@ def _summary(side: Side, lacks: list[str]) -> SideSummary:
         label=side.label,
         records=[str(run.path) for run in side.runs],
         hosts=[host.name for host in first.hosts.start],
+        type=str(first.metadata.get("benchmark_type") or ""),
         command=str(first.metadata.get("executed_command") or ""),
         failed=sum(map(_failed, side.runs)),
         lacks=lacks,
@@ -192,6 +182,10 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
             notes.append(f"{side.label} lacks results of {base.label}: {_few(summary.lacks)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
+    if any(change.needed and change.confidence is None for row in rows for change in row.changes):
+        notes.append(
+            "differences are tested only if each side has at least two runs; `rollbook run --repeat 5` records five"
+        )
     results = [row for row in rows if row.kind == "result"]
     if not results:
         notes.append("the runs have no results in common")

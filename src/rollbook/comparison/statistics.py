@@ -21,7 +21,7 @@ from rollbook.comparison.results import Better
 
 __all__ = ["CALLED", "FLOOR", "Change", "Verdict", "change_of", "middle_of", "spread_of"]
 
-Verdict = Literal["better", "worse", "differs", "within noise", "cannot tell", "identical"]
+Verdict = Literal["better", "worse", "differs", "negligible", "within noise", "cannot tell", "identical"]
 CALLED: tuple[Verdict, ...] = ("better", "worse", "differs")
 """The verdicts that state a difference."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
 from rollbook.checks.text import change_text
+from rollbook.clean import shorten
 from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
 from rollbook.comparison.statistics import CALLED, Change, middle_of
 from rollbook.metrics.formatting import amount
@@ -24,6 +26,8 @@ __all__ = [
     "verdict_cell",
 ]
 
+LONGEST = 60  # characters of a command line
+CONTEXT = 20  # characters of it before the first difference
 FACTS = 10  # changed facts listed; the document has all
 
 
@@ -99,7 +103,8 @@ def headline(found: Comparison, at: int) -> str:
 def fact_text(one: ChangedFact) -> str:
     """`block.scheduler nvme0n1: none -> mq-deadline`, with hosts and reasons."""
     if one.field == "command":
-        text = f"command: {one.before or '(nothing)'} -> {one.after or '(nothing)'}"
+        before, after = _from_difference(one.before, one.after)
+        text = f"command: {before or '(nothing)'} -> {after or '(nothing)'}"
     else:
         text = change_text(findings.Change(one.field, _short(one.before), _short(one.after), one.row, one.unit))
     return f"{text} ({'; '.join(one.reasons)})" if one.reasons else text
@@ -116,7 +121,9 @@ def fact_lines(changed: FactChanges) -> Iterator[str]:
         yield f"{len(likely)} facts changed together and cannot be told apart; change one at a time to find the cause"
     if not changed.facts:
         yield "no fact changed"
-    if changed.ignored:
+    if changed.ignored == 1:
+        yield "1 identity or counter also differs"
+    elif changed.ignored:
         yield f"{changed.ignored} identities and counters also differ"
     if changed.unchanged:
         yield f"unchanged: {', '.join(changed.unchanged)}"
@@ -151,6 +158,16 @@ def _count(results: int) -> str:
 
 def _short(value: Any) -> Any:
     return f"{value[:3]} and {len(value) - 3} more" if isinstance(value, list) and len(value) > 4 else value
+
+
+def _from_difference(before: str, after: str) -> tuple[str, str]:
+    """Two command lines; if one is long, both from shortly before the place where they begin to differ."""
+    if max(len(before), len(after)) <= LONGEST:
+        return before, after
+    equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+    start = max(0, sum(1 for _ in equal) - CONTEXT)
+    cut = "…" if start else ""
+    return shorten(cut + before[start:], LONGEST), shorten(cut + after[start:], LONGEST)
 
 
 def _signed(share: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -36,14 +37,14 @@ class Key:
 
 @dataclasses.dataclass
 class RunValues:
-    """The numbers of one run by key, and the host with the worst value of each metric."""
+    """The numbers of one run by key, and the host with the worst value of each metric in the longest phase."""
 
     numbers: dict[Key, float]
     worst: dict[Key, str]
 
 
 def run_values(run: Record, phase: str) -> RunValues:
-    """All numbers of a run; metrics are those of this phase, weighted by samples if there are several of the name."""
+    """All numbers of a run; metrics are those of the phases with this name or, without a name, of the whole command."""
     found = RunValues({}, {})
     for one in compared_results(run.metadata):
         if math.isfinite(one.value):
@@ -75,7 +76,7 @@ def metric_direction(name: str) -> Better:
 
 
 def _lengths(run: Record) -> dict[str, float]:
-    """The length of each phase besides the whole command and what follows it."""
+    """The length of each phase that was marked or that the benchmark reports."""
     found: dict[str, float] = {}
     for phase in run.hosts.phases:
         if phase.name not in ("command", "after"):
@@ -84,27 +85,30 @@ def _lengths(run: Record) -> dict[str, float]:
 
 
 def _metrics(run: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
-    """Mean over time and hosts of each metric in the phase, and with several hosts the value of the worst one."""
+    """Mean over time and hosts of each metric in the phases, and with several hosts the value of the worst one."""
+    named = {number: one for number, one in enumerate(run.hosts.phases) if one.name == phase}
+    phases = named or run.hosts.command_phases
     rows: dict[str, list[PhaseStatistics]] = {}
     for row in _statistics(run):
-        if row.phase == phase and row.mean is not None:
+        if row.number in phases and row.mean is not None:
             rows.setdefault(row.metric, []).append(row)
     for name, metric in catalogue.load().items():
         if not (metric.chart and metric.compared) or not (found := rows.get(name)):
             continue
         better = metric_direction(name)
-        yield Key("metric", name, metric.title, metric.unit, better), _mean(found, "mean"), ""
+        lengths = [max(1, phases[row.number].end_ns - phases[row.number].start_ns) for row in found]
+        yield Key("metric", name, metric.title, metric.unit, better), _mean(found, lengths, "mean"), ""
         if metric.bad and max(row.hosts or 0 for row in found) > 1:
             side = "hosts_min" if metric.bad == "low" else "hosts_max"
+            worst = found[lengths.index(max(lengths))].slowest_host or ""
             title = f"{metric.title}, {'lowest' if metric.bad == 'low' else 'highest'} host"
-            yield Key("host", name, title, metric.unit, better), _mean(found, side), found[0].slowest_host or ""
+            yield Key("host", name, title, metric.unit, better), _mean(found, lengths, side), worst
 
 
-def _mean(rows: Sequence[PhaseStatistics], name: str) -> float:
-    """The mean weighted by samples; not a number if a row has no value."""
-    weights = [max(1, row.samples or 1) for row in rows]
+def _mean(rows: Sequence[PhaseStatistics], lengths: Sequence[int], name: str) -> float:
+    """The mean over phases weighted by their lengths, as in the summary; not a number if a row has no value."""
     values = [math.nan if (value := getattr(row, name)) is None else value for row in rows]
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+    return statistics.fmean(values, lengths)
 
 
 def _statistics(run: Record) -> list[PhaseStatistics]:

@@ -23,7 +23,7 @@ FORMATS = {
     "csv": "FORMAT csv, HEADER",
     "json": "FORMAT json, ARRAY true",
 }
-ALWAYS = ("rates", "hosts", "facts", "phases", "findings")
+ALWAYS = ("rates", "hosts", "facts", "phases", "phase_stats", "gaps", "losses", "findings", "results")
 FORMULA = "=+-@\t\r"  # first characters of what a spreadsheet takes for a formula
 # Control, invisible and directional characters. Tabs and line ends stay.
 INVISIBLE = (
@@ -35,7 +35,10 @@ INVISIBLE_SQL = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last
 
 
 def export(run: Record, form: str, output: Path, tables: Sequence[str] = ()) -> list[Path]:
-    """Write tables and views, by default all of the series, into the directory `output`; returns the files."""
+    """Write tables and views into the directory `output`; returns the files.
+
+    By default these are all tables of the series and `ALWAYS`.
+    """
     chosen = list(tables) or [*run.series_files(), *ALWAYS]
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollbook.checks.dataset import column_bytes
 from rollbook.checks.mlperf import GIB
+from rollbook.checks.verify import NEEDED
 from rollbook.errors import CannotTell
 from rollbook.mlperf.runs import dlio_metadata
 from rollbook.mlpstorage.cluster import ClusterInformation
@@ -39,8 +40,6 @@ __all__ = [
     "generate_output_location",
     "get_runs_files",
 ]
-
-NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -203,6 +203,21 @@ class RecordHosts(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="s
         """How many hosts were requested, and how many have each status."""
         return Coverage.of(self.outcome)
 
+    @property
+    def command_phases(self) -> dict[int, Phase]:
+        """The phases, by number, that cover the whole command once: without those inside another and without `after`.
+
+        A mark ends the phase before it, so `command` itself is only the time until the first mark. A record without
+        phases is one phase called `run`.
+        """
+        found: dict[int, Phase] = {}
+        phases = self.phases or [Phase("run", self.started_ns, self.ended_ns)]
+        end_ns = phases[0].start_ns
+        for number, phase in enumerate(phases):
+            if phase.start_ns >= end_ns and not (phase.name == "after" and number):
+                found[number], end_ns = phase, phase.end_ns
+        return found
+
 
 class _OwnMetadata(msgspec.Struct):
     """The keys of metadata that only Rollbook writes, and their types: readers rely on them. Others may be anything."""

@@ -20,7 +20,7 @@ from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, CommandShown, FindingShown, IssueReport, Mark, PageData
 from rollbook.report.phases import phases
-from rollbook.report.summary import summarise
+from rollbook.report.summary import OUTLIER, summarise
 from rollbook.report.verdict import verdict
 from rollbook.sql.grids import Tables
 
@@ -28,7 +28,6 @@ __all__ = ["build", "first_charts"]
 
 WHEN = ("start_ns", "end_ns")
 """Evidence of the time of a finding, on the collector's clock."""
-OUTLIER = "host-outlier"
 BUNDLE = "bundle"
 """The directory of an issue report inside a record."""
 HIDDEN = (*WHEN, "metrics", "also")

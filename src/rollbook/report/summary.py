@@ -28,6 +28,7 @@ from rollbook.records.record import Phase, Record, RecordHosts
 from rollbook.records.results import Result, results_of
 
 __all__ = [
+    "OUTLIER",
     "CommandEnd",
     "FindingLine",
     "Lost",
@@ -128,7 +129,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Overhead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What Rollbook used on the hosts: CPU seconds per host and bytes sent by all. `share` only for longer runs."""
+    """What Rollbook used on the hosts: CPU seconds per host, bytes sent by all; `most_share` only for long runs."""
 
     hosts: int
     cpu_seconds: float
@@ -173,7 +174,7 @@ def summarise(run: Record) -> Summary:
     rows = _rows(metadata)
     results = [] if metadata.get("benchmark_type") == "generic" else results_of(metadata)
     seconds = float(metadata.get("runtime") or (hosts.ended_ns - hosts.started_ns) / 1e9)
-    whole = _cover(hosts)
+    whole = hosts.command_phases
     moved = list(_moved(whole, rows))
     return Summary(
         record=str(run.path),
@@ -245,23 +246,11 @@ def _rows(metadata: Mapping[str, Any]) -> Rows:
     return found
 
 
-def _cover(hosts: RecordHosts) -> list[tuple[int, Phase]]:
-    """Phases, with their numbers, that cover the command once: those inside another are left out, so is `after`."""
-    if not hosts.phases:
-        return [(0, Phase("run", hosts.started_ns, hosts.ended_ns))]
-    found: list[tuple[int, Phase]] = []
-    for number, phase in enumerate(hosts.phases):
-        inside = bool(found) and phase.start_ns < found[-1][1].end_ns
-        if not inside and not (phase.name == "after" and number):
-            found.append((number, phase))
-    return found
-
-
-def _combined(metric: Metric, phases: Sequence[tuple[int, Phase]], rows: Rows) -> MetricSummary | None:
+def _combined(metric: Metric, phases: Mapping[int, Phase], rows: Rows) -> MetricSummary | None:
     """A metric over several phases, each weighted by its length."""
     parts = [
         (row, max(1, phase.end_ns - phase.start_ns))
-        for number, phase in phases
+        for number, phase in phases.items()
         if (row := rows.get(number, {}).get(metric.name))
     ]
     if not parts:
@@ -292,7 +281,7 @@ def _slowest(metric: Metric, row: Mapping[str, Any], length: int, whole: int) ->
     return (str(row["slowest_host"]), extreme / usual) if far and row.get("slowest_host") else ("", None)
 
 
-def _moved(phases: Sequence[tuple[int, Phase]], rows: Rows) -> Iterator[MetricSummary]:
+def _moved(phases: Mapping[int, Phase], rows: Rows) -> Iterator[MetricSummary]:
     """The metrics of the catalogue that are part of a summary and reached what matters."""
     metrics = catalogue.load()
 
@@ -312,18 +301,18 @@ def _phases(hosts: RecordHosts, rows: Rows, moved: Iterable[MetricSummary]) -> I
     metrics = [catalogue.load()[one.name] for one in moved]
     marked = [one for one in enumerate(hosts.phases) if one[1].name not in OWN_PHASES]
     for number, phase in marked:
-        found = [one for metric in metrics if (one := _combined(metric, [(number, phase)], rows))]
+        found = [one for metric in metrics if (one := _combined(metric, {number: phase}, rows))]
         yield PhaseSummary(phase.name, (phase.end_ns - phase.start_ns) / 1e9, found)
 
 
-def _seen(results: Sequence[Result], phases: Sequence[tuple[int, Phase]], rows: Rows) -> Iterator[Seen]:
+def _seen(results: Sequence[Result], phases: Mapping[int, Phase], rows: Rows) -> Iterator[Seen]:
     """Compare the bytes of the benchmark with those of the hosts, in each direction."""
     for direction, names in FLOWS.items():
         reported = sum(one.value or 0.0 for one in results if one.metric == f"{direction}_bytes")
         flows = [one for name in names if (one := _combined(catalogue.load()[name], phases, rows))]
         if reported < ENOUGH_BYTES or not flows:
             continue
-        seconds = sum(phase.end_ns - phase.start_ns for _, phase in phases) / 1e9
+        seconds = sum(phase.end_ns - phase.start_ns for phase in phases.values()) / 1e9
         counted = sum(one.mean * one.hosts for one in flows) * seconds
         difference = counted / reported - 1
         agrees = abs(difference) <= AGREES

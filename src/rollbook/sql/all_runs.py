@@ -31,6 +31,7 @@ from rollbook.records.reading import read_regular
 from rollbook.records.summary import RecordSummary
 from rollbook.sql import record_tables
 from rollbook.sql.all_views import add_views, list_views
+from rollbook.sql.connection import CONFIG
 from rollbook.sql.record_tables import columns_sql, finding_rows, result_rows
 from rollbook.tables.quoting import literal, text
 
@@ -75,7 +76,7 @@ def connect_all(
 
     `tables` has further ones: the statement that creates a table, and its rows.
     """
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
+    connection = duckdb.connect(config=dict(CONFIG))
     try:
         connection.execute("SET enable_progress_bar = false")
         listed, used = list(records), _used(connection, sql)

@@ -39,9 +39,11 @@ from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 from rollbook.tables.reasons import reason_of
 
-__all__ = ["connect", "dicts", "fill", "opened", "query", "readable", "relation", "rows", "wants_facts"]
+__all__ = ["CONFIG", "connect", "dicts", "fill", "opened", "query", "readable", "relation", "rows", "wants_facts"]
 
 CHUNK = 1000
+CONFIG = {"autoinstall_known_extensions": "false", "temp_directory": "", "TimeZone": "UTC"}
+"""Of every connection that runs a user's SQL; the times of a record are UTC, too."""
 
 
 def connect(
@@ -97,7 +99,7 @@ def readable(run: Record) -> Iterator[None]:
 def _open(
     run: Record, output: Path | None, fill_it: Callable[[duckdb.DuckDBPyConnection, Record], None]
 ) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "temp_directory": ""})
+    connection = duckdb.connect(config=dict(CONFIG))
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
         fill_it(connection, run)

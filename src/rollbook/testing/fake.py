@@ -25,6 +25,7 @@ from rollbook.agent.loop import KEY_BEATS, QUIET, SELDOM
 from rollbook.agent.wire import VERSION, binary, lines_of, text
 from rollbook.errors import AgentFailed, TransportError, Unreachable
 from rollbook.hosts import Host
+from rollbook.protocol.varint import put_varint
 from rollbook.testing.fakehost import FakeHost
 from rollbook.transports.base import Ending
 
@@ -272,12 +273,7 @@ class _Planned:
 
 
 def _varints(*values: int) -> bytes:
-    """Numbers in seven bits a byte, the least first."""
     data = bytearray()
     for value in values:
-        rest = value
-        while rest > 127:
-            data.append(rest & 127 | 128)
-            rest >>= 7
-        data.append(rest)
+        put_varint(data, value)
     return bytes(data)

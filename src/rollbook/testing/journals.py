@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook import agent
+from rollbook.agent.loop import KEY_BEATS
 from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Decoder, Frame
 from rollbook.protocol.plan import Plan
@@ -22,7 +23,6 @@ from rollbook.sources import catalogue
 
 __all__ = ["Beats", "Script", "begin_of", "body_of", "mutated", "record_this_machine", "synthesise"]
 
-KEY_BEATS = 60
 NUMBER = re.compile(rb"(?<=[ \t=])\d+(?=[ \t\n]|$)(?! .*[a-z]{2})")  # not the device numbers before a name
 
 

@@ -15,8 +15,8 @@ LOWEST, HIGHEST = 10_000, 30_000
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
     """Different ports of an address that no program uses.
 
-    They lie below those that the kernel gives to connections: any connection could take one of those before the server
-    has started.
+    They lie below those that the kernel gives to connections, if these begin above 30000: any connection could take one
+    of those before the server has started.
     """
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     found: set[int] = set()

@@ -15,12 +15,12 @@ from rollbook.checks.changes import changes, unread_sources
 from rollbook.checks.declared import IGNORED
 from rollbook.checks.run_data import Baseline, HostData, RunData
 from rollbook.checks.text import change_text, name_list
+from rollbook.checks.views import COMPARED
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.findings import Change, Finding
 
 ID, SEVERITY, NEEDS = "baseline-drift", "fail", (Baseline, HostData)
-COMPARED = ("same", "band", "set")
 
 
 def check(run: RunData) -> Iterator[Finding]:

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, stated
-from rollbook.checks.run_data import Benchmark, RunData
+from rollbook.checks.run_data import BENCHMARKS, Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-model-unknown", "fail", (Benchmark,)
-TYPES = ("training", "checkpointing", "vector_database", "kv_cache")
 
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """Compare the names with those of the round."""
-    require_type(run, *TYPES)
+    require_type(run, *BENCHMARKS)
     rules, kind = round_of(run), run.metadata["benchmark_type"]
     if kind == "vector_database":
         database = rules.vector_database
