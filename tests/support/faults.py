@@ -408,8 +408,8 @@ class Run:
 
     def window(self, record: Record, times: list[int]) -> list[int]:
         """Times of samples with those at which all hosts were ready, and at which the recording was ended."""
-        begins = [entry.arrived_ns for entry in Reader(record.path / "raw") if is_begin(entry)]
-        ready = begins[1:2] if times and begins[1:2] < times[:1] else []  # written again when all hosts are ready
+        ready = [entry.arrived_ns for entry in Reader(record.path / "raw") if is_ready(entry)]
+        ready = ready[:1] if times and ready[:1] < times[:1] else []
         return [*ready, *times, *([self.stopped_ns] if self.stopped_ns else [])]
 
     def check_leftovers(self) -> None:
@@ -529,9 +529,9 @@ def missing_beats(times: list[int]) -> int:
     return sum(round(step / STEP) - 1 for step in steps if step > LATE * STEP)
 
 
-def is_begin(entry: Entry) -> bool:
-    """Whether an entry of a journal is a `begin` event."""
-    return (entry.event or {}).get("event") == "begin"
+def is_ready(entry: Entry) -> bool:
+    """Whether an entry of a journal is the event that all hosts are ready."""
+    return (entry.event or {}).get("event") == "ready"
 
 
 def is_scratch(path: Path) -> bool:

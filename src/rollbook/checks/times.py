@@ -40,12 +40,14 @@ def rise(record: Path | None, change: Change, hosts: Sequence[str]) -> dict[str,
         return {}
     import duckdb  # noqa: PLC0415 - rarely needed, and slow to import
 
+    from rollbook.tables.reasons import UNREADABLE  # noqa: PLC0415
+
     keys = [name for name, how in compare_of(catalogue.source(source).row_type).items() if how.mode == "key"]
     key = " || ' ' || ".join(f"{quoted(name)}::VARCHAR" for name in keys) or "''"
     query = RISES.format(column=quoted(column), key=key, table=parquet(table))
     with duckdb.connect() as connection:
         try:
             found = connection.execute(query, [list(hosts), change.row]).fetchone()
-        except duckdb.Error:  # the column is missing or the table is unreadable: the finding has no time
+        except UNREADABLE:  # the column is missing or the table is unreadable: the finding has no time
             return {}
     return span(*found) if found and None not in found else {}

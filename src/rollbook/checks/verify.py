@@ -134,11 +134,13 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Problem]:
         return
     import duckdb  # noqa: PLC0415 - a snapshot has no tables
 
+    from rollbook.tables.reasons import UNREADABLE  # noqa: PLC0415
+
     with duckdb.connect() as connection:
         for name, path in tables.items():
             try:
                 found = connection.execute(f"DESCRIBE FROM {parquet(path)}").fetchall()
-            except duckdb.Error as error:
+            except UNREADABLE as error:
                 yield Problem("unreadable", name, str(error).split("\n")[0])
                 continue
             if [(column[0], column[1]) for column in found[: len(COLUMNS)]] != list(COLUMNS.items()):

@@ -14,7 +14,7 @@ from rollbook.files import BY_UMASK, atomic_path
 from rollbook.records.record import Record
 from rollbook.sql.connection import connect
 from rollbook.tables.quoting import quoted, text
-from rollbook.tables.reasons import reason_of
+from rollbook.tables.reasons import UNREADABLE, reason_of
 
 __all__ = ["FORMATS", "export", "safe"]
 
@@ -56,7 +56,7 @@ def export(run: Record, form: str, output: Path, tables: Sequence[str] = ()) -> 
                 with atomic_path(path, mode=BY_UMASK) as temporary:
                     options = f"{FORMATS[form]}, USE_TMP_FILE false"
                     connection.execute(f"COPY ({body}) TO {text(temporary.resolve())} ({options})")
-            except duckdb.Error as error:
+            except UNREADABLE as error:
                 raise RecordError(f"cannot write {path}: {reason_of(error)}") from error
             written.append(path)
     return written

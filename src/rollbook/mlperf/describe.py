@@ -165,9 +165,11 @@ def roles_of(path: Path | None) -> Roles:
         return {}
     import duckdb  # noqa: PLC0415 - only a record with a series needs it
 
+    from rollbook.tables.reasons import UNREADABLE  # noqa: PLC0415
+
     try:
         rows = duckdb.execute(MOVED.format(table=parquet(table))).fetchall()
-    except duckdb.Error:  # an unreadable table allows no inference
+    except UNREADABLE:  # an unreadable table allows no inference
         return {}
     moved = {str(name): int(count or 0) for name, count in rows}
     total = sum(moved.values())

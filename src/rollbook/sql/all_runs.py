@@ -34,6 +34,7 @@ from rollbook.sql.all_views import add_views, list_views
 from rollbook.sql.connection import CONFIG
 from rollbook.sql.record_tables import columns_sql, finding_rows, result_rows
 from rollbook.tables.quoting import literal, text
+from rollbook.tables.reasons import UNREADABLE
 
 __all__ = ["AllRecords", "Rows", "connect_all", "run_name"]
 
@@ -96,7 +97,7 @@ def connect_all(
         connection.execute(f"SET allowed_paths = [{paths}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-    except duckdb.Error as error:
+    except UNREADABLE as error:
         connection.close()
         raise RecordError(f"{results}: the records cannot be opened for SQL: {error}") from error
     return AllRecords(connection, problems)

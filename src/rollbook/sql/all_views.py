@@ -15,6 +15,7 @@ from rollbook.sources import catalogue
 from rollbook.sql.connection import fill
 from rollbook.sql.damage import damaged_tables, mismatches
 from rollbook.tables.quoting import literal, quoted, text
+from rollbook.tables.reasons import UNREADABLE
 
 __all__ = ["add_views", "list_views"]
 
@@ -116,7 +117,7 @@ def _add_schemas(
             chosen = light.series_files()
             one = whole.without_tables(name for name in whole.series_files() if name not in chosen)
             _add_schema(connection, schema, one, used)
-        except (RecordError, duckdb.Error) as error:
+        except (RecordError, *UNREADABLE) as error:
             connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
             connection.execute("SET schema = 'main'")
             problems.append(f"{run}: {str(error).splitlines()[0]}")

@@ -37,7 +37,7 @@ from rollbook.sql.damage import damaged_tables, replace_damaged
 from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_results, add_texts
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
-from rollbook.tables.reasons import reason_of
+from rollbook.tables.reasons import UNREADABLE, reason_of
 
 __all__ = ["CONFIG", "connect", "dicts", "fill", "opened", "query", "readable", "relation", "rows", "wants_facts"]
 
@@ -69,7 +69,7 @@ def connect(
     with readable(run):
         try:
             return _open(run, output, fill_it)
-        except duckdb.Error:
+        except UNREADABLE:
             damaged = damaged_tables(run)
             if not damaged:
                 raise
@@ -90,7 +90,7 @@ def readable(run: Record) -> Iterator[None]:
     """Raise `RecordError` in place of an error of DuckDB, for queries that can fail only if a table is damaged."""
     try:
         yield
-    except duckdb.Error as error:
+    except UNREADABLE as error:
         damaged = [f"the table {name} is damaged: {why}" for name, why in damaged_tables(run).items()]
         reason = "; ".join(damaged) or f"the tables cannot be read: {reason_of(error)}"
         raise RecordError(f"{run.path}: {reason}") from error
@@ -110,7 +110,7 @@ def _open(
             connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-    except duckdb.Error:
+    except UNREADABLE:
         connection.close()
         raise
     return connection
@@ -126,7 +126,7 @@ def relation(run: Record, sql: str) -> duckdb.DuckDBPyRelation:
     connection = connect(run, facts=wants_facts(sql))
     try:
         return connection.sql(_select(sql))
-    except duckdb.Error as error:
+    except UNREADABLE as error:
         raise UsageError(str(error)) from error
 
 
@@ -142,7 +142,7 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyCon
     """Run SQL that a user typed, which may only read; raises `UsageError` with what is wrong."""
     try:
         return connection.execute(_select(sql))
-    except duckdb.Error as error:
+    except UNREADABLE as error:
         raise UsageError(str(error).expandtabs(4)) from error
 
 
@@ -151,7 +151,7 @@ def rows(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
     try:
         while some := found.fetchmany(CHUNK):
             yield from some
-    except duckdb.Error as error:
+    except UNREADABLE as error:
         if "pytz" in str(error):  # DuckDB needs it for such values
             raise UsageError("a time with a zone cannot be shown: cast it to TIMESTAMP") from error
         raise UsageError(str(error)) from error
@@ -174,7 +174,7 @@ def fill(
     rates: bool = True,
     wanted: Collection[str] | None = None,
 ) -> None:
-    """Create the tables and views of a record in the connection's current schema; raises `duckdb.Error`.
+    """Create the tables and views of a record in the connection's current schema; raises one of `UNREADABLE`.
 
     `facts` and `rates` as for `connect`. With `wanted`, only views of these names and what they need: most of the time
     is spent on views.

@@ -16,8 +16,9 @@ from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
 from rollbook.sql.failing import create_failing_view
-from rollbook.tables.parquet import empty
+from rollbook.tables.parquet import about, empty
 from rollbook.tables.quoting import parquet, quoted, text
+from rollbook.tables.reasons import UNREADABLE
 
 __all__ = ["changed_tables", "damaged_tables", "mismatches", "replace_damaged", "replaced_tables"]
 
@@ -35,18 +36,25 @@ def damaged_tables(run: Record) -> dict[str, str]:
             try:
                 if source is not None:
                     _require_columns(connection, source, path.resolve())
+                _require_described(connection, path.resolve())
                 # A hash needs the values; a count may be taken from the statistics of the file.
                 connection.execute(f"SELECT max(hash(COLUMNS(*))) FROM {parquet(path.resolve())}").fetchall()  # noqa: S608
-            except duckdb.Error as error:
+            except UNREADABLE as error:
                 found[name] = str(error).split("\n")[0]
     return found
 
 
 def _require_columns(connection: duckdb.DuckDBPyConnection, source: Source, path: Path) -> None:
-    """Raise `duckdb.Error` unless a table has the columns of its source."""
+    """Raise one of `UNREADABLE` unless a table has the columns of its source."""
     connection.execute(empty(source))
     names = ", ".join(quoted(column[0]) for column in connection.description or [])
     connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
+
+
+def _require_described(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Raise one of `UNREADABLE` if the metadata of a table describes columns that it does not have."""
+    if names := ", ".join(map(quoted, about(connection, path))):
+        connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
 
 
 def replace_damaged(connection: duckdb.DuckDBPyConnection, damaged: Mapping[str, str]) -> None:

@@ -164,9 +164,11 @@ def join(
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
-    """The mode (`counter`, `gauge`, …) and unit of each column of a table, from the metadata of the file."""
-    found = _metadata(connection, path).get(COLUMNS, "{}")
-    return {name: (mode, unit) for name, (mode, unit) in msgspec.json.decode(found).items()}
+    """The mode (`counter`, `gauge`, …) and unit of each column of a table, from the metadata of the file.
+
+    Raises one of `UNREADABLE` if the file is damaged.
+    """
+    return msgspec.json.decode(_metadata(connection, path).get(COLUMNS, "{}"), type=dict[str, tuple[str, str]])
 
 
 def in_order(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:

@@ -14,6 +14,7 @@ from rollbook.journal.state import failure_of
 from rollbook.journal.survey import Survey
 from rollbook.records.record import LossKind
 from rollbook.tables.quoting import parquet
+from rollbook.tables.reasons import UNREADABLE
 from rollbook.tables.seal import Sealed, seal
 
 __all__ = ["reasons_to_keep"]
@@ -51,7 +52,7 @@ def _differences(found: Survey, path: Path) -> list[str]:
         with duckdb.connect() as connection:
             connection.execute("SET enable_progress_bar = false")
             sides = [_content(connection, directory) for directory in (path / "series", again)]
-    except (duckdb.Error, RecordError) as error:
+    except (*UNREADABLE, RecordError) as error:
         return [f"the tables cannot be read back: {error}"]
     finally:
         shutil.rmtree(again, ignore_errors=True)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["reason_of"]
+import duckdb
+import msgspec
+
+__all__ = ["UNREADABLE", "reason_of"]
+
+UNREADABLE = (duckdb.Error, UnicodeDecodeError, msgspec.MsgspecError)
+"""What reading a damaged table raises: also errors whose message has bytes of it, and those of its own metadata."""
 
 INNER = re.compile(r'"exception_message":("(?:[^"\\]|\\.)*")')
 
