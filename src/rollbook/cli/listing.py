@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -20,8 +21,8 @@ from rollbook.records.summary import RecordList, RecordSummary
 
 __all__ = ["command"]
 
-HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS", "COMMAND OR NOTE")
-LONGEST, SHORTEST = 40, 15  # characters of a command, a note or the reason of a broken record
+HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS")
+LONGEST = 40  # characters of a command, a note or the reason of a broken record
 
 
 @click.command("list", cls=Command)
@@ -73,7 +74,9 @@ def command(
         click.echo(encode(found), nl=False)
         return
     if found.records:
-        _table([_cells(one, results) for one in found.records])
+        has_notes = any(one.reason or one.note for one in found.records)
+        last = "COMMAND OR NOTE" if has_notes else "COMMAND"
+        _table((*HEADINGS, last), [_cells(one, results) for one in found.records])
     else:
         is_filtered = any((kind, host, verdict, name, tags))
         stderr().print(f"no records in {results} match" if is_filtered else no_records(results), soft_wrap=True)
@@ -105,12 +108,12 @@ def _cells(one: RecordSummary, results: Path) -> tuple[str, ...]:
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> None:
+def _table(headings: Sequence[str], rows: list[tuple[str, ...]]) -> None:
     """Print the rows without columns that are empty in all of them; on a terminal the last one is cut to fit."""
-    *used, last = [at for at in range(len(HEADINGS)) if any(row[at] for row in rows)]
+    *used, last = [at for at in range(len(headings)) if any(row[at] for row in rows)]
     console, room = Console(highlight=False), LONGEST
     if sys.stdout.isatty():
-        others = sheet([HEADINGS[at] for at in used], [[row[at] for at in used] for row in rows])
-        room = max(SHORTEST, console.width - width_of(others, console) - 1)
+        others = sheet([headings[at] for at in used], [[row[at] for at in used] for row in rows])
+        room = max(len(headings[last]), console.width - width_of(others, console) - 1)
     cells = [[*(row[at] for at in used), shorten(row[last], room)] for row in rows]
-    print_sheet([HEADINGS[at] for at in (*used, last)], cells)
+    print_sheet([headings[at] for at in (*used, last)], cells)

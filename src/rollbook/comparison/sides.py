@@ -182,7 +182,8 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
             notes.append(f"{side.label} lacks results of {base.label}: {_few(summary.lacks)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
-    if any(change.needed and change.confidence is None for row in rows for change in row.changes):
+    untested = any(change.needed and change.confidence is None for row in rows for change in row.changes)
+    if untested and any(len(side.runs) < 2 for side in sides):
         notes.append(
             "differences are tested only if each side has at least two runs; `rollbook run --repeat 5` records five"
         )
