@@ -154,8 +154,9 @@ def test_ctrl_c_before_the_command_starts(tmp_path: Path) -> None:
 
 def test_size(tmp_path: Path) -> None:
     """The command's terminal has the size of ours, and is told when it changes, when it can be read."""
-    code = "import os,signal,sys; show=lambda *_: print('size', *os.get_terminal_size(1), flush=True); show(); "
-    code += "signal.signal(signal.SIGWINCH, show); print('ready', flush=True); [signal.pause() for _ in range(2)]"
+    code = "import os,signal,time; show=lambda *_: print('size', *os.get_terminal_size(1), flush=True); show(); "
+    # Not signal.pause: a signal that arrives just before it would be shown only after the next one.
+    code += "signal.signal(signal.SIGWINCH, show); print('ready', flush=True); [time.sleep(0.05) for _ in range(4000)]"
     terminal = Terminal(tmp_path, [*RUN, "--", sys.executable, "-c", code])
     terminal.until(b"size 101 33")
     terminal.until(b"ready")
