@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rollbook.api.signals import STOPS
+from rollbook.api.signals import FOR_THE_COMMAND, STOPS
 from rollbook.testing import Fake, FakeHost, LabCannot
 from tests.support.commands import Ended, Rollbook
 
@@ -46,7 +46,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
     """A command that ran in this process ignores signals at its end; programs of later tests must not inherit that."""
-    before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGUSR1, signal.SIGUSR2)}
+    before = {number: signal.getsignal(number) for number in (*STOPS, *FOR_THE_COMMAND)}
     yield
     for number, handler in before.items():
         if signal.getsignal(number) != handler:

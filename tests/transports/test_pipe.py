@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 
 import pytest
 
@@ -31,3 +32,18 @@ def test_endless_stderr_does_not_block_the_event_loop(monkeypatch: pytest.Monkey
 
     asyncio.run(main())
     assert 1 <= reads < 10
+
+
+def test_a_caller_that_is_cancelled_leaves_no_process() -> None:
+    """The process is killed and reaped."""
+
+    async def cancelled() -> Pipe:
+        pipe = Pipe(["sleep", "60"])
+        closing = asyncio.create_task(pipe.close(grace=60))
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        return pipe
+
+    assert asyncio.run(cancelled())._process.returncode == -signal.SIGKILL

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["STOPS", "Signals"]
+__all__ = ["FOR_THE_COMMAND", "STOPS", "Signals"]
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FOR_THE_COMMAND = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)

@@ -152,8 +152,11 @@ class Pipe:
                 self._err.close()
                 # A process that is stuck in the kernel, or that we may not kill, is left behind. Others end, but one of
                 # low priority on a busy machine takes a while.
-                with contextlib.suppress(TimeoutError):
-                    await self.wait(KILLED)
+                try:
+                    with contextlib.suppress(TimeoutError):
+                        await self.wait(KILLED)
+                finally:
+                    self._process.poll()  # reaps it, also if the caller is cancelled
         code = self._process.poll()
         return Ending(-signal.SIGKILL if code is None else code, self.stderr)
 
