@@ -100,7 +100,8 @@ def test_session(name: str, tmux: Tmux, lab: Lab, tmp_path: Path) -> None:
         (tmp_path / "cluster.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
     environment = {"ROLLBOOK_SSH_CONFIG": str(lab.ssh_config), "HOME": str(tmp_path), **session.environment}
     tmux.open(name, session.columns, tmp_path, environment)
-    shown = ["capture-pane", "-p", *(["-e"] if session.colours else []), "-S", "-", "-t", name]
+    # -J: a line that the terminal wraps, such as a long name of a processor, stays one line.
+    shown = ["capture-pane", "-p", "-J", *(["-e"] if session.colours else []), "-S", "-", "-t", name]
     for step in session.steps:
         verb, _, rest = step.partition(" ")
         if verb == "$":
