@@ -334,7 +334,7 @@ def test_phases(window: Browser, tmp_path: Path) -> None:
 
 
 def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp_path: Path) -> None:
-    """A line each beside those who stand out; one that says when is marked on the time line and leads there."""
+    """A line each beside those who stand out; one that says when is marked on the timeline and leads there."""
     start = report_records.START_NS + 60 * 10**9
     when = {"start_ns": start, "end_ns": start + 30 * 10**9, "resets": 4}
     late = Finding(message="the link was reset", hosts=["node2"], severity="fail", evidence=when, advice="Look at it.")

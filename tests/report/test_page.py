@@ -193,8 +193,8 @@ def test_healthy_run_says_so(tmp_path: Path) -> None:
     views = tables(32, 600)
     page = build(report_records.check(report_records.run(tmp_path, 32, 600), views), views)
     assert page.findings == []
-    assert page.verdict.headline == "All well: 32 hosts complete"
-    assert page.no_findings == "No rule found anything, and no host differs from its peers."
+    assert page.verdict.headline == "No problems: 32 hosts complete"
+    assert page.no_findings == "No findings, and no host differs from its peers."
     assert any("Memory pressure" in note for note in page.notes)  # always zero, said and not drawn
     assert "psi_memory" not in {chart.id for chart in page.charts}
 
@@ -298,17 +298,17 @@ def test_phases_of_the_command_may_be_called_as_ours(tmp_path: Path) -> None:
 
 
 def test_what_was_not_checked_is_not_called_fine(tmp_path: Path) -> None:
-    """Neither a record without findings, nor one whose outliers could not be looked for."""
+    """Neither a record without findings, nor one whose outliers could not be searched for."""
     run = report_records.run(tmp_path, 3, 60)
     page = build(run, None)
     assert page.no_findings.startswith("This record has not been checked")
     assert (page.verdict.level, page.verdict.headline) == ("open", "Not checked: 3 hosts complete")
     for rules, text in (
-        ([], "outliers: not looked for"),
+        ([], "outliers: not searched for"),
         ([RuleResult(id="host-outlier", outcome="not-applicable", note="too few hosts")], "outliers: too few hosts"),
     ):
         (tmp_path / "findings.json").write_bytes(encode(Findings.of("now", [], rules)))
-        assert build(run, None).no_findings == f"No rule found anything; {text}."
+        assert build(run, None).no_findings == f"No findings; {text}."
 
 
 def test_record_without_a_series(tmp_path: Path) -> None:
@@ -356,8 +356,8 @@ LONG = FindingShown("x", "fail", f"a, {'b' * 80}, {'c' * 20}", "n1", [1], [], {}
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
 NOTHING = Findings.of("now", [], [])
 VERDICTS: dict[str, tuple[list[Any], str, str]] = {
-    "all well": ([None, HOSTS, []], "good", "All well: 4 hosts complete"),
-    "silenced": ([None, HOSTS, [SILENT]], "good", "All well: 4 hosts complete"),
+    "all well": ([None, HOSTS, []], "good", "No problems: 4 hosts complete"),
+    "silenced": ([None, HOSTS, [SILENT]], "good", "No problems: 4 hosts complete"),
     "command failed": (
         [CommandShown("x", 2), HOSTS, [WARN]],
         "bad",
@@ -380,7 +380,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
         "bad",
         "Problems: the command failed with exit status 2",
     ),
-    "one host": ([None, HOSTS[:1], []], "good", "All well: 1 host complete"),
+    "one host": ([None, HOSTS[:1], []], "good", "No problems: 1 host complete"),
     "the only host lost": ([None, [LOST], [MISSING]], "bad", "Problems: gone returned no data: refused"),
     "all lost": ([None, REFUSED, []], "bad", "Problems: no host returned data: a and 1 other cause"),
     "the only host partial": ([None, PARTIAL[:1], []], "warn", "Worth a look: p0 is partial: cut off"),

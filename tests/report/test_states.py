@@ -220,12 +220,12 @@ def test_a_snapshot_that_was_not_checked(window: Browser, tmp_path: Path) -> Non
     run = report_records.run(tmp_path, 3, 60)
     page = shown(window, tmp_path, run, None)
     assert text(page, "#verdict") == "Not checked: 3 hosts complete"
-    assert "All well" not in text(page, "main")
+    assert "No problems" not in text(page, "main")
     assert "Facts were read once" in text(page, "#facts")
 
 
 def test_losses_of_sources(window: Browser, tmp_path: Path) -> None:
-    """A source that was lost for a while is on the time line and with its host."""
+    """A source that was lost for a while is on the timeline and with its host."""
     run = report_records.run(tmp_path, 3, 600)
     at = report_records.START_NS
     gap = Gap(at + 100 * 10**9, at + 160 * 10**9, "timed-out")

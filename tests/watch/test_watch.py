@@ -439,9 +439,9 @@ def test_a_long_silence_fits_its_column(seconds: float, shown: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "shown"),
     [
-        (1, "1 host, 1 connecting  by unusual"),
-        (2, "2 hosts, 2 connecting  by unusual  too few hosts to compare, at least 5 needed"),
-        (5, "5 hosts, 5 connecting  by unusual"),
+        (1, "1 host, 1 connecting  sorted by unusual"),
+        (2, "2 hosts, 2 connecting  sorted by unusual  too few hosts to compare, at least 5 needed"),
+        (5, "5 hosts, 5 connecting  sorted by unusual"),
     ],
 )
 def test_the_status_line(hosts: int, shown: str) -> None:

@@ -15,7 +15,7 @@ export function findings(report: Report): HTMLElement {
     { id: "findings", "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, "Findings"),
     h("p", { class: "small" }, totals(report)),
-    report.findings.length ? list : h("p", { class: "calm" }, "No rule found anything."),
+    report.findings.length ? list : h("p", { class: "calm" }, "No findings."),
   );
   if (report.unclear.length) add(section, unclear(report));
   return section;

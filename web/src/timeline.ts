@@ -117,8 +117,8 @@ export class TimeLine {
     if (marks.length === 0) add(list, h("li", {}, "No phases, findings or gaps."));
     return h(
       "article",
-      { class: "card moments", "aria-label": "Events of the run" },
-      h("h3", {}, `${count(marks.length, "event")} of the run`),
+      { class: "card moments", "aria-label": "Events in the run" },
+      h("h3", {}, `${count(marks.length, "event")} in the run`),
       list,
     );
   }

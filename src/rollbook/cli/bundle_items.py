@@ -27,13 +27,13 @@ OPTIONS = (
     option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
            help="Read the items with this tag; may be repeated."),
     option("--skip", heading=RECORDING, multiple=True, metavar="ID|TAG",
-           help="Leave out an item or a tag; may be repeated."),
+           help="Skip this item, or the items with this tag; may be repeated."),
     option("--items", "item_files", heading=RECORDING, multiple=True, metavar="FILE",
            type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file with more items."),
     option("--command", "commands", heading=RECORDING, multiple=True, metavar="COMMAND",
-           help="Shell command to run on every node, in addition; may be repeated."),
+           help="Also run this shell command on every node; may be repeated."),
     option("--since", heading=RECORDING, metavar="TIME",
-           help="Read logs from this time on: 2h (ago), or 2026-11-16T05:00."),
+           help="Read logs from this time: 2h (ago), or 2026-11-16T05:00."),
     option("--until", heading=RECORDING, metavar="TIME", help="Read logs up to this time."),
     option("--node-limit", heading=RECORDING, type=SizeType(), default="256 MiB", show_default=True, metavar="SIZE",
            help="Maximum size of the data from a node."),
@@ -66,7 +66,7 @@ def refuse_selection(why: str) -> None:
 
 
 def print_items(files: Sequence[Path]) -> None:
-    """Print all items with their limits, also those in TOML files of the user."""
+    """Print all items with their limits, including those in the user's TOML files."""
     items = [*catalogue(), *(item for file in files for item in load(file))]
     rows = [
         (item.id, f"{item.seconds:g} s", size(item.limit), ",".join(item.tags), item.title + _remarks(item))
@@ -78,7 +78,7 @@ def print_items(files: Sequence[Path]) -> None:
 def _remarks(item: Item) -> str:
     remarks = [
         *(["needs root"] if item.needs_root else []),
-        *(["has effects: only with --item"] if item.has_effects else []),
+        *(["changes or stresses the node: only with --item"] if item.has_effects else []),
     ]
     return f" ({', '.join(remarks)})" if remarks else ""
 

@@ -63,7 +63,7 @@ def command(*, as_json: bool) -> None:
             stderr().print(clean(f"{file.path} is not used: {file.ignored}"), soft_wrap=True)
     for name, close in unknown_variables():
         hint = f"; did you mean {close}?" if close else ""
-        stderr().print(clean(f"warning: {name} is not a variable of Rollbook{hint}"), soft_wrap=True)
+        stderr().print(clean(f"warning: {name} is not a Rollbook variable{hint}"), soft_wrap=True)
 
 
 def _config() -> Config:

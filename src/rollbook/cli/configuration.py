@@ -165,7 +165,7 @@ def _distrust(path: Path, status: os.stat_result) -> str:
 def _read(file: ConfigFile) -> dict[str, Setting]:
     path = file.path
     try:
-        # The file may have been replaced since it was found, also by a FIFO.
+        # The file may have been replaced since it was found, even by a FIFO.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             if file.nearby and (reason := _distrust(path, os.fstat(opened.fileno()))):
                 raise UsageError(f"{path} is not used: {reason}")

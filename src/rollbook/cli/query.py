@@ -71,16 +71,16 @@ class QueryCommand(Command):
 def command(words: tuple[str, ...], output_format: str, *, all_records: bool) -> None:
     """Run one SELECT over RECORD and print the result; with --all, over all records of a results directory.
 
-    Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
-    second; samples and rates with one row per host and beat; metrics per device in {views}; hosts, facts, phases, gaps,
-    losses, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
+    Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), and NAME_rates with its counters per second;
+    samples and rates with one row per host and beat; metrics per device in {views}; hosts, facts, phases, gaps, losses,
+    findings, results, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
 
     With --all: runs with one row per record, and all tables above with the rows of all records and a column `run`.
-    Only what the query names is opened. A record that cannot be read is left out with a warning; the exit code is
-    then 3.
+    Only tables that the query names are opened. A record that cannot be read is left out with a warning, and the exit
+    code is 3.
     """
     if len(words) > 2 or (len(words) < 2 and not all_records):
-        raise UsageError("write a RECORD and one SQL statement in quotes; the record can be omitted with --all")
+        raise UsageError("give a RECORD and one SQL statement in quotes; with --all, the record can be omitted")
     sql = words[-1]
     opened = _open_all(words[:-1], sql) if all_records else AllRecords(_open(words[0], sql), [])
     with opened.connection as connection:
@@ -108,7 +108,7 @@ def print_rows(connection: duckdb.DuckDBPyConnection, sql: str, output_format: s
 
 
 def warn_of(problems: Sequence[str]) -> int:
-    """Print what is missing in the tables of a query; returns the exit code."""
+    """Print a warning for each problem with the queried tables; returns the exit code."""
     for line in problems:
         stderr().print(f"warning: {clean(line)}", soft_wrap=True)
     return 3 if problems else 0

@@ -1,7 +1,7 @@
 """The options that name hosts and choose a transport, shared by every command that reaches hosts.
 
 Options of transports come from their declarations. Those of a plug-in are added when `--via` or `--fallback` names it,
-and all of them in `--help`: to look for plug-ins takes longer than most commands.
+and all of them in `--help`: the search for plug-ins takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -243,12 +243,12 @@ _complete_via = complete(lambda: (AUTO, *BUILT_IN, *plug_ins()))
 
 OPTIONS = (
     option("-w", "--hosts", "--node", "--nodes", heading=HOSTS, multiple=True, metavar="HOSTS",
-           help="Hosts: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; comma or space lists; may be "
-           "repeated. [default: the Slurm job's nodes, else this machine]"),
+           help="Hosts, separated by commas or spaces: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; "
+           "may be repeated [default: the Slurm job's nodes, else this machine]."),
     option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
            help="File with one or more hosts per line, or an MPI host file."),
     option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS",
-           help="Hosts to leave out; a list that contains none of the hosts is an error."),
+           help="Hosts to exclude; a list that matches none of the hosts is an error."),
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
            help=f"Transport: {', '.join(BUILT_IN)}, a plug-in's, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),

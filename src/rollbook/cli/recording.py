@@ -36,7 +36,7 @@ share_option = option(
     "--share",
     heading=RECORDING,
     is_flag=True,
-    help="Let others read the record, as far as the umask allows [default: owner only].",
+    help="Let other users read the record, if the umask allows it [default: owner only].",
 )
 
 OPTIONS = (
@@ -52,7 +52,7 @@ OPTIONS = (
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the run or a check fails or a host is lost, add an issue report of the affected hosts."),
     option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
-           help="Multiply the amount of data that a host may send before it is disconnected."),
+           help="Multiply the amount of data that a host may send before it is disconnected by this factor."),
     option("--push", heading=RECORDING, default="", metavar="URL",
            help="Send the metrics to this Prometheus or VictoriaMetrics server during the run, by remote write. Lost "
            "values are counted; they do not affect the run."),
@@ -65,7 +65,7 @@ OPTIONS = (
     option("--note", heading=RECORDING, default="", metavar="TEXT", help="Note about the run, stored in the record."),
     option("-q", "--quiet", heading=OUTPUT, is_flag=True, help="Print only what went wrong, and no summary."),
     option("--json", "as_json", heading=OUTPUT, is_flag=True,
-           help="Print the summary as JSON on stdout; the stdout of the command of `run` then goes to stderr."),
+           help="Print the summary as JSON on stdout; with `run`, the command's stdout goes to stderr."),
 )  # fmt: skip
 
 

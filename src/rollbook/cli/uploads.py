@@ -48,8 +48,7 @@ OPTIONS = (
     option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="MODE",
            help="How the nodes' archives get to --s3-path: presigned (nodes upload them with presigned requests and "
            "need no permissions), session (sent through the session, uploaded from this machine) or node (nodes run "
-           "the AWS CLI). "
-           "[default: presigned]"),
+           "the AWS CLI) [default: presigned; with --resume or --obfuscate: session]."),
     option("--download", heading=OUTPUT, type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
            help="Keep the files that --s3-path uploads in this directory."),
 )  # fmt: skip
@@ -155,7 +154,7 @@ def send_archive(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -
 
 
 def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = None, as_json: bool = False) -> None:
-    """Upload an archive for each node, as far as nodes have not done it, and print where they are."""
+    """Upload the archives that nodes have not uploaded themselves, and print where all of them are."""
     done = upload_layout(bundle, to, s3, keep)
     if as_json:
         click.echo(encode(done), nl=False)

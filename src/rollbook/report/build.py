@@ -35,7 +35,7 @@ HIDDEN = (*WHEN, "metrics", "also")
 
 
 def build(run: Record, tables: Tables | None) -> PageData:
-    """The document of the page; charts are drawn from the views of the series, if there are any."""
+    """Build the document of the page; without `tables` it has no charts."""
     hosts = hosts_shown(run.hosts)
     place = {host.name: at for at, host in enumerate(hosts)}
     checked = _checked(run)
@@ -47,7 +47,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
     changes, unlisted = changed(run.hosts.start, run.hosts.end)
     notes = [
         *drawn.notes,
-        "Rates are differences of counters over the host's own clock; all hosts share one time line.",
+        "Rates are counter differences divided by time on the host's own clock; all hosts share one timeline.",
     ]
     if checked:
         notes += value_lines(checked.rules)
@@ -113,13 +113,13 @@ def _outlier_metrics(found: Sequence[FindingShown]) -> list[str]:
 
 
 def _no_findings(checked: Findings | None) -> str:
-    """The text in place of findings; it says if outliers could not be looked for."""
+    """The text in place of findings; it says if outliers could not be searched for."""
     if checked is None:
         return "This record has not been checked; run rollbook check."
     outliers = next((rule for rule in checked.rules if rule.id == OUTLIER), None)
     if outliers is None or outliers.note:
-        return f"No rule found anything; outliers: {outliers.note if outliers else 'not looked for'}."
-    return "No rule found anything, and no host differs from its peers."
+        return f"No findings; outliers: {outliers.note if outliers else 'not searched for'}."
+    return "No findings, and no host differs from its peers."
 
 
 def _checked(run: Record) -> Findings | None:
@@ -128,7 +128,7 @@ def _checked(run: Record) -> Findings | None:
 
 
 def _issue_report(run: Record, place: Mapping[str, int]) -> IssueReport | None:
-    """The issue report that was taken because the run failed, with its findings that have a time in the run."""
+    """The issue report that was collected because the run failed, with its findings that have a time in the run."""
     directory = run.path / BUNDLE
     path = directory / "findings.json"
     if not path.exists():

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 LONG_ENOUGH = 30.0
-"""Seconds of recording from which on the overhead is also given as a share of the CPUs: before, starting dominates."""
+"""Seconds of recording; in shorter ones the start of the agent dominates, so there is no share of the CPUs."""
 LAST_LINES = 5
 TAIL = 8192  # bytes of a log that are searched for its last lines
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -49,8 +49,8 @@ OUTLIER = "host-outlier"
 HOST_RULES = ("host-missing", "host-lost", "host-partial", "series-incomplete", "series-loss")
 """Rules whose findings are the hosts that `lost` lists."""
 AGREES = 0.1  # difference between the benchmark's bytes and those of the hosts
-ENOUGH_BYTES = 64 << 20  # below, what the hosts do by themselves matters
-MOST = 0.75  # of the time, from which on the slowest host of a phase is that of the run
+ENOUGH_BYTES = 64 << 20  # with fewer, the background load of the hosts matters
+LONG_PHASE = 0.75  # share of the run; the slowest host of such a phase is the slowest of the run
 DIFFERS = 0.05  # of the median of hosts
 FLOWS = {"read": ("disk_read", "nfs_read", "lustre_read"), "write": ("disk_write", "nfs_write", "lustre_write")}
 OWN_PHASES = ("command", "after")
@@ -275,7 +275,12 @@ def _combined(metric: Metric, phases: Mapping[int, Phase], rows: Rows) -> Metric
 def _slowest(metric: Metric, row: Mapping[str, Any], length: int, whole: int) -> tuple[str, float | None]:
     """The slowest host and its ratio, if one phase is most of the time and the host differs by what matters."""
     extreme, usual = row.get("hosts_max" if metric.bad == "high" else "hosts_min"), row.get("hosts_p50")
-    if length < MOST * whole or not isinstance(extreme, int | float) or not isinstance(usual, int | float) or not usual:
+    if (
+        length < LONG_PHASE * whole
+        or not isinstance(extreme, int | float)
+        or not isinstance(usual, int | float)
+        or not usual
+    ):
         return "", None
     far = abs(extreme - usual) >= max(metric.negligible, DIFFERS * abs(usual))
     return (str(row["slowest_host"]), extreme / usual) if far and row.get("slowest_host") else ("", None)

@@ -16,7 +16,7 @@ __all__ = ["verdict"]
 MISSING = "host-missing"
 LONGEST_REASON = 90  # characters
 MOST_NAMES = 8
-TITLES: dict[Level, str] = {"bad": "Problems", "warn": "Worth a look", "good": "All well", "open": "Not checked"}
+TITLES: dict[Level, str] = {"bad": "Problems", "warn": "Worth a look", "good": "No problems", "open": "Not checked"}
 
 
 def verdict(

@@ -140,7 +140,7 @@ class Board:
     def ordered(self, column: str = "unusual", *, reverse: bool = False) -> list[HostView]:
         """The hosts, most unusual first, by name, or by a metric, greatest first.
 
-        Hosts without a value of that metric come last, also in reverse order.
+        Hosts without a value of that metric come last, even in reverse order.
         """
         hosts = sorted(self.hosts.values(), key=lambda host: natural(host.name))
         if column == "unusual":
