@@ -120,7 +120,7 @@ def test_a_single_host(window: Browser, tmp_path: Path) -> None:
     assert text(page, ".chart .key").strip() == "every sample"
     assert page.script(GRID_LINES, ".chart .uplot canvas") >= 3, "an axis with one or two values says little"
     assert page.script("return document.querySelector('#phase-metric').value") == "Disk write", "what changed most"
-    assert "95 % of them" in text(page, "#phases")
+    assert "95 % of the samples" in text(page, "#phases")
     assert "Slowest host" not in text(page, "#phases")
 
 

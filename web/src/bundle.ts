@@ -1,12 +1,13 @@
 // Builds the page of an issue report from the document inside it.
 
-import { isDark, setDark } from "./colour.ts";
-import { add, button, byId, h, table } from "./dom.ts";
+import { byId, h, table } from "./dom.ts";
 import { differing, scroll } from "./facts.ts";
 import { count, local, moment } from "./format.ts";
 import { findings } from "./bundle_findings.ts";
 import { matrix } from "./bundle_matrix.ts";
 import type { Report } from "./bundle_model.ts";
+import { verdict } from "./summary.ts";
+import { followSystemTheme, toolbar } from "./toolbar.ts";
 import "./style/theme.css";
 import "./style/base.css";
 import "./style/summary.css";
@@ -14,22 +15,24 @@ import "./style/lists.css";
 import "./style/media.css";
 import "./style/bundle.css";
 
+const SIGNS = { good: "✓", warn: "!", bad: "✕", open: "…" };
+const SECTIONS = { findings: "Findings", nodes: "Nodes", facts: "Differences" };
+
 function start(): void {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  setDark(system.matches);
+  followSystemTheme(() => undefined);
   const report = JSON.parse(byId("data").textContent ?? "") as Report;
   const main = h(
     "main",
     { id: "main" },
-    verdict(report),
+    summary(report),
     findings(report),
     matrix(report),
     facts(report),
     about(report),
   );
   document.title = `${report.title} · Rollbook`;
-  byId("page").replaceChildren(h("div", { class: "top" }, toolbar(report)), main);
-  system.addEventListener("change", () => setDark(system.matches));
+  const bar = toolbar(report.title, SECTIONS, () => undefined);
+  byId("page").replaceChildren(h("div", { class: "top" }, bar), main);
   addEventListener("hashchange", unfold);
   unfold();
 }
@@ -43,46 +46,16 @@ function unfold(): void {
   }
 }
 
-function toolbar(report: Report): HTMLElement {
-  const links = h("nav", { "aria-label": "Sections" });
-  for (const [target, name] of [
-    ["findings", "Findings"],
-    ["nodes", "Nodes"],
-    ["facts", "Differences"],
-  ] as const)
-    add(links, h("a", { href: `#${target}` }, name));
-  const turn = button("◐", { class: "quiet", "aria-label": "Light or dark", title: "Light or dark" }, () =>
-    setDark(!isDark()),
-  );
-  return h(
-    "header",
-    { class: "toolbar" },
-    h("a", { class: "skip", href: "#main" }, "Skip to the report"),
-    h("span", { class: "brand" }, "Rollbook"),
-    h("span", { class: "title" }, h("bdi", {}, report.title)),
-    links,
-    h("span", { class: "tools" }, turn),
-  );
-}
-
-function verdict(report: Report): HTMLElement {
-  const { level, headline, reasons } = report.verdict;
-  const list = h("ul", { class: "reasons" });
-  for (const reason of reasons) add(list, h("li", {}, reason));
-  const sign = { good: "✓", warn: "!", bad: "✕", open: "…" }[level];
+function summary(report: Report): HTMLElement {
+  const edge = (time: number | null): string => (time === null ? "open" : moment(time));
   const window =
     report.since === null && report.until === null
       ? "Logs are not limited to a time window"
-      : `Time window: ${report.since === null ? "open" : moment(report.since)} to ${report.until === null ? "open" : moment(report.until)}`;
+      : `Time window: ${edge(report.since)} to ${edge(report.until)}`;
   return h(
     "section",
     { "aria-label": "Summary" },
-    h(
-      "div",
-      { class: `verdict ${level}` },
-      h("span", { class: "sign", "aria-hidden": "true" }, sign),
-      h("div", {}, h("h1", {}, headline), list),
-    ),
+    verdict(report.verdict, SIGNS),
     h("p", { class: "small times", title: local(report.made) }, `Collected ${moment(report.made)}. ${window}.`),
   );
 }
