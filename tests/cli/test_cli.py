@@ -18,7 +18,7 @@ import pytest
 
 from rollbook import cli, recover
 from rollbook.cli import live
-from rollbook.cli.output import ProgressView, failures
+from rollbook.cli.output import ProgressView, print_failures
 from rollbook.errors import RecordError, Refused
 from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
@@ -403,7 +403,7 @@ def test_text_of_hosts_cannot_harm_the_terminal(rollbook: Rollbook) -> None:
 
 def test_names_of_hosts_cannot_harm_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Those of a record may be any text."""
-    failures([HostResult(name="a\x1b[2J", status="failed", reason="gone\x07")])
+    print_failures([HostResult(name="a\x1b[2J", status="failed", reason="gone\x07")])
     assert capsys.readouterr().err == "failed  a?[2J: gone?\n"
 
 

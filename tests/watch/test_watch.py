@@ -205,7 +205,7 @@ class Scripted:
     """A feed that the test itself drives."""
 
     def __init__(self, names: list[str]) -> None:
-        self.board, self.ended, self.held = Board(names, 1.0), False, False
+        self.board, self.ended, self.paused = Board(names, 1.0), False, False
         self.place: tuple[int, int] | None = None
         self._second = 0
 
@@ -214,9 +214,9 @@ class Scripted:
         self._second += 1
         filled(self.board, START + self._second * SECOND, values, but=but)
 
-    def hold(self, held: bool) -> None:
+    def pause(self, paused: bool) -> None:
         """Remember it."""
-        self.held = held
+        self.paused = paused
 
     def seek(self, beat: int) -> None:
         """There is nothing to seek in."""
@@ -292,7 +292,7 @@ def test_the_screen() -> None:
             feed.beat({})
             await until_true(lambda: "back" in details_of(app))  # details follow the host
             await pilot.press("escape", "space")
-            assert feed.held
+            assert feed.paused
             await pilot.press("end")
             assert app.screen.query_one(HostTable).cursor == 6, "live hosts have no end to seek: the cursor moves"
             await pilot.press("comma", "q")
@@ -541,8 +541,8 @@ def test_seeking_in_a_record(record: Path) -> None:
     async def main() -> None:
         seen = {}
         async with played.running(), sought.running():
-            played.hold(held=True)
-            sought.hold(held=True)
+            played.pause(paused=True)
+            sought.pause(paused=True)
             for beat in range(played.place[1]):
                 played.seek(beat)
                 seen[beat] = looks(played)
@@ -562,7 +562,7 @@ def test_seeking_in_a_record(record: Path) -> None:
                 for key, place in (("full_stop", 1), ("]", 3), ("]", 5), ("comma", 4), ("[", 2), ("end", 19)):
                     await pilot.press(key)
                     assert sought.place == (place, 20), key
-                assert app.held, "who steps wants to look"
+                assert app.paused, "who steps wants to look"
                 assert "beat 20 of 20  paused" in str(app.query_one("#status", Static).visual)
                 footer = {binding.description for *_, binding, on, _ in app.screen.active_bindings.values() if on}
                 assert {"Pause", "Back", "Forward", "-10 %", "+10 %", "Start", "End"} <= footer
@@ -570,7 +570,7 @@ def test_seeking_in_a_record(record: Path) -> None:
                 await until_true(lambda: sought.place[0] > 0)  # it goes on
                 await app.query_one(HostTable).remove()  # as when the view is closed, while the timer still runs
                 app._shown = (-1, False)
-                app._look()
+                app._refresh_if_changed()
 
     asyncio.run(main())
 
@@ -641,7 +641,7 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             for second, values in enumerate(seen):
                 replay.seek(second)
                 assert replay.board.hosts["a"].values == pytest.approx(values), second
@@ -690,7 +690,7 @@ def test_slow_values_die_in_time(tmp_path: Path, interval: int, stands: int) -> 
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             for beat, known in enumerate(seen):
                 replay.seek(beat)
                 assert ("nfs_read" in replay.board.hosts["a"].values) == known, beat
@@ -736,7 +736,7 @@ def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             for beat in range(replay.place[1]):
                 replay.seek(beat)
                 shown = [host.values["load_1min"] for host in replay.board.hosts.values()]
@@ -760,7 +760,7 @@ def test_a_host_that_is_lost_has_no_devices(record: Path) -> None:
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             replay.seek(5)
             assert replay.devices(ODD)
             replay.seek(11)

@@ -16,7 +16,7 @@ from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import Window
 from rollbook.clean import clean
 from rollbook.cli.options import RECORDING, Number, SizeType, add_options, option, refuse_given
-from rollbook.cli.output import print_sheet, size
+from rollbook.cli.output import count_text, print_table, size
 from rollbook.hosts import fold
 from rollbook.records.document import encode
 
@@ -72,7 +72,7 @@ def print_items(files: Sequence[Path]) -> None:
         (item.id, f"{item.seconds:g} s", size(item.limit), ",".join(item.tags), item.title + _remarks(item))
         for item in sorted(items, key=lambda item: item.id)
     ]
-    print_sheet(("item", "timeout", "limit", "tags", "what"), rows, wrap=True)
+    print_table(("item", "timeout", "limit", "tags", "what"), rows, wrap=True)
 
 
 def _remarks(item: Item) -> str:
@@ -93,9 +93,9 @@ def print_plan(request: Request, *, as_json: bool) -> None:
     for item in request.items:
         for at, what in enumerate((*item.paths, *_commands(item, request.window))):
             rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
-    print_sheet(("item", "timeout", "limit", "what is read"), rows, wrap=True)
+    print_table(("item", "timeout", "limit", "what is read"), rows, wrap=True)
     total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
-    nodes = "1 node" if len(request.nodes) == 1 else f"{len(request.nodes)} nodes"
+    nodes = count_text(len(request.nodes), "node")
     click.echo(
         f"{len(request.items)} items from {nodes} ({clean(fold(request.nodes))}), at most {size(total)} each; "
         "nothing was read",

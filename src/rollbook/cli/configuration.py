@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 FILE = "rollbook.toml"
-LARGEST = 1 << 20  # bytes of a configuration file
+MAX_FILE_BYTES = 1 << 20  # bytes of a configuration file
 PREFIX = "ROLLBOOK_"
 CHOSEN = "ROLLBOOK_CONFIG"
 OTHER_VARIABLES = (CHOSEN, "ROLLBOOK_PUSH_TOKEN", "ROLLBOOK_RECORD", "ROLLBOOK_SOCKET", "ROLLBOOK_TOKEN")
@@ -169,9 +169,9 @@ def _read(file: ConfigFile) -> dict[str, Setting]:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             if file.nearby and (reason := _distrust(path, os.fstat(opened.fileno()))):
                 raise UsageError(f"{path} is not used: {reason}")
-            text = opened.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise UsageError(f"{path} is larger than {LARGEST >> 10} KiB")
+            text = opened.read(MAX_FILE_BYTES + 1)
+        if len(text) > MAX_FILE_BYTES:
+            raise UsageError(f"{path} is larger than {MAX_FILE_BYTES >> 10} KiB")
         values = tomllib.loads(text.decode())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error

@@ -18,7 +18,7 @@ from rollbook.api.listing import summaries
 from rollbook.clean import clean
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import print_sheet, stderr
+from rollbook.cli.output import print_table, stderr
 from rollbook.cli.record_argument import find
 from rollbook.errors import RollbookError, UsageError
 from rollbook.exports.files import safe
@@ -30,7 +30,7 @@ from rollbook.sql.damage import changed_tables
 
 __all__ = ["command", "print_rows", "warn_of"]
 
-SHOWN = 1000  # rows printed with --format table
+MAX_ROWS = 1000  # rows printed with --format table
 
 
 class QueryCommand(Command):
@@ -129,9 +129,9 @@ def _open_all(directory: tuple[str, ...], sql: str) -> AllRecords:
 
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     """Print the first rows as a table or, if that is wider than the terminal, each row as lines of name and value."""
-    cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, SHOWN)]
+    cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, MAX_ROWS)]
     more = sum(1 for _ in rows)
-    print_sheet(names, cells)
+    print_table(names, cells)
     if not cells:
         stderr().print("no rows")
     if more:

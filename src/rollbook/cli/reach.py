@@ -29,6 +29,8 @@ from rollbook.cli.options import (
     Option,
     add_options,
     complete,
+    is_default,
+    is_typed,
     option,
     refuse_given,
 )
@@ -42,7 +44,7 @@ from rollbook.transports.routing import Options, explain_auto, fallback_route, k
 if TYPE_CHECKING:
     from rollbook.records.hosts import HostResult
 
-__all__ = ["Reach", "ReachCommand", "is_typed", "reach_options"]
+__all__ = ["Reach", "ReachCommand", "reach_options"]
 
 NAMED = ("hosts", "hostfile", "exclude")
 CHOICE = ("via", "fallback", "timeout")  # what `Options` holds beside options of transports
@@ -207,7 +209,7 @@ class Reach:
     def refuse(self) -> None:
         """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
         context = click.get_current_context()
-        if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in NAMED):
+        if any(map(is_typed, NAMED)):
             raise UsageError(
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )
@@ -259,11 +261,6 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def is_typed(name: str) -> bool:
-    """Whether a parameter of the current command was given on the command line."""
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
 def _options(context: click.Context, choice: dict[str, Any], values: dict[str, Any]) -> Options:
     """The transport and its options. Configured options of other transports than the chosen one are left out.
 
@@ -304,7 +301,7 @@ def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Call
         for param in context.command.get_params(context):
             if isinstance(param, TransportOption) and param.name is not None:
                 value = rest.pop(param.name)
-                if context.get_parameter_source(param.name) is not ParameterSource.DEFAULT:
+                if not is_default(param.name):
                     values[param.name] = value
         if not is_typed("hosts") and is_typed("hostfile"):
             hosts = ()

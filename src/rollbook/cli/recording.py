@@ -20,7 +20,7 @@ from rollbook.api.settings import LONGEST, SHORTEST, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
-from rollbook.cli.output import ProgressView, coverage_line, failures, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_failure, show_summary
 from rollbook.errors import NoHostReached
@@ -152,7 +152,7 @@ class RunView(ProgressView):
         coverage = self.coverage
         with contextlib.suppress(OSError):  # a closed terminal stops nothing
             if not coverage.complete:
-                failures(self._missing)
+                print_failures(self._missing)
                 stderr().print(coverage_line(coverage))
             if self._message and not self._quiet:
                 stderr().print(self._message)
@@ -225,7 +225,7 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
         show_failure(summarise(recording.record), console)
         hosts = recording.record.hosts
         printed = {(host.name, host.status, host.reason) for host in hosts.start}
-        failures([host for host in hosts.outcome if (host.name, host.status, host.reason) not in printed])
+        print_failures([host for host in hosts.outcome if (host.name, host.status, host.reason) not in printed])
     else:
         show_summary(summarise(recording.record), console)
     if recording.bundle is not None and not quiet:

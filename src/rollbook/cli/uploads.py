@@ -31,9 +31,9 @@ from rollbook.hosts import fold
 from rollbook.records.causes import group_by_cause
 from rollbook.records.document import encode
 
-__all__ = ["Upload", "describe_ways", "send_archive", "send_per_node", "upload_options"]
+__all__ = ["Upload", "describe_deliveries", "send_archive", "send_per_node", "upload_options"]
 
-WAYS = {
+DELIVERIES = {
     "presigned": "uploaded by the node with presigned requests",
     "session": "through the session",
     "node": "uploaded by the node with its own permissions",
@@ -167,14 +167,14 @@ def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = Non
         click.echo(f"the same files are in {clean(keep)}", err=True)
 
 
-def describe_ways(summary: BundleSummary) -> list[str]:
-    """A line for each way that archives took, with its nodes, and the cause if it is not the one requested."""
-    ways: dict[str, list[tuple[str, str]]] = {}
+def describe_deliveries(summary: BundleSummary) -> list[str]:
+    """A line for each delivery that was used, with its nodes, and the cause if it is not the requested one."""
+    deliveries: dict[str, list[tuple[str, str]]] = {}
     for node in summary.results:
         if node.archive is not None:
-            ways.setdefault(node.archive.delivery, []).append((node.node, node.archive.reason))
+            deliveries.setdefault(node.archive.delivery, []).append((node.node, node.archive.reason))
     return [
-        f"{WAYS[way]}{f' ({clean(reason)})' if reason else ''}: {clean(fold(names))}"
-        for way, reasons in ways.items()
+        f"{DELIVERIES[delivery]}{f' ({clean(reason)})' if reason else ''}: {clean(fold(names))}"
+        for delivery, reasons in deliveries.items()
         for reason, names in group_by_cause(reasons)
     ]

@@ -37,6 +37,7 @@ __all__ = [
     "PhaseSummary",
     "Seen",
     "Summary",
+    "read_findings",
     "summarise",
 ]
 
@@ -170,7 +171,7 @@ class Summary(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schem
 def summarise(run: Record) -> Summary:
     """Summarise a record, complete or not; what it does not have is left out."""
     metadata, hosts = run.metadata, run.hosts
-    checked = _checked(run.path)
+    checked = read_findings(run.path)
     rows = _rows(metadata)
     results = [] if metadata.get("benchmark_type") == "generic" else results_of(metadata)
     seconds = float(metadata.get("runtime") or (hosts.ended_ns - hosts.started_ns) / 1e9)
@@ -199,8 +200,10 @@ def summarise(run: Record) -> Summary:
     )
 
 
-def _checked(path: Path) -> Findings | None:
-    return read(path / "findings.json", Findings) if (path / "findings.json").exists() else None
+def read_findings(directory: Path) -> Findings | None:
+    """The findings of a record or an issue report; None if it was not checked."""
+    path = directory / "findings.json"
+    return read(path, Findings) if path.exists() else None
 
 
 def _command(run: Record, seconds: float) -> CommandEnd | None:

@@ -14,8 +14,8 @@ from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, 
 __all__ = ["verdict"]
 
 MISSING = "host-missing"
-LONGEST_REASON = 90  # characters
-MOST_NAMES = 8
+MAX_REASON = 90  # characters
+MAX_NAMES = 8
 TITLES: dict[Level, str] = {"bad": "Problems", "warn": "Worth a look", "good": "No problems", "open": "Not checked"}
 
 
@@ -96,10 +96,10 @@ def _first_of(findings: Sequence[FindingShown], one: str, many: str) -> str:
 def _short(text: str) -> str:
     """The text without what a program printed, which follows in brackets, shortened to the clauses that fit a line."""
     plain = re.sub(r"\s+\[[^\]]*\]", "", text) or text
-    if len(plain) <= LONGEST_REASON:
+    if len(plain) <= MAX_REASON:
         return plain
-    clauses = max(plain.rfind(", ", 0, LONGEST_REASON), plain.rfind("; ", 0, LONGEST_REASON))
-    return plain[:clauses] if clauses > 0 else f"{plain[:LONGEST_REASON]}…"
+    clauses = max(plain.rfind(", ", 0, MAX_REASON), plain.rfind("; ", 0, MAX_REASON))
+    return plain[:clauses] if clauses > 0 else f"{plain[:MAX_REASON]}…"
 
 
 def _cause(hosts: Sequence[HostShown]) -> str:
@@ -112,4 +112,4 @@ def _cause(hosts: Sequence[HostShown]) -> str:
 
 def _some(hosts: Sequence[HostShown]) -> str:
     names = [host.name for host in hosts]
-    return fold(names) if len(names) <= MOST_NAMES else f"{fold(names[:MOST_NAMES])}, …"
+    return fold(names) if len(names) <= MAX_NAMES else f"{fold(names[:MAX_NAMES])}, …"

@@ -109,14 +109,14 @@ class Board:
         if not values.keys() <= set(self.columns):
             self.columns = [column for column in self.metrics if column in self.columns or column in values]
         if not host.is_up:
-            self._turn(host, "back" if host.drops else "up", at_ns)
+            self._set_state(host, "back" if host.drops else "up", at_ns)
 
     def lost(self, name: str, status: HostStatus, reason: str, at_ns: int) -> None:
         """A host dropped out, or could not be reached."""
         host = self.hosts[name]
         if host.state != "lost":
             host.drops += host.beats > 0
-            self._turn(host, "lost", at_ns)
+            self._set_state(host, "lost", at_ns)
         host.status, host.reason, host.values, host.devices = status, reason, {}, {}
 
     def tick(self, now_ns: int, *, compare: bool = True) -> None:
@@ -153,7 +153,7 @@ class Board:
             return hosts
         return hosts[::-1] if reverse else hosts
 
-    def _turn(self, host: HostView, state: State, at_ns: int) -> None:
+    def _set_state(self, host: HostView, state: State, at_ns: int) -> None:
         host.state, host.since_ns, host.reason = state, at_ns, ""
 
     def _compare(self) -> None:
