@@ -55,8 +55,8 @@ CHECK_OPTIONS = (
     "junit",
     "hosts",
 )
-MARK = 9  # columns of a severity
-MARKS = {"fail": "red", "warn": "yellow", "note": "cyan"}
+SEVERITY_WIDTH = 9  # columns of a severity
+COLOURS = {"fail": "red", "warn": "yellow", "note": "cyan"}
 MAX_LINES = 12  # lines printed per finding; the JSON document has all
 
 
@@ -241,10 +241,10 @@ def _summary(findings: Findings) -> Iterator[str]:
 
 
 def _show_finding(rule: str, finding: Finding) -> None:
-    severity = finding.severity or "fail"
-    mark = "silenced" if finding.silenced else severity
+    label = "silenced" if finding.silenced else finding.severity or "fail"
     group = f" [{clean(finding.group)}]" if finding.group not in ("", "all") else ""
-    click.echo(click.style(f"{mark:<{MARK}}", MARKS.get(mark)) + f"{rule}  {clean(fold(finding.hosts))}{group}")
+    severity = click.style(f"{label:<{SEVERITY_WIDTH}}", COLOURS.get(label))
+    click.echo(f"{severity}{rule}  {clean(fold(finding.hosts))}{group}")
     lines = detail_lines(finding) or [finding.message]
     for line in lines[:MAX_LINES]:
         _echo(line)
@@ -258,4 +258,4 @@ def _show_finding(rule: str, finding: Finding) -> None:
 
 
 def _echo(text: str) -> None:
-    click.echo(wrapped(f"{'':<{MARK}}{clean(text)}", sys.stdout, MARK + 2))
+    click.echo(wrapped(f"{'':<{SEVERITY_WIDTH}}{clean(text)}", sys.stdout, SEVERITY_WIDTH + 2))

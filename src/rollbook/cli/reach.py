@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reach", "ReachCommand", "reach_options"]
 
-NAMED = ("hosts", "hostfile", "exclude")
+HOST_PARAMETERS = ("hosts", "hostfile", "exclude")
 CHOICE = ("via", "fallback", "timeout")  # what `Options` holds beside options of transports
 
 
@@ -87,7 +87,7 @@ def transport_options(transports: tuple[str, ...]) -> tuple[TransportOption, ...
     return tuple(TransportOption(declared, owners) for declared, owners in found.values())
 
 
-LISTS = {
+LIST_OPTIONS = {
     **dict.fromkeys(("-w", "--hosts", "--node", "--nodes"), "--hosts"),
     **dict.fromkeys(("--instance-group", "--instance-groups"), "--instance-group"),
 }
@@ -173,8 +173,8 @@ def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
     for at, word in enumerate(args[:end]):
         if word.startswith("-"):
             flag = ""
-        elif at and args[at - 1] in LISTS:
-            flag = LISTS[args[at - 1]]
+        elif at and args[at - 1] in LIST_OPTIONS:
+            flag = LIST_OPTIONS[args[at - 1]]
         elif flag:
             found.append(flag)
         found.append(word)
@@ -209,7 +209,7 @@ class Reach:
     def refuse(self) -> None:
         """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
         context = click.get_current_context()
-        if any(map(is_typed, NAMED)):
+        if any(map(is_typed, HOST_PARAMETERS)):
             raise UsageError(
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )

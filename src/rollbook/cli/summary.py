@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["duration", "show_failure", "show_summary"]
 
-LABEL = 10  # columns
+LABEL_WIDTH = 10  # columns
 MAX_JOBS, MAX_LINES, MAX_PHASES, MAX_VALUES, MAX_NAME = 8, 3, 8, 3, 24
 HEADING = ("", "mean", "peak", "all hosts", "slowest")
 COLOURS = {"fail": "red", "warn": "yellow"}
@@ -45,7 +45,7 @@ def show_summary(found: Summary, console: Console) -> None:
     rest = (_outliers, _hosts, _findings, _overhead, _push, _notes, _places)
     for lines in (_command(found), _results(found), *tables, *(part(found) for part in rest)):
         for line, colour in lines:
-            console.print(wrapped(clean(line), sys.stderr, LABEL + 2), style=colour or None, soft_wrap=True)
+            console.print(wrapped(clean(line), sys.stderr, LABEL_WIDTH + 2), style=colour or None, soft_wrap=True)
 
 
 def show_failure(found: Summary, console: Console) -> None:
@@ -60,7 +60,7 @@ Lines = Iterator[tuple[str, str]]
 
 
 def _row(label: str, text: str) -> str:
-    return f"{label:<{LABEL}}{text}"
+    return f"{label:<{LABEL_WIDTH}}{text}"
 
 
 def _command(found: Summary) -> Lines:
@@ -115,7 +115,7 @@ def _table(label: str, rows: Sequence[Sequence[str]], width: int) -> Lines:
     """A heading and rows, without columns that are empty, and without the last ones if they do not fit."""
     used = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
     widths = [max(len(row[at]) for row in rows) for at in used]
-    while len(used) > 2 and LABEL + sum(widths) + 2 * len(widths) - 2 > width:
+    while len(used) > 2 and LABEL_WIDTH + sum(widths) + 2 * len(widths) - 2 > width:
         del used[-1], widths[-1]
     for number, row in enumerate(rows):
         line = "  ".join(f"{row[at]:<{size}}" for at, size in zip(used, widths, strict=True))

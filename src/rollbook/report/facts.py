@@ -19,7 +19,7 @@ MAX_CHANGES = 400
 
 
 def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactShown], str]:
-    """Facts that differ within a group of like hosts, those that do not, and a sentence about the groups."""
+    """Facts that differ within a group of similar hosts, those that do not, and a sentence about the groups."""
     groups = form_groups(hosts, {})
     differing, equal = [], []
     for group in groups:
